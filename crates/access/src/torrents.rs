@@ -3,6 +3,9 @@
 //! A list consists of a few tables, so that a change of a small source does not rebuild the table of a large one.
 
 mod details;
+mod feed;
+mod format;
+mod json;
 mod line;
 mod list;
 mod metainfo;
@@ -17,6 +20,9 @@ use crate::hash::HashKey;
 use crate::{Reason, ReasonPlace};
 
 pub use details::Details;
+pub use feed::read_feed;
+pub use format::{DocumentError, Format};
+pub use json::read_json;
 pub use line::{
     Entry, LINE_BYTES_MAX, LineError, REASON_BYTES_MAX, REFERENCE_BYTES_MAX, comment, parse_hash,
 };

@@ -337,17 +337,18 @@ settings! {
         refuse_private: bool = false => Reload;
     }
 
-    /// Which torrents, networks and clients the tracker serves, for all protocols alike. A change of a
-    /// list of torrents applies at once; SIGHUP reads the other lists again.
+    /// Which torrents, networks and clients the tracker serves, for all protocols alike. A change of a file applies at
+    /// once. URLs are fetched at an interval, see the section fetch.
     section access: AccessConfig {
-        /// Files with the torrents that are served, or directories of .torrent files; all other torrents are refused. []
+        /// Files with the torrents that are served, directories of .torrent files, or URLs; all other torrents are refused. []
         /// serves all torrents. Each line of a file begins with an info hash (40 hexadecimal digits, 32 characters of
         /// base32, or the 64 digits of a v2 torrent) or a magnet link. A date (2026-01-31), a reference in square brackets,
-        /// and a reason may follow. Empty lines, and everything from a # on, are ignored.
+        /// and a reason may follow. Empty lines, and everything from a # on, are ignored. JSON arrays, and feeds (RSS, Atom,
+        /// OPDS) that link torrents are read as well; gzip is recognised.
         torrents_allow: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
 
-        /// Files or directories with the torrents that are refused, in the same formats. This list takes precedence over torrents_allow.
-        /// Clients show the reason of an entry to their users.
+        /// Files, directories or URLs with the torrents that are refused, in the same formats. This list takes precedence
+        /// over torrents_allow. Clients show the reason of an entry to their users.
         torrents_deny: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
 
         /// Publish the list of refused torrents at /blocklist.txt and /blocklist.json, on the addresses of http.listen and
@@ -363,13 +364,13 @@ settings! {
         /// and why. "" writes none. The tracker itself does not use it.
         audit_file: Option<PathBuf> = None => Reload;
 
-        /// Files with the networks that are served; all others are refused. [] serves all networks. Each line of a file is
+        /// Files or URLs with the networks that are served; all others are refused. [] serves all networks. Each line of a file is
         /// a network (192.0.2.0/24, 2001:db8::/32), an address, or a range of addresses, also in the formats of eMule and
         /// PeerGuardian; gzip is recognised. If networks of both lists contain an address, the longest prefix applies, and
         /// networks_deny if they are equal. Behind a trusted proxy, the address is that of the client.
         networks_allow: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
 
-        /// Files with the networks that are refused, in the same formats.
+        /// Files or URLs with the networks that are refused, in the same formats.
         networks_deny: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
 
         /// Peer ids of the clients that are served; all others are refused. [] serves all clients. An entry is the
@@ -431,6 +432,24 @@ settings! {
         /// to 100 µs. Clients with new tokens beyond it are told to try again later; those with tokens in the cache
         /// are served. A source that sends tokens with wrong signatures may send 30 of them, and then one for each second.
         signatures_per_s: u32 = 3000, in 10..=1_000_000 => Reload;
+    }
+
+    /// How the URLs in this configuration are fetched. Between fetches, and while a server is away, the last good copy of
+    /// each content applies, also after a restart.
+    section fetch: FetchConfig {
+        /// The folder of the copies. It is created if it does not exist, and the tracker must be able to write to it. URLs
+        /// need it.
+        folder: Option<PathBuf> = None => Reload;
+
+        /// Seconds between two fetches of a URL, a tenth more or less by chance. A content that has not changed is not
+        /// sent again if the server supports that (ETag, Last-Modified). After a failure, the next attempt comes earlier.
+        interval_s: u32 = 900, in 10..=604_800 => Reload;
+
+        /// Maximum time in seconds until a content has arrived as a whole.
+        timeout_s: u32 = 60, in 1..=3600 => Reload;
+
+        /// Maximum size of a content, compressed as well as decompressed. A list of ten million info hashes has 410 MB.
+        size_max: ByteSize = ByteSize::mib(512), in ByteSize(1024)..=ByteSize::gib(16) => Reload;
     }
 
     /// How often one source may ask. A source is an IPv4 address or an IPv6 /64 network; a /56 network may ask twice as

@@ -19,8 +19,8 @@ mod value;
 mod values;
 
 pub use keys::{
-    AccessConfig, AddressConfig, AnnounceConfig, Config, ConnectionIdConfig, ControlConfig, HttpConfig,
-    LISTEN_ADDRESSES_MAX, LimitsConfig, LogConfig, MemoryConfig, ProxyConfig, SCRAPE_HASHES_MAX,
+    AccessConfig, AddressConfig, AnnounceConfig, Config, ConnectionIdConfig, ControlConfig, FetchConfig,
+    HttpConfig, LISTEN_ADDRESSES_MAX, LimitsConfig, LogConfig, MemoryConfig, ProxyConfig, SCRAPE_HASHES_MAX,
     ScrapeConfig, StoreConfig, TlsConfig, TokensConfig, UdpConfig, WebTorrentConfig, WorkersConfig,
 };
 pub use print::{default_toml, environment_names};
@@ -29,7 +29,7 @@ pub use read::{ConfigFile, read, reread};
 pub use reload::{Differences, Reloaded};
 pub use values::{
     Auto, BindAddress, BlocklistField, ByteSize, ClientHeader, DatagramBackend, HostName, ListSource, Listen,
-    LogFormat, LogLevel, Name, Origin, SecretKey, StoredInfoHashes, StreamBackend, Trusted,
+    LogFormat, LogLevel, Name, Origin, SecretKey, SourceUrl, StoredInfoHashes, StreamBackend, Trusted,
 };
 
 /// The prefix of the tracker's environment variables.

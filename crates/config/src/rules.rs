@@ -7,7 +7,7 @@ use shoal_types::PeerV4;
 use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead};
 
 use crate::keys::Config;
-use crate::values::{Auto, BindAddress, ClientHeader, Listen, StoredInfoHashes, Trusted};
+use crate::values::{Auto, BindAddress, ClientHeader, ListSource, Listen, StoredInfoHashes, Trusted};
 
 /// Keys whose values contradict each other.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,6 +39,7 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         scrape_fits_v6,
         store_fits_memory,
         full_scrape_has_info_hashes,
+        urls_have_a_folder,
     ];
     rules.iter().filter_map(|rule| rule(config)).collect()
 }
@@ -257,6 +258,28 @@ fn full_scrape_has_info_hashes(config: &Config) -> Option<Conflict> {
         keys: &["http.full_scrape", "store.info_hashes"],
         fault: "a full scrape lists info hashes, which cannot be recovered from fingerprints; full_scrape must be false, or \
                 store.info_hashes must be \"whole\""
+            .to_owned(),
+    })
+}
+
+fn urls_have_a_folder(config: &Config) -> Option<Conflict> {
+    let has_url = |list: &[ListSource]| list.iter().any(|source| matches!(source, ListSource::Url(_)));
+    let access = &config.access;
+    let keys: &'static [&'static str] = if has_url(&access.torrents_allow) {
+        &["fetch.folder", "access.torrents_allow"]
+    } else if has_url(&access.torrents_deny) {
+        &["fetch.folder", "access.torrents_deny"]
+    } else if has_url(&access.networks_allow) {
+        &["fetch.folder", "access.networks_allow"]
+    } else if has_url(&access.networks_deny) {
+        &["fetch.folder", "access.networks_deny"]
+    } else {
+        return None;
+    };
+    config.fetch.folder.is_none().then(|| Conflict {
+        keys,
+        fault: "there is no place for the copies of URLs; folder must name a folder that the tracker may write to, such as \
+                \"/var/lib/shoal/fetched\""
             .to_owned(),
     })
 }

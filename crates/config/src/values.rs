@@ -20,7 +20,7 @@ pub use blocklist::BlocklistField;
 pub use host::HostName;
 pub use name::Name;
 pub use origin::Origin;
-pub use source::ListSource;
+pub use source::{ListSource, SourceUrl};
 pub use stream::{BindAddress, Listen, Trusted};
 
 /// A number of bytes, written as an integer or with a binary unit, such as `"512MiB"`.

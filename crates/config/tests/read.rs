@@ -155,7 +155,7 @@ fn an_unknown_name_is_reported_with_all_that_exist() {
 
 #[test]
 fn a_key_outside_its_section_is_reported_with_its_section() {
-    assert!(refusal("interval_s = 900").ends_with("this one to [webtorrent] or [announce]"));
+    assert!(refusal("interval_s = 900").ends_with("this one to [webtorrent] or [announce] or [fetch]"));
     assert!(refusal("listen = \"\"").ends_with("this one to [udp] or [http] or [tls] or [control]"));
     assert!(refusal("speed = 1").contains("every key belongs to a section"));
 }
@@ -194,6 +194,18 @@ fn fingerprints_exclude_full_scrapes() {
          must be false, or store.info_hashes must be \"whole\""
     );
     assert!(refusal("[store]\ninfo_hashes = \"short\"").contains("\"whole\", \"fingerprint\""));
+}
+
+#[test]
+fn urls_need_a_folder_for_their_copies() {
+    for key in ["torrents_allow", "torrents_deny", "networks_allow", "networks_deny"] {
+        let list = format!("[access]\n{key} = [\"https://lists.example/a\"]");
+        let refusal = refusal(&list);
+        assert!(refusal.starts_with("fetch.folder") && refusal.contains(key), "{refusal}");
+        assert!(refusal.contains("folder must name a folder"), "{refusal}");
+        assert!(read_both(&format!("[fetch]\nfolder = \"/var/lib/shoal\"\n{list}"), &[]).is_ok());
+    }
+    assert!(refusal("[access]\ntorrents_deny = [\"ftp://lists.example/a\"]").contains("files and URLs"));
 }
 
 #[test]

@@ -124,6 +124,12 @@ impl Remote {
         Self { uri, copy, is_accepted: false }
     }
 
+    /// Returns where the last good copy lies.
+    #[must_use]
+    pub fn copy_path(&self) -> &Path {
+        &self.copy
+    }
+
     /// Reads the last good copy, if there is one, for example after a restart.
     ///
     /// # Errors

@@ -2,110 +2,30 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use shoal_fetch::{Content, FetchError, Limits, Remote, Uri};
+use shoal_test_server::{TestServer, raw, reply};
 
 const LIMITS: Limits = Limits { bytes_max: 100_000, time_max: Duration::from_secs(30) };
 
 /// Bounds for servers that would keep the client waiting.
 const SHORT: Limits = Limits { bytes_max: 100_000, time_max: Duration::from_millis(300) };
 
-type Handler = dyn Fn(&str, &mut TcpStream) + Send + Sync;
-
-/// A web server on the loopback interface. Its handler gets the head of each request.
-struct Server {
-    address: SocketAddr,
-    handler: Arc<Mutex<Arc<Handler>>>,
-    requests: Arc<Mutex<Vec<String>>>,
-    is_away: Arc<AtomicBool>,
+fn server_with(fields: &str, body: impl AsRef<[u8]>) -> TestServer {
+    TestServer::start(reply(fields, body))
 }
 
-impl Server {
-    fn start(handler: impl Fn(&str, &mut TcpStream) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = Self {
-            address: listener.local_addr().unwrap(),
-            handler: Arc::new(Mutex::new(Arc::new(handler))),
-            requests: Arc::default(),
-            is_away: Arc::default(),
-        };
-        let (handler, requests) = (Arc::clone(&server.handler), Arc::clone(&server.requests));
-        let is_away = Arc::clone(&server.is_away);
-        thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                if is_away.load(Ordering::SeqCst) {
-                    continue;
-                }
-                let (handler, requests) = (Arc::clone(&*handler.lock().unwrap()), Arc::clone(&requests));
-                thread::spawn(move || answer(stream, &*handler, &requests));
-            }
-        });
-        server
-    }
-
-    /// A server with one content.
-    fn with(head: &str, body: impl AsRef<[u8]>) -> Self {
-        let reply = reply(head, body);
-        Self::start(move |request, stream| reply(request, stream))
-    }
-
-    fn now_with(&self, head: &str, body: impl AsRef<[u8]>) {
-        *self.handler.lock().unwrap() = reply(head, body);
-    }
-
-    fn remote(&self, folder: &Path) -> Remote {
-        Remote::new(self.uri("/list"), folder, "test")
-    }
-
-    fn uri(&self, path: &str) -> Uri {
-        format!("http://{}{path}", self.address).parse().unwrap()
-    }
-
-    fn last_request(&self) -> String {
-        self.requests.lock().unwrap().last().unwrap().clone()
-    }
-}
-
-fn answer(mut stream: TcpStream, handler: &Handler, requests: &Mutex<Vec<String>>) {
-    let (mut head, mut reader) = (String::new(), BufReader::new(stream.try_clone().unwrap()));
-    while !head.ends_with("\r\n\r\n") {
-        if reader.read_line(&mut head).unwrap_or(0) == 0 {
-            return;
-        }
-    }
-    requests.lock().unwrap().push(head.to_lowercase());
-    handler(&head, &mut stream);
-}
-
-/// Sends a head, to which this adds the first line and the length, and a body.
-fn reply(head: &str, body: impl AsRef<[u8]>) -> Arc<Handler> {
-    let (head, body) = (head.to_owned(), body.as_ref().to_owned());
-    Arc::new(move |_, stream| {
-        let length = body.len();
-        let head = format!("HTTP/1.1 200 OK\r\n{head}Content-Length: {length}\r\nConnection: close\r\n\r\n");
-        let _ = stream.write_all(&[head.as_bytes(), &body].concat());
-    })
-}
-
-/// Sends bytes as they are, and then the same piece for ever.
-fn raw(begin: &str, forever: Option<&'static [u8]>) -> impl Fn(&str, &mut TcpStream) + Send + Sync + use<> {
-    let begin = begin.to_owned();
-    move |_, stream| {
-        let _ = stream.write_all(begin.as_bytes());
-        while let Some(piece) = forever
-            && stream.write_all(piece).is_ok()
-        {}
-    }
+fn remote_of(server: &TestServer, folder: &Path) -> Remote {
+    Remote::new(server.url("/list").parse().unwrap(), folder, "test")
 }
 
 fn text(content: &mut Content) -> Result<String, String> {
@@ -133,7 +53,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn an_unchanged_content_is_not_sent_again_even_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(|request, stream| {
+    let server = TestServer::start(Arc::new(|request: &str, stream: &mut TcpStream| {
         let request = request.to_lowercase();
         let is_known = request.contains("if-none-match: \"one\"")
             && request.contains("if-modified-since: sat, 31 jan 2026 00:00:00 gmt");
@@ -143,8 +63,8 @@ fn an_unchanged_content_is_not_sent_again_even_after_a_restart() {
         } else {
             reply(head, "first")("", stream);
         }
-    });
-    let mut remote = server.remote(folder.path());
+    }));
+    let mut remote = remote_of(&server, folder.path());
     assert_eq!(remote.read_copy(text).unwrap(), None);
     let mut media_type = None;
     let content = remote.fetch(LIMITS, |content| {
@@ -153,12 +73,12 @@ fn an_unchanged_content_is_not_sent_again_even_after_a_restart() {
     });
     assert_eq!((content.unwrap().as_deref(), media_type.as_deref()), (Some("first"), Some("text/plain")));
     assert_eq!(fetch(&mut remote).unwrap(), None);
-    let mut restarted = server.remote(folder.path());
+    let mut restarted = remote_of(&server, folder.path());
     assert_eq!(restarted.read_copy(text).unwrap().as_deref(), Some("first"));
     assert_eq!(fetch(&mut restarted).unwrap(), None);
-    assert_eq!(server.requests.lock().unwrap().len(), 3);
+    assert_eq!(server.requests().len(), 3);
     // A caller that has not accepted the copy gets the content as a whole.
-    assert_eq!(fetch(&mut server.remote(folder.path())).unwrap().as_deref(), Some("first"));
+    assert_eq!(fetch(&mut remote_of(&server, folder.path())).unwrap().as_deref(), Some("first"));
     // There is one file, which others cannot read.
     let files: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap()).collect();
     assert_eq!(files.len(), 1);
@@ -168,46 +88,46 @@ fn an_unchanged_content_is_not_sent_again_even_after_a_restart() {
 #[test]
 fn the_same_content_without_validators_is_accepted_once() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::with("", "first");
-    let mut remote = server.remote(folder.path());
+    let server = server_with("", "first");
+    let mut remote = remote_of(&server, folder.path());
     assert_eq!(fetch(&mut remote).unwrap().as_deref(), Some("first"));
     assert_eq!(fetch(&mut remote).unwrap(), None);
-    server.now_with("ETag: \"late\"\r\n", "first");
+    server.set(reply("ETag: \"late\"\r\n", "first"));
     assert_eq!(fetch(&mut remote).unwrap(), None);
-    server.now_with("", "other");
+    server.set(reply("", "other"));
     assert_eq!(fetch(&mut remote).unwrap().as_deref(), Some("other"));
-    assert!(server.last_request().contains("if-none-match: \"late\""));
+    assert!(server.requests().last().unwrap().contains("if-none-match: \"late\""));
 }
 
 #[test]
 fn a_refused_content_leaves_the_last_good_copy() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::with("ETag: \"good\"\r\n", "good");
-    let mut remote = server.remote(folder.path());
+    let server = server_with("ETag: \"good\"\r\n", "good");
+    let mut remote = remote_of(&server, folder.path());
     fetch(&mut remote).unwrap();
-    server.now_with("ETag: \"bad\"\r\n", "garbage");
+    server.set(reply("ETag: \"bad\"\r\n", "garbage"));
     assert_fails(fetch(&mut remote), "line 7: garbage");
     assert_fails(fetch(&mut remote), "line 7: garbage");
-    assert!(server.last_request().contains("if-none-match: \"good\""));
-    assert_eq!(server.remote(folder.path()).read_copy(text).unwrap().as_deref(), Some("good"));
+    assert!(server.requests().last().unwrap().contains("if-none-match: \"good\""));
+    assert_eq!(remote_of(&server, folder.path()).read_copy(text).unwrap().as_deref(), Some("good"));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no other file is left");
 }
 
 #[test]
 fn a_source_that_goes_away_and_comes_back() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::with("", "first");
-    let mut remote = server.remote(folder.path());
+    let server = server_with("", "first");
+    let mut remote = remote_of(&server, folder.path());
     fetch(&mut remote).unwrap();
-    server.is_away.store(true, Ordering::SeqCst);
+    server.set_away(true);
     fetch(&mut remote).unwrap_err();
-    let mut restarted = server.remote(folder.path());
+    let mut restarted = remote_of(&server, folder.path());
     assert_eq!(restarted.read_copy(text).unwrap().as_deref(), Some("first"));
     fetch(&mut restarted).unwrap_err();
-    server.now_with("", "second");
-    server.is_away.store(false, Ordering::SeqCst);
+    server.set(reply("", "second"));
+    server.set_away(false);
     assert_eq!(fetch(&mut restarted).unwrap().as_deref(), Some("second"));
-    *server.handler.lock().unwrap() = Arc::new(raw("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", None));
+    server.set(raw("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", None));
     assert_fails(fetch(&mut restarted), "status 503");
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let nothing: Uri = format!("http://{port}/").parse().unwrap();
@@ -224,8 +144,8 @@ fn a_slow_server_meets_the_time_limit() {
             thread::sleep(Duration::from_millis(5));
         }
     };
-    for server in [Server::start(silent), Server::start(drips)] {
-        let error = server.remote(folder.path()).fetch(SHORT, text).unwrap_err();
+    for server in [TestServer::start(Arc::new(silent)), TestServer::start(Arc::new(drips))] {
+        let error = remote_of(&server, folder.path()).fetch(SHORT, text).unwrap_err();
         assert!(matches!(error, FetchError::Timeout(_)), "{error:?}");
     }
 }
@@ -234,8 +154,8 @@ fn a_slow_server_meets_the_time_limit() {
 fn a_server_that_lies_about_its_length() {
     let folder = tempfile::tempdir().unwrap();
     let fetch = |reply: &str, forever| {
-        let server = Server::start(raw(reply, forever));
-        server.remote(folder.path()).fetch(LIMITS, text)
+        let server = TestServer::start(raw(reply, forever));
+        remote_of(&server, folder.path()).fetch(LIMITS, text)
     };
     assert_fails(fetch("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nshort", None), "ends early");
     let huge = "HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n";
@@ -250,8 +170,8 @@ fn a_server_that_lies_about_its_length() {
 fn endless_replies_meet_the_size_limit() {
     let folder = tempfile::tempdir().unwrap();
     let fetch = |reply: &str, forever: &'static [u8]| {
-        let server = Server::start(raw(reply, Some(forever)));
-        server.remote(folder.path()).fetch(LIMITS, text)
+        let server = TestServer::start(raw(reply, Some(forever)));
+        remote_of(&server, folder.path()).fetch(LIMITS, text)
     };
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     assert_fails(fetch(chunked, b"5\r\nabcde\r\n"), "more than 100000 bytes");
@@ -264,20 +184,20 @@ fn endless_replies_meet_the_size_limit() {
 fn garbage_is_no_reply() {
     let folder = tempfile::tempdir().unwrap();
     for reply in ["\x00\x01\x02 garbage\r\n\r\n", "HTTP/1.1 2x0 OK\r\n\r\n", ""] {
-        let server = Server::start(raw(reply, None));
-        let error = server.remote(folder.path()).fetch(LIMITS, text).unwrap_err();
+        let server = TestServer::start(raw(reply, None));
+        let error = remote_of(&server, folder.path()).fetch(LIMITS, text).unwrap_err();
         assert!(matches!(error, FetchError::Transport(_)), "{error:?}");
     }
-    let coded = Server::with("Content-Encoding: br\r\n", "x");
-    assert_fails(fetch(&mut coded.remote(folder.path())), "unknown coding");
+    let coded = server_with("Content-Encoding: br\r\n", "x");
+    assert_fails(fetch(&mut remote_of(&coded, folder.path())), "unknown coding");
 }
 
 #[test]
 fn compressed_replies_are_limited_before_and_after_decompression() {
     let folder = tempfile::tempdir().unwrap();
     let fetch = |body: &[u8]| {
-        let server = Server::with("Content-Encoding: gzip\r\n", body);
-        server.remote(folder.path()).fetch(LIMITS, text)
+        let server = server_with("Content-Encoding: gzip\r\n", body);
+        remote_of(&server, folder.path()).fetch(LIMITS, text)
     };
     assert_eq!(fetch(&gzip(b"first")).unwrap().as_deref(), Some("first"));
     assert_fails(fetch(&gzip(&vec![0; 50_000_000])), "more than 100000 bytes");
@@ -290,7 +210,7 @@ fn compressed_replies_are_limited_before_and_after_decompression() {
 #[test]
 fn redirects_are_followed_within_bounds() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(|request, stream| {
+    let server = TestServer::start(Arc::new(|request: &str, stream: &mut TcpStream| {
         let path = request.split(' ').nth(1).unwrap();
         let location = match path {
             "/b/list" => "../a/./once?x=y",
@@ -301,8 +221,8 @@ fn redirects_are_followed_within_bounds() {
         };
         let head = format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n");
         let _ = stream.write_all(head.as_bytes());
-    });
-    let remote = |path| Remote::new(server.uri(path), folder.path(), "test");
+    }));
+    let remote = |path| Remote::new(server.url(path).parse().unwrap(), folder.path(), "test");
     assert_eq!(fetch(&mut remote("/b/list")).unwrap().as_deref(), Some("arrived"));
     assert_fails(fetch(&mut remote("/for/ever")), "more than 5 redirects");
     fetch(&mut remote("/file")).unwrap_err();
@@ -312,24 +232,23 @@ fn redirects_are_followed_within_bounds() {
 #[test]
 fn secrets_of_a_url_are_sent_to_its_host_only_and_told_to_no_one() {
     let folder = tempfile::tempdir().unwrap();
-    let other = Server::with("", "arrived");
-    let location = other.uri("/list");
-    let server = Server::start(move |_, stream| {
+    let other = server_with("", "arrived");
+    let location = other.url("/list");
+    let server = TestServer::start(Arc::new(move |_: &str, stream: &mut TcpStream| {
         let head = format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n");
         let _ = stream.write_all(head.as_bytes());
-    });
+    }));
     let uri = format!("http://user:secret@{}/list?key=secret", server.address).parse().unwrap();
     let mut remote = Remote::new(uri, folder.path(), "test");
     assert_eq!(fetch(&mut remote).unwrap().as_deref(), Some("arrived"));
-    assert!(server.last_request().contains("authorization: basic dxnlcjpzzwnyzxq="));
-    assert!(!other.last_request().contains("authorization"));
+    assert!(server.requests().last().unwrap().contains("authorization: basic dxnlcjpzzwnyzxq="));
+    assert!(!other.requests().last().unwrap().contains("authorization"));
     for entry in fs::read_dir(folder.path()).unwrap() {
         let path = entry.unwrap().path();
         assert!(!path.to_string_lossy().contains("secret"));
         assert!(!String::from_utf8(fs::read(path).unwrap()).unwrap().contains("secret"));
     }
-    *server.handler.lock().unwrap() =
-        Arc::new(raw("HTTP/1.1 302 Found\r\nLocation: ftp://secret/\r\n\r\n", None));
+    server.set(raw("HTTP/1.1 302 Found\r\nLocation: ftp://secret/\r\n\r\n", None));
     let error = fetch(&mut remote).unwrap_err();
     assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
 }
@@ -337,19 +256,19 @@ fn secrets_of_a_url_are_sent_to_its_host_only_and_told_to_no_one() {
 #[test]
 fn a_damaged_copy_is_named_and_replaced() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::with("ETag: \"one\"\r\n", "first");
-    fetch(&mut server.remote(folder.path())).unwrap();
+    let server = server_with("ETag: \"one\"\r\n", "first");
+    fetch(&mut remote_of(&server, folder.path())).unwrap();
     let path = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
     let whole = fs::read(&path).unwrap();
     for length in [0, 5, 33, 40, whole.len() - 1] {
         fs::write(&path, &whole[..length]).unwrap();
-        let mut remote = server.remote(folder.path());
+        let mut remote = remote_of(&server, folder.path());
         assert_fails(remote.read_copy(text), "the copy on disk: it is damaged");
         assert_eq!(fetch(&mut remote).unwrap().as_deref(), Some("first"));
         assert_eq!(fs::read(&path).unwrap(), whole);
     }
     // A copy that the caller does not accept any more is fetched as a whole.
-    let mut remote = server.remote(folder.path());
+    let mut remote = remote_of(&server, folder.path());
     remote.read_copy(|_| Err::<(), _>("not any more")).unwrap_err();
     assert_eq!(fetch(&mut remote).unwrap().as_deref(), Some("first"));
 }
@@ -359,20 +278,22 @@ fn a_folder_that_cannot_be_written_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
-    let server = Server::with("", "first");
-    assert_fails(fetch(&mut server.remote(&file.join("deeper"))), "the copy on disk");
+    let server = server_with("", "first");
+    assert_fails(fetch(&mut remote_of(&server, &file.join("deeper"))), "the copy on disk");
 }
 
 #[test]
 fn links_in_a_content_are_fetched_within_their_own_bounds() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(|request, stream| match request.split(' ').nth(1).unwrap() {
-        "/list" => reply("", "feed")("", stream),
-        "/small" => reply("", "linked")("", stream),
-        _ => reply("", vec![b'x'; 1000])("", stream),
-    });
+    let server = TestServer::start(Arc::new(|request: &str, stream: &mut TcpStream| {
+        match request.split(' ').nth(1).unwrap() {
+            "/list" => reply("", "feed")("", stream),
+            "/small" => reply("", "linked")("", stream),
+            _ => reply("", vec![b'x'; 1000])("", stream),
+        }
+    }));
     let limits = Limits { bytes_max: 999, ..LIMITS };
-    let linked = server.remote(folder.path()).fetch(LIMITS, |content| {
+    let linked = remote_of(&server, folder.path()).fetch(LIMITS, |content| {
         let linked = content.fetch_link("small", limits).unwrap();
         assert!(matches!(content.fetch_link("/large", limits), Err(FetchError::TooLarge(999))));
         assert!(matches!(content.fetch_link("file:///etc/passwd", limits), Err(FetchError::Link)));

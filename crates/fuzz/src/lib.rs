@@ -13,6 +13,7 @@ mod model;
 mod proxy;
 mod script;
 mod token;
+mod torrent_document;
 mod torrent_list;
 mod udp_decode;
 mod udp_reply;
@@ -28,6 +29,7 @@ pub use http_reply::http_reply;
 pub use http_response::http_response;
 pub use proxy::{http_forwarded, proxy};
 pub use token::{jwks, token};
+pub use torrent_document::{torrent_feed, torrent_json};
 pub use torrent_list::{torrent_file, torrent_list};
 pub use udp_decode::udp_decode;
 pub use udp_reply::udp_reply;
@@ -40,7 +42,7 @@ pub use webtorrent_received::webtorrent_received;
 pub type Property = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Property); 17] = [
+pub const TARGETS: [(&str, Property); 19] = [
     ("access_networks", access_networks),
     ("http_forwarded", http_forwarded),
     ("http_head", http_head),
@@ -50,7 +52,9 @@ pub const TARGETS: [(&str, Property); 17] = [
     ("jwks", jwks),
     ("proxy", proxy),
     ("token", token),
+    ("torrent_feed", torrent_feed),
     ("torrent_file", torrent_file),
+    ("torrent_json", torrent_json),
     ("torrent_list", torrent_list),
     ("udp_decode", udp_decode),
     ("udp_reply", udp_reply),

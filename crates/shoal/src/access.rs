@@ -1,8 +1,8 @@
 //! The operator's lists: reads their sources and builds the tables that workers look up.
 //!
 //! This module owns the sources and what was last read from each of them. A source that cannot be read keeps its
-//! entries, so a mistake in one file changes nothing else, and never stops the tracker. All of this happens off the
-//! data path; the caller publishes the result together with the policy.
+//! entries, so a mistake in one file or on one server changes nothing else, and never stops the tracker. All of this
+//! happens off the data path; the caller publishes the result together with the policy.
 
 mod audit;
 mod changes;
@@ -11,71 +11,62 @@ mod control;
 mod counters;
 mod directory;
 mod edit;
+mod entries;
+mod fetches;
 mod file;
+mod linked;
+mod list;
 mod networks;
 mod publish;
 mod remote;
+mod torrents;
 mod watch;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::networks::NetworkLists;
 use shoal_access::clients::ClientLists;
 use shoal_access::ports::PortSet;
-use shoal_access::torrents::{Publication, PublishedFields, TableBuilder, TorrentLists, TorrentTable};
+use shoal_access::torrents::{Publication, PublishedFields, TorrentLists, TorrentTable};
 use shoal_access::{Access, HashKey};
-use shoal_config::{AccessConfig, BlocklistField, ListSource};
+use shoal_config::{AccessConfig, BlocklistField, Config, SourceUrl};
 
-use self::changes::Change;
 pub(crate) use self::control::ListControl;
 use self::control::SourceState;
-pub(crate) use self::counters::{ListCounter, ListCounters};
-use self::directory::{Directory, with_subdirectories};
+pub(crate) use self::counters::{ListCounter, ListCounters, SourceCounter};
+use self::entries::Entries;
+use self::fetches::{Fetched, Fetches, UrlContent};
 pub(crate) use self::file::Seen;
+use self::list::List;
+use self::networks::Networks;
 pub(crate) use self::publish::Publisher;
+use self::torrents::Torrents;
+use self::watch::Bell;
 pub(crate) use self::watch::watch;
-use self::watch::{Bell, add_parents};
 use crate::clock;
-
-/// Sources with at most so many torrents share a table, which is rebuilt if one of them changes. A larger source has a
-/// table of its own, and each table costs every announce a look-up.
-const SHARED_TORRENTS_MAX: usize = 1 << 16;
-
-/// Maximum number of faulty files of a directory that are logged at once.
-const FAULTS_LOGGED_MAX: usize = 10;
 
 /// The lists, with all their sources.
 #[derive(Debug)]
 pub(crate) struct Lists {
     key: HashKey,
-    allow: Vec<Source>,
-    deny: Vec<Source>,
-    networks: NetworkLists,
+    torrents_allow: List<Torrents>,
+    torrents_deny: List<Torrents>,
+    networks_allow: List<Networks>,
+    networks_deny: List<Networks>,
+    fetches: Arc<Fetches>,
     /// The parts of the deny list that are published, and the version that was last published.
     publication: (Option<PublishedFields>, Option<Publication>),
     counters: Arc<ListCounters>,
-    /// The sources that have changed since the log told of changes.
-    changes: Vec<Change>,
-    /// Wakes the thread that watches the sources.
+    /// Wakes the thread that watches the files.
     bell: Option<Bell>,
 }
 
-/// A source of a list.
-#[derive(Debug)]
-struct Source {
-    location: ListSource,
-    /// The torrents that were last read from it.
-    table: Arc<TorrentTable>,
-    /// Whether it has been read without a fault since it was configured.
-    is_known: bool,
-    /// Why it could not be read as a whole last time, if it could not.
-    fault: Option<String>,
-    /// The state in which it was read last, with or without a fault.
-    seen: Option<Seen>,
-    /// Its files, if it is a directory.
-    directory: Directory,
+/// The kinds of lists that have changed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Changes {
+    torrents: bool,
+    networks: bool,
 }
 
 impl Lists {
@@ -83,12 +74,13 @@ impl Lists {
     pub(crate) fn new(key: HashKey) -> Self {
         Self {
             key,
-            allow: Vec::new(),
-            deny: Vec::new(),
-            counters: Arc::default(),
-            networks: NetworkLists::new(),
+            torrents_allow: List::new("torrents_allow"),
+            torrents_deny: List::new("torrents_deny"),
+            networks_allow: List::new("networks_allow"),
+            networks_deny: List::new("networks_deny"),
+            fetches: Arc::default(),
             publication: (None, None),
-            changes: Vec::new(),
+            counters: Arc::default(),
             bell: None,
         }
     }
@@ -99,109 +91,80 @@ impl Lists {
     }
 
     /// Reads the sources of a configuration, which may differ from those of the last call, and returns their rules. A
-    /// source that is exactly as it was read before is not read again.
-    pub(crate) fn read_all(&mut self, config: &AccessConfig) -> Access {
-        Access {
-            torrents: self.read_torrents(config),
-            networks: self.networks.read_all(config),
-            clients: Some(ClientLists::new(&config.clients_allow, &config.clients_deny))
+    /// file that is exactly as it was read before is not read again. Of a new URL, the last good copy is read, and all URLs
+    /// are fetched at the next opportunity.
+    pub(crate) fn read_all(&mut self, config: &Config) -> Access {
+        let (access, key) = (&config.access, self.key);
+        self.torrents_allow.configure(&access.torrents_allow);
+        self.torrents_deny.configure(&access.torrents_deny);
+        self.networks_allow.configure(&access.networks_allow);
+        self.networks_deny.configure(&access.networks_deny);
+        self.read_files(true);
+        self.fetches.configure(&config.fetch);
+        read_copies(&mut self.torrents_allow, &self.fetches, &key);
+        read_copies(&mut self.torrents_deny, &self.fetches, &key);
+        read_copies(&mut self.networks_allow, &self.fetches, &key);
+        read_copies(&mut self.networks_deny, &self.fetches, &key);
+        self.fetches.end_configuration();
+        let mut sources: Vec<_> =
+            self.torrents_allow.counters().chain(self.torrents_deny.counters()).collect();
+        sources.extend(self.networks_allow.counters().chain(self.networks_deny.counters()));
+        self.counters.set_sources(sources);
+        self.publication.0 = published_fields(access);
+        let mut rules = Access {
+            clients: Some(ClientLists::new(&access.clients_allow, &access.clients_deny))
                 .filter(|clients| !clients.serve_all())
                 .map(Arc::new),
-            ports_deny: (!config.ports_deny.is_empty()).then(|| Arc::new(PortSet::new(&config.ports_deny))),
-        }
+            ports_deny: (!access.ports_deny.is_empty()).then(|| Arc::new(PortSet::new(&access.ports_deny))),
+            ..Access::default()
+        };
+        self.apply(Changes { torrents: true, networks: true }, &mut rules);
+        rules
     }
 
-    fn read_torrents(&mut self, config: &AccessConfig) -> Option<Arc<TorrentLists>> {
+    /// Reads the files that have changed since they were read last, and with `retry` also those that had a fault.
+    fn read_files(&mut self, retry: bool) -> Changes {
         let key = self.key;
-        let changes = &mut self.changes;
-        read_list("torrents_allow", &mut self.allow, &config.torrents_allow, &key, changes);
-        read_list("torrents_deny", &mut self.deny, &config.torrents_deny, &key, changes);
-        self.publication.0 = published_fields(config);
-        self.torrents()
+        let torrents =
+            self.torrents_allow.read_files(retry, &key) | self.torrents_deny.read_files(retry, &key);
+        let networks =
+            self.networks_allow.read_files(retry, &key) | self.networks_deny.read_files(retry, &key);
+        self.count_faulty();
+        Changes { torrents, networks }
     }
 
-    /// Reads the sources of torrents that have changed since they were read last. Returns the new lists if any has.
-    fn read_changed(&mut self) -> Option<Option<Arc<TorrentLists>>> {
-        let key = self.key;
-        let mut has_changed = false;
-        for (key_name, sources) in [("torrents_allow", &mut self.allow), ("torrents_deny", &mut self.deny)] {
-            for source in sources.iter_mut().filter(|source| source.has_changed()) {
-                has_changed |= source.read_noting(key_name, &key, &mut self.changes);
+    /// Takes over a content that was fetched for the list with this name.
+    fn take_fetched(&mut self, list: &str, url: &SourceUrl, fetched: Fetched) -> Changes {
+        let is_allow = list.ends_with("_allow");
+        let mut changes = Changes::default();
+        match fetched {
+            Fetched::Torrents(reading) => {
+                let list = if is_allow { &mut self.torrents_allow } else { &mut self.torrents_deny };
+                changes.torrents = list.take_fetched(url, reading);
+            }
+            Fetched::Networks(reading) => {
+                let list = if is_allow { &mut self.networks_allow } else { &mut self.networks_deny };
+                changes.networks = list.take_fetched(url, reading);
             }
         }
         self.count_faulty();
-        has_changed.then(|| self.torrents())
+        changes
     }
 
-    /// Makes the next [`read_all`](Self::read_all) read every source, even one that looks as it did.
-    fn forget_times(&mut self) {
-        self.allow.iter_mut().chain(&mut self.deny).for_each(|source| source.seen = None);
-    }
-
-    /// Returns the state of every source.
-    fn sources(&self) -> impl Iterator<Item = SourceState<'_>> {
-        let lists = [("access.torrents_allow", &self.allow), ("access.torrents_deny", &self.deny)];
-        let torrents = lists.into_iter().flat_map(|(list, sources)| {
-            sources.iter().map(move |source| SourceState {
-                list,
-                name: source.location.to_string(),
-                entries: source.table.len(),
-                fault: source.fault.as_deref(),
-            })
-        });
-        torrents.chain(self.networks.sources())
-    }
-
-    /// Writes to the log what has changed since the last call.
-    pub(crate) fn log_changes(&mut self) {
-        for change in std::mem::take(&mut self.changes) {
-            change.log(&self.key);
+    /// Replaces the rules that follow from lists that have changed.
+    fn apply(&mut self, changes: Changes, rules: &mut Access) {
+        if changes.torrents {
+            let is_published = self.publication.0.is_some();
+            let lists = torrents::lists(&self.torrents_allow, &self.torrents_deny, is_published, &self.key);
+            rules.torrents = lists.map(|lists| {
+                let publication = self.publish(&lists);
+                Arc::new(lists.with_publication(publication))
+            });
+            self.count_torrents(rules);
         }
-    }
-
-    /// Lets the thread watch the sources that are configured now.
-    pub(crate) fn watch(&self) {
-        if let Some(bell) = &self.bell {
-            bell.ring();
+        if changes.networks {
+            rules.networks = networks::table(&self.networks_allow, &self.networks_deny).map(Arc::new);
         }
-    }
-
-    /// Returns the directories in which changes of the sources show.
-    fn directories(&self) -> BTreeSet<PathBuf> {
-        let mut directories = BTreeSet::new();
-        for ListSource::Path(path) in self.allow.iter().chain(&self.deny).map(|source| &source.location) {
-            add_parents(path, &mut directories);
-            if path.is_dir() {
-                directories.append(&mut with_subdirectories(path));
-            }
-        }
-        directories
-    }
-
-    fn count_faulty(&self) {
-        let faulty = |sources: &[Source]| sources.iter().filter(|source| source.fault.is_some()).count();
-        self.counters.allow.set_faulty(faulty(&self.allow));
-        self.counters.deny.set_faulty(faulty(&self.deny));
-    }
-
-    /// Returns the lists that follow from the entries of all sources of torrents.
-    fn torrents(&mut self) -> Option<Arc<TorrentLists>> {
-        let key = self.key;
-        self.count_faulty();
-        self.counters.allow.set_tables(&[]);
-        self.counters.deny.set_tables(&[]);
-        if self.allow.is_empty() && self.deny.is_empty() && self.publication.0.is_none() {
-            return None;
-        }
-        let allow = (!self.allow.is_empty()).then(|| tables(&self.allow, &key));
-        let torrents = TorrentLists::new(key, allow, tables(&self.deny, &key));
-        let sum = |tables: &[Arc<TorrentTable>]| tables.iter().map(|table| table.len()).sum::<usize>();
-        let allowed = torrents.allow().map_or("all".to_owned(), |allow| sum(allow).to_string());
-        self.counters.allow.set_tables(torrents.allow().unwrap_or_default());
-        self.counters.deny.set_tables(torrents.deny());
-        tracing::info!(allowed, denied = sum(torrents.deny()), "lists of torrents");
-        let publication = self.publish(&torrents);
-        Some(Arc::new(torrents.with_publication(publication)))
     }
 
     /// Returns how the deny list is published. Its digest takes a moment, so a list that is not published has none.
@@ -218,9 +181,75 @@ impl Lists {
         *last = Some(Publication { fields, digest, since_unix_s });
         *last
     }
+
+    /// Makes the next [`read_all`](Self::read_all) read every file, even one that looks as it did.
+    fn forget_times(&mut self) {
+        self.torrents_allow.forget_times();
+        self.torrents_deny.forget_times();
+        self.networks_allow.forget_times();
+        self.networks_deny.forget_times();
+    }
+
+    /// Returns the state of every source.
+    fn sources(&self) -> impl Iterator<Item = SourceState<'_>> {
+        let torrents = self.torrents_allow.states().chain(self.torrents_deny.states());
+        torrents.chain(self.networks_allow.states()).chain(self.networks_deny.states())
+    }
+
+    /// Writes to the log what has changed since the last call.
+    pub(crate) fn log_changes(&mut self) {
+        for change in self.torrents_allow.take_changes().into_iter().chain(self.torrents_deny.take_changes())
+        {
+            change.log(&self.key);
+        }
+    }
+
+    /// Lets the threads look at the files that are configured now, and fetch the URLs.
+    pub(crate) fn watch(&self) {
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
+    }
+
+    /// Returns the directories in which changes of the files show.
+    fn directories(&self) -> BTreeSet<PathBuf> {
+        let mut directories = self.torrents_allow.directories();
+        directories.append(&mut self.torrents_deny.directories());
+        directories.append(&mut self.networks_allow.directories());
+        directories.append(&mut self.networks_deny.directories());
+        directories
+    }
+
+    fn count_faulty(&self) {
+        self.counters.allow.set_faulty(self.torrents_allow.faulty());
+        self.counters.deny.set_faulty(self.torrents_deny.faulty());
+    }
+
+    fn count_torrents(&self, rules: &Access) {
+        let tables = |tables: Option<&[Arc<TorrentTable>]>| tables.unwrap_or_default().to_vec();
+        let allow = tables(rules.torrents.as_ref().and_then(|torrents| torrents.allow()));
+        let deny = tables(rules.torrents.as_ref().map(|torrents| torrents.deny()));
+        self.counters.allow.set_tables(&allow);
+        self.counters.deny.set_tables(&deny);
+        let sum = |tables: &[Arc<TorrentTable>]| tables.iter().map(|table| table.len()).sum::<usize>();
+        if let Some(torrents) = &rules.torrents {
+            let allowed = torrents.allow().map_or("all".to_owned(), |allow| sum(allow).to_string());
+            tracing::info!(allowed, denied = sum(&deny), "lists of torrents");
+        }
+    }
 }
 
-/// Returns what is published of the deny list, if it is published.
+/// Reads the last good copies of the URLs that are new, and has them fetched from now on.
+fn read_copies<E: Entries>(list: &mut List<E>, fetches: &Fetches, key: &HashKey) {
+    for url in list.urls() {
+        fetches.add::<E>(list.name(), &url, |content: &mut UrlContent| {
+            let reading = content.read_copy::<E>(key);
+            list.take_copy(&url, reading);
+        });
+    }
+}
+
+/// Returns the parts of the deny list that are published, if it is published.
 fn published_fields(config: &AccessConfig) -> Option<PublishedFields> {
     let has = |field| config.blocklist_fields.contains(&field);
     config.blocklist_publish.then(|| PublishedFields {
@@ -230,134 +259,8 @@ fn published_fields(config: &AccessConfig) -> Option<PublishedFields> {
     })
 }
 
-/// Reads the sources of one list. Those that were configured before keep what was read from them until now.
-fn read_list(
-    key_name: &'static str,
-    sources: &mut Vec<Source>,
-    configured: &[ListSource],
-    key: &HashKey,
-    changes: &mut Vec<Change>,
-) {
-    let mut old = std::mem::take(sources);
-    for location in configured {
-        let known = old.iter().position(|source| source.location == *location);
-        let mut source = match known {
-            Some(index) => old.swap_remove(index),
-            None => {
-                let table = Arc::new(TableBuilder::default().build(key));
-                Source {
-                    location: location.clone(),
-                    table,
-                    is_known: false,
-                    fault: None,
-                    seen: None,
-                    directory: Directory::default(),
-                }
-            }
-        };
-        if source.fault.is_some() || source.has_changed() {
-            source.read_noting(key_name, key, changes);
-        }
-        sources.push(source);
-    }
-}
-
-impl Source {
-    /// Reads the source again, and notes what it had before. Returns whether the entries were replaced.
-    fn read_noting(&mut self, key_name: &'static str, key: &HashKey, changes: &mut Vec<Change>) -> bool {
-        let (old, was_known) = (Arc::clone(&self.table), self.is_known);
-        let has_changed = self.read(key_name, key);
-        if has_changed && was_known {
-            changes.push(Change::new(key_name, &self.location, old, Arc::clone(&self.table)));
-        }
-        has_changed
-    }
-
-    /// Reads the source again. Without a fault, its content replaces the old one. Before that has happened for the first
-    /// time, the lines that can be read are better than none. Returns whether the entries were replaced.
-    fn read(&mut self, key_name: &str, key: &HashKey) -> bool {
-        let ListSource::Path(path) = &self.location;
-        // A change while the file is read shows at the next look.
-        self.seen = Some(Seen::of(path));
-        if path.is_dir() {
-            return self.read_directory(key_name, key);
-        }
-        let (table, fault) = match file::read(path, key) {
-            Ok((table, fault)) => (Some(table), fault.map(|fault| fault.to_string())),
-            Err(error) => (None, Some(error.to_string())),
-        };
-        self.fault.clone_from(&fault);
-        match &fault {
-            None => self.is_known = true,
-            Some(error) => tracing::error!(
-                list = format!("access.{key_name}"),
-                source = %self.location,
-                error,
-                "{}",
-                if self.is_known {
-                    "a list cannot be read and keeps its entries"
-                } else {
-                    "a list cannot be read as a whole"
-                }
-            ),
-        }
-        match table.filter(|_| fault.is_none() || !self.is_known) {
-            Some(table) => {
-                self.table = Arc::new(table);
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Reads the source again, which is a directory. Each file is a source of its own.
-    fn read_directory(&mut self, key_name: &str, key: &HashKey) -> bool {
-        let ListSource::Path(path) = &self.location;
-        let list = format!("access.{key_name}");
-        match self.directory.read(path, key) {
-            Ok((table, faults)) => {
-                for error in faults.iter().take(FAULTS_LOGGED_MAX) {
-                    tracing::error!(list, error, "a torrent file cannot be read and keeps its entry");
-                }
-                let more = faults.len().saturating_sub(1);
-                let and_more = if more > 0 { format!(" (and {more} more files)") } else { String::new() };
-                self.fault = faults.first().map(|fault| fault.clone() + &and_more);
-                (self.table, self.is_known) = (Arc::new(table), true);
-                true
-            }
-            Err(error) => {
-                self.fault = Some(error.to_string());
-                tracing::error!(list, source = %self.location, %error, "a list cannot be read and keeps its entries");
-                false
-            }
-        }
-    }
-
-    /// Returns whether the source is another one than when it was read last.
-    fn has_changed(&self) -> bool {
-        let ListSource::Path(path) = &self.location;
-        self.seen != Some(Seen::of(path)) || (path.is_dir() && self.directory.has_changed(path))
-    }
-}
-
-/// Returns the tables of a list: one for each large source, and one for all others.
-fn tables(sources: &[Source], key: &HashKey) -> Vec<Arc<TorrentTable>> {
-    let filled = || sources.iter().map(|source| &source.table).filter(|table| !table.is_empty());
-    let is_large = |table: &&Arc<TorrentTable>| table.len() > SHARED_TORRENTS_MAX;
-    let mut tables: Vec<_> = filled().filter(is_large).cloned().collect();
-    let small: Vec<_> = filled().filter(|table| !is_large(table)).collect();
-    match &small[..] {
-        [] => {}
-        [one] => tables.push(Arc::clone(one)),
-        several => {
-            let mut shared = TableBuilder::default();
-            for table in several {
-                shared.add_all(table).expect("the sources of a list together are not that many");
-            }
-            tables.push(Arc::new(shared.build(key)));
-        }
-    }
-    tables
+fn lock(lists: &Mutex<Lists>) -> MutexGuard<'_, Lists> {
+    lists.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -366,6 +269,7 @@ mod tests {
     use std::path::Path;
 
     use shoal_access::torrents::Forbidden;
+    use shoal_config::{AccessConfig, ListSource};
     use shoal_types::InfoHash;
 
     use super::*;
@@ -374,11 +278,12 @@ mod tests {
         Lists::new(HashKey::new([1, 2, 3, 4]))
     }
 
-    fn config(allow: &[&Path], deny: &[&Path]) -> AccessConfig {
+    fn config(allow: &[&Path], deny: &[&Path]) -> Config {
         let sources =
             |paths: &[&Path]| paths.iter().map(|path| ListSource::Path(path.to_path_buf())).collect();
         let (torrents_allow, torrents_deny) = (sources(allow), sources(deny));
-        AccessConfig { torrents_allow, torrents_deny, ..AccessConfig::default() }
+        let access = AccessConfig { torrents_allow, torrents_deny, ..AccessConfig::default() };
+        Config { access, ..Config::default() }
     }
 
     fn line(byte: u8) -> String {
@@ -446,17 +351,60 @@ mod tests {
     }
 
     #[test]
+    fn an_addition_to_a_file_is_read_without_the_rest() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("list");
+        let lines = |bytes: &[u8]| bytes.iter().map(|byte| line(*byte)).collect::<String>();
+        // The middle of the file lies outside of the parts that are compared.
+        let text = format!("# begin\n{}{}{}", "# x\n".repeat(2000), lines(&[1]), "# x\n".repeat(2000));
+        fs::write(&file, &text).unwrap();
+        let (mut lists, config) = (lists(), config(&[], &[&file]));
+        let mut access = lists.read_all(&config);
+        let mut read = |bytes: &[u8]| {
+            let changes = lists.read_files(false);
+            lists.apply(changes, &mut access);
+            let served: Vec<_> = bytes.iter().copied().filter(|byte| check(&access, *byte).is_ok()).collect();
+            (served, lists.torrents_deny.faulty())
+        };
+        // A line in the middle that cannot be read is not noticed: only the addition is read.
+        let at = text.find(&line(1)).unwrap() as u64;
+        let open = || fs::OpenOptions::new().write(true).open(&file).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&open(), b"garbage", at).unwrap();
+        let append = |text: &str| {
+            let mut file = fs::OpenOptions::new().append(true).open(&file).unwrap();
+            std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+        };
+        append(&lines(&[2]));
+        assert_eq!(read(&[1, 2, 3]), (vec![3], 0));
+        append(&lines(&[3, 4]));
+        assert_eq!(read(&[1, 2, 3, 4]), (vec![], 0));
+        // A faulty addition makes the file be read as a whole, and names the right line.
+        append("nonsense\n");
+        assert_eq!(read(&[1, 2, 3, 4]), (vec![], 1));
+        // So does a change of another kind.
+        fs::write(&file, text.replace("# begin", "# other") + &lines(&[5, 6])).unwrap();
+        assert_eq!(read(&[1, 2, 5, 6]), (vec![2], 0));
+        // An unfinished line is read once it has ended, or with the next addition.
+        append(&line(7)[..39]);
+        assert_eq!(read(&[1, 5, 7]), (vec![7], 1));
+        append(&line(7)[39..]);
+        assert_eq!(read(&[1, 5, 7]), (vec![], 0));
+        append(&lines(&[8]));
+        assert_eq!(read(&[1, 5, 7, 8]), (vec![], 0));
+    }
+
+    #[test]
     fn a_large_source_has_a_table_of_its_own() {
         let directory = tempfile::tempdir().unwrap();
         let files = ["large", "small", "smaller"].map(|name| directory.path().join(name));
         let hash = |number: usize| format!("{number:040x}\n");
-        let large: String = (0..=SHARED_TORRENTS_MAX).map(hash).collect();
+        let large: String = (0..=torrents::SHARED_TORRENTS_MAX).map(hash).collect();
         fs::write(&files[0], large).unwrap();
         fs::write(&files[1], line(1)).unwrap();
         fs::write(&files[2], line(2)).unwrap();
         let access = lists().read_all(&config(&[], &[&files[0], &files[1], &files[2]]));
         let lengths: Vec<_> =
             access.torrents.iter().flat_map(|torrents| torrents.deny()).map(|table| table.len()).collect();
-        assert_eq!(lengths, [SHARED_TORRENTS_MAX + 1, 2]);
+        assert_eq!(lengths, [torrents::SHARED_TORRENTS_MAX + 1, 2]);
     }
 }

@@ -91,7 +91,7 @@ impl Reloader {
         self.log.set_level(config.log.level);
         // The lock is held until the lists are published, so that no older ones replace them.
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        let access = lists.read_all(&config.access);
+        let access = lists.read_all(&config);
         // The listeners and the number of connections are those of the start.
         let connections_max = live.stream_limits.connections_max;
         self.publisher.publish(|live| Live {

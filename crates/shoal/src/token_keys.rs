@@ -146,7 +146,7 @@ impl State {
             Ok((keys, seen)) => (keys, Some(seen), false),
             Err(error) if is_known => {
                 log_kept(source, &error);
-                (self.keys.clone(), self.seen.clone(), true)
+                (self.keys.clone(), self.seen, true)
             }
             Err(error) => return Err(format!("tokens.jwks = \"{source}\": {error}")),
         };
@@ -192,7 +192,9 @@ fn with_keys(policy: &Policy, keys: &KeySet) -> Policy {
 
 /// Reads a set of keys.
 fn read(source: &ListSource) -> Result<(KeySet, Seen), String> {
-    let ListSource::Path(path) = source;
+    let ListSource::Path(path) = source else {
+        return Err("keys cannot be fetched yet; name a file".to_owned());
+    };
     // A change while the file is read shows at the next look.
     let seen = Seen::of(path);
     let json = read_file(path).map_err(|error| error.to_string())?;

@@ -186,7 +186,7 @@ async fn start(
 /// Reads the lists of torrents on a separate thread, since a file system can hang.
 async fn load_lists(config: &Config) -> Result<(Arc<Mutex<Lists>>, Access), Failure> {
     let mut lists = Lists::new(settings::list_key()?);
-    let config = config.access.clone();
+    let config = config.clone();
     let read = tokio::task::spawn_blocking(move || {
         let access = lists.read_all(&config);
         (Arc::new(Mutex::new(lists)), access)

@@ -100,10 +100,7 @@ impl<'l> Entry<'l> {
         let (date, rest) = split_date(rest);
         let (reference, reason) = split_reference(rest)?;
         let reason = if reason.starts_with('#') { "" } else { reason };
-        if reason.len() > REASON_BYTES_MAX {
-            return Err(LineError::LongReason);
-        }
-        Ok(Some(Self { info_hashes, date, reference, reason: (!reason.is_empty()).then_some(reason) }))
+        Ok(Some(Self { info_hashes, date, reference, reason: check_reason(reason)? }))
     }
 
     /// Returns the date, the reference and the reason.
@@ -111,6 +108,18 @@ impl<'l> Entry<'l> {
     pub const fn details(&self) -> Details<'l> {
         Details { date: self.date, reference: self.reference, reason: self.reason }
     }
+}
+
+/// Returns a reason without the space around it, or `None` if it is empty.
+pub(super) fn check_reason(reason: &str) -> Result<Option<&str>, LineError> {
+    let reason = reason.trim();
+    if reason.chars().any(|c| c.is_control() && c != '\t') {
+        return Err(LineError::ControlCharacter);
+    }
+    if reason.len() > REASON_BYTES_MAX {
+        return Err(LineError::LongReason);
+    }
+    Ok((!reason.is_empty()).then_some(reason))
 }
 
 impl fmt::Display for Entry<'_> {

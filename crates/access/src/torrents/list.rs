@@ -44,6 +44,18 @@ fn more(faulty_lines: u64) -> String {
 }
 
 impl ListReader {
+    /// Creates a reader for text that follows this number of lines, so that faults name the right ones.
+    #[must_use]
+    pub fn after(lines: u64) -> Self {
+        Self { lines, ..Self::default() }
+    }
+
+    /// Returns the number of lines that have ended, together with those before the text.
+    #[must_use]
+    pub const fn lines(&self) -> u64 {
+        self.lines
+    }
+
     /// Reads the next piece.
     pub fn read(&mut self, piece: &[u8]) {
         let mut rest = piece;

@@ -3,17 +3,38 @@
 use core::fmt;
 use std::path::PathBuf;
 
-/// A source of a list.
+use http::Uri;
+
+/// A source of a list. Its text hides the secrets of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListSource {
-    /// A file.
+    /// A file, or a directory where the key accepts one.
     Path(PathBuf),
+    /// The content of a URL.
+    Url(SourceUrl),
 }
 
+/// A URL of http or https. It may contain secrets: a user with a password, and a query. These appear neither in its text
+/// nor in the output of `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SourceUrl(Uri);
+
 impl ListSource {
-    /// Parses a source. A URL is none: there may be no file of that name, so taking it for one would hide a mistake.
+    /// Parses a source. A URL with another scheme is none: there may be no file of that name, so taking it for one would
+    /// hide a mistake.
     pub(super) fn parse(text: &str) -> Option<Self> {
+        if text.starts_with("http://") || text.starts_with("https://") {
+            return SourceUrl::parse(text).map(Self::Url);
+        }
         (!text.is_empty() && !text.contains("://")).then(|| Self::Path(PathBuf::from(text)))
+    }
+
+    /// Returns the source as it is written in a configuration, with its secrets.
+    pub(super) fn written(&self) -> String {
+        match self {
+            Self::Path(path) => path.display().to_string(),
+            Self::Url(url) => url.0.to_string(),
+        }
     }
 }
 
@@ -21,7 +42,42 @@ impl fmt::Display for ListSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => path.display().fmt(f),
+            Self::Url(url) => url.fmt(f),
         }
+    }
+}
+
+impl SourceUrl {
+    fn parse(text: &str) -> Option<Self> {
+        let uri: Uri = text.parse().ok()?;
+        let has_host = uri.host().is_some_and(|host| !host.is_empty());
+        let has_valid_port =
+            uri.authority()?.port().is_none_or(|_| uri.port_u16().is_some_and(|port| port != 0));
+        (has_host && has_valid_port).then_some(Self(uri))
+    }
+
+    /// Returns the URL with its secrets.
+    #[must_use]
+    pub const fn uri(&self) -> &Uri {
+        &self.0
+    }
+}
+
+impl fmt::Display for SourceUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, host) = (self.0.scheme_str().unwrap_or_default(), self.0.host().unwrap_or_default());
+        write!(f, "{scheme}://{host}")?;
+        if let Some(port) = self.0.port_u16() {
+            write!(f, ":{port}")?;
+        }
+        f.write_str(self.0.path())?;
+        if self.0.query().is_some() { f.write_str("?…") } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for SourceUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SourceUrl({self})")
     }
 }
 
@@ -31,11 +87,25 @@ mod tests {
 
     #[test]
     fn sources_are_read_back_as_they_are_written() {
-        for text in ["/etc/shoal/deny", "deny.txt", "a b"] {
-            assert_eq!(ListSource::parse(text).unwrap().to_string(), text);
+        for text in ["/etc/shoal/deny", "deny.txt", "a b", "https://user:secret@[::1]:8443/deny?key=1"] {
+            assert_eq!(ListSource::parse(text).unwrap().written(), text);
         }
-        for text in ["", "http://lists.example/deny", "ftp://lists.example/deny"] {
+        for text in [
+            "",
+            "http://",
+            "http:///deny",
+            "https://lists.example:0/",
+            "https://a b/",
+            "ftp://lists.example/deny",
+        ] {
             assert_eq!(ListSource::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn the_text_of_a_url_has_no_secrets() {
+        let source = ListSource::parse("https://user:secret@lists.example:8443/deny?key=secret").unwrap();
+        assert_eq!(source.to_string(), "https://lists.example:8443/deny?…");
+        assert!(!format!("{source:?}").contains("secret"));
     }
 }

@@ -171,7 +171,12 @@ list!(
 
 list!(Ports, "a list of ports and ranges such as \"25\" or \"1-1023\"", Ports::parse, Ports::to_string);
 
-list!(ListSource, "a list of files such as \"/etc/shoal/denied\"", ListSource::parse, ListSource::to_string);
+list!(
+    ListSource,
+    "a list of files and URLs such as \"/etc/shoal/denied\" or \"https://lists.example/denied\"",
+    ListSource::parse,
+    ListSource::written
+);
 
 list!(
     BlocklistField,

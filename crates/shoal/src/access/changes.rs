@@ -23,8 +23,8 @@ const SEARCHED_BYTES_MAX: u64 = 64 << 20;
 pub(super) struct Change {
     list: &'static str,
     location: ListSource,
-    old: Arc<TorrentTable>,
-    new: Arc<TorrentTable>,
+    old: Vec<Arc<TorrentTable>>,
+    new: Vec<Arc<TorrentTable>>,
 }
 
 /// The entries of a table that another one has not, or has with other details.
@@ -39,8 +39,8 @@ impl Change {
     pub(super) fn new(
         list: &'static str,
         location: &ListSource,
-        old: Arc<TorrentTable>,
-        new: Arc<TorrentTable>,
+        old: Vec<Arc<TorrentTable>>,
+        new: Vec<Arc<TorrentTable>>,
     ) -> Self {
         Self { list, location: location.clone(), old, new }
     }
@@ -57,7 +57,7 @@ impl Change {
         for (change, differences) in [("removed", &went), ("added", &came)] {
             for (info_hash, details) in &differences.entries {
                 // An entry whose details have changed was not removed.
-                if change == "removed" && self.new.contains(key, info_hash) {
+                if change == "removed" && self.new.iter().any(|table| table.contains(key, info_hash)) {
                     continue;
                 }
                 let comment = comments.get(info_hash).filter(|_| change == "added");
@@ -98,12 +98,18 @@ impl Change {
     }
 }
 
-/// Returns the entries of a table that `other` has not, or has with other details.
-fn differences<'t>(table: &'t TorrentTable, other: &TorrentTable, key: &HashKey) -> Differences<'t> {
+/// Returns the entries of tables that `others` have not, or have with other details.
+fn differences<'t>(
+    tables: &'t [Arc<TorrentTable>],
+    others: &[Arc<TorrentTable>],
+    key: &HashKey,
+) -> Differences<'t> {
     let mut differences = Differences::default();
     // Both tables are in the same order, so the look-ups touch the memory of the other one in sequence.
-    for (info_hash, details) in table.iter().filter(|(hash, details)| other.get(key, hash) != Some(*details))
-    {
+    let is_new = |(hash, details): &(&InfoHash, Details<'_>)| {
+        others.iter().find_map(|other| other.get(key, hash)) != Some(*details)
+    };
+    for (info_hash, details) in tables.iter().flat_map(|table| table.iter()).filter(is_new) {
         differences.count += 1;
         if differences.count <= ENTRIES_LOGGED_MAX {
             differences.entries.push((*info_hash, details));
@@ -135,7 +141,8 @@ mod tests {
             differences.entries.sort_unstable();
             (differences.count, differences.entries)
         };
-        let [old, new]: [&'static TorrentTable; 2] = [old, new].map(|table| &*Box::leak(Box::new(table)));
+        let [old, new]: [&'static [Arc<TorrentTable>]; 2] =
+            [old, new].map(|table| &*Box::leak(vec![Arc::new(table)].into_boxed_slice()));
         assert_eq!(sorted(differences(new, old, &KEY)), (2, vec![entry(2, Some("b")), entry(4, None)]));
         assert_eq!(sorted(differences(old, new, &KEY)), (2, vec![entry(2, Some("a")), entry(3, None)]));
         assert_eq!(differences(new, new, &KEY), Differences::default());
@@ -148,7 +155,7 @@ mod tests {
         let [one, two] = [1, 2].map(|byte| InfoHash([byte; 20]));
         fs::write(&path, format!("{one:?} a reason # by us\r\n{two:?}\n# {two:?} no\n")).unwrap();
         let new = Arc::new(table(&[]));
-        let change = Change::new("torrents_deny", &ListSource::Path(path), Arc::clone(&new), new);
+        let change = Change::new("torrents_deny", &ListSource::Path(path), vec![Arc::clone(&new)], vec![new]);
         let found = change.comments(&[one, two].map(|hash| (hash, Details::NONE)));
         assert_eq!(found, BTreeMap::from([(one, "by us".to_owned())]));
     }

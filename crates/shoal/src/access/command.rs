@@ -17,7 +17,10 @@ use shoal_config::{Config, ListSource};
 use shoal_types::InfoHash;
 
 use super::audit::{Audit, Change};
-use super::directory::Directory;
+use super::entries::{Entries, Reading};
+use super::fetches::UrlContent;
+use super::file;
+use super::torrents::Torrents;
 use super::{edit, remote};
 use crate::failure::Failure;
 use crate::{config_file, log};
@@ -188,6 +191,10 @@ fn run_add(add: &Add) -> Result<Outcome, Failure> {
         .iter()
         .map(|info_hash| Ok((*info_hash, format!("{} # {}\n", line(info_hash, date, add)?, audit.comment()))))
         .collect();
+    if path.exists() && open_lines(&ListSource::Path(path.clone()))?.is_none() {
+        let shown = path.display();
+        return Err(Failure::Configuration(format!("{shown} is no list of lines, so none can be added")));
+    }
     let added = edit::add(&path, &lines?).with_context(|| format!("{} cannot be changed", path.display()))?;
     let trimmed = |text: &'_ Option<String>| {
         text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
@@ -274,18 +281,18 @@ fn run_remove(remove: &Remove) -> Result<Outcome, Failure> {
 fn run_list(list: &List) -> Result<Outcome, Failure> {
     let config = config_file::read(list.config.as_deref())?;
     let mut text = String::new();
-    for (name, path) in sources(&config) {
+    for (name, source) in sources(&config) {
         if (list.deny && name != "deny") || (list.allow && name != "allow") {
             continue;
         }
-        for_each_entry(path, |entry| {
+        for_each_entry(source, &config, |entry| {
             if !list.json {
                 return text.push_str(&format!("{name} {entry}\n"));
             }
             for info_hash in &entry.info_hashes {
                 let object = json!({
                     "list": name, "info_hash": format!("{info_hash:?}"), "date": entry.date,
-                    "reference": entry.reference, "reason": entry.reason, "source": path.display().to_string(),
+                    "reference": entry.reference, "reason": entry.reason, "source": source.to_string(),
                 });
                 text.push_str(&format!("{object}\n"));
             }
@@ -299,7 +306,7 @@ fn run_list(list: &List) -> Result<Outcome, Failure> {
 struct Found {
     is_allowed: bool,
     /// The first source of the deny list that has it.
-    denied_by: Option<PathBuf>,
+    denied_by: Option<String>,
     /// The reason there.
     reason: Option<String>,
 }
@@ -308,8 +315,8 @@ fn run_check(check: &Check) -> Result<Outcome, Failure> {
     let config = config_file::read(check.config.as_deref())?;
     let wanted = parse_torrents(&check.torrents)?;
     let mut found: Vec<Found> = wanted.iter().map(|_| Found::default()).collect();
-    for (name, path) in sources(&config) {
-        for_each_entry(path, |entry| {
+    for (name, source) in sources(&config) {
+        for_each_entry(source, &config, |entry| {
             for (info_hash, found) in wanted.iter().zip(&mut found) {
                 if !entry.info_hashes.contains(info_hash) {
                     continue;
@@ -317,7 +324,7 @@ fn run_check(check: &Check) -> Result<Outcome, Failure> {
                 if name == "allow" {
                     found.is_allowed = true;
                 } else if found.denied_by.is_none() {
-                    found.denied_by = Some(path.to_owned());
+                    found.denied_by = Some(source.to_string());
                     found.reason = entry.reason.map(str::to_owned);
                 }
             }
@@ -328,15 +335,15 @@ fn run_check(check: &Check) -> Result<Outcome, Failure> {
     for (info_hash, found) in wanted.iter().zip(&found) {
         let reason = found.reason.as_deref();
         let (verdict, shown) = match &found.denied_by {
-            Some(path) => {
-                ("denied", format!("denied by {}: {}", path.display(), reason.unwrap_or("no reason given")))
+            Some(source) => {
+                ("denied", format!("denied by {source}: {}", reason.unwrap_or("no reason given")))
             }
             None if serves_all || found.is_allowed => ("served", "served".to_owned()),
             None => ("not_allowed", "refused: it is on no allow list".to_owned()),
         };
         is_any_refused |= verdict != "served";
         if check.json {
-            let source = found.denied_by.as_ref().map(|path| path.display().to_string());
+            let source = &found.denied_by;
             let info_hash = format!("{info_hash:?}");
             let object =
                 json!({"info_hash": info_hash, "verdict": verdict, "source": source, "reason": reason});
@@ -353,20 +360,24 @@ fn run_check(check: &Check) -> Result<Outcome, Failure> {
 fn run_check_of_lists(check: &Check) -> Result<Outcome, Failure> {
     let config = config_file::read(check.config.as_deref())?;
     let (mut text, mut faults) = (String::new(), String::new());
-    for (name, path) in sources(&config) {
-        let shown = path.display();
-        if path.is_dir() {
-            let (torrents, faulty) = read_directory(path)?;
-            let entries = torrents.len();
-            text.push_str(&format!(
-                "{name} {shown}: {entries} torrents, {} files that cannot be read\n",
-                faulty.len()
-            ));
-            faulty.iter().for_each(|fault| faults.push_str(&format!("{fault}\n")));
-            continue;
-        }
-        let file = match open(path) {
-            Ok(file) => file,
+    for (name, source) in sources(&config) {
+        let shown = source;
+        let file = match open_lines(source) {
+            Ok(Some(file)) => file,
+            Ok(None) => {
+                match read_whole(source, &config) {
+                    Ok(Reading { entries, faults: of_source, .. }) => {
+                        let faulty = of_source.len();
+                        text.push_str(&format!(
+                            "{name} {shown}: {} torrents, {faulty} faults\n",
+                            entries.len()
+                        ));
+                        faults.extend(of_source.iter().map(|fault| format!("{shown}: {fault}\n")));
+                    }
+                    Err(fault) => faults.push_str(&format!("{fault:#}\n")),
+                }
+                continue;
+            }
             Err(error) => {
                 faults.push_str(&format!("{error:#}\n"));
                 continue;
@@ -450,8 +461,10 @@ impl Which {
 /// Returns the file to change.
 fn target(config: &Config, which: &Which, target: &Target) -> Result<PathBuf, Failure> {
     let list = if which.deny { &config.access.torrents_deny } else { &config.access.torrents_allow };
-    let paths = list.iter().map(|ListSource::Path(path)| path.clone());
-    let first = paths.into_iter().find(|path| !path.is_dir());
+    let first = list.iter().find_map(|source| match source {
+        ListSource::Path(path) if !path.is_dir() => Some(path.clone()),
+        _ => None,
+    });
     let path = target.file.clone().or(first).ok_or_else(|| {
         Failure::Configuration(format!(
             "access.torrents_{} names no file to change; add one to the configuration and pass it by --config",
@@ -462,11 +475,10 @@ fn target(config: &Config, which: &Which, target: &Target) -> Result<PathBuf, Fa
     Ok(path.canonicalize().unwrap_or(path))
 }
 
-/// Returns every file of every list with the name of the list.
-fn sources(config: &Config) -> impl Iterator<Item = (&'static str, &Path)> {
+/// Returns every source of every list with the name of the list.
+fn sources(config: &Config) -> impl Iterator<Item = (&'static str, &ListSource)> {
     let allow = config.access.torrents_allow.iter().map(|source| ("allow", source));
-    let all = allow.chain(config.access.torrents_deny.iter().map(|source| ("deny", source)));
-    all.map(|(name, ListSource::Path(path))| (name, &**path))
+    allow.chain(config.access.torrents_deny.iter().map(|source| ("deny", source)))
 }
 
 fn parse_torrents(texts: &[String]) -> Result<Vec<InfoHash>, Failure> {
@@ -485,30 +497,58 @@ fn parse_torrents(texts: &[String]) -> Result<Vec<InfoHash>, Failure> {
     Ok(info_hashes)
 }
 
-/// Calls `each` with every entry of a file. Lines that cannot be read are skipped; `check` reports them.
-fn for_each_entry(path: &Path, mut each: impl FnMut(&Entry<'_>)) -> Result<(), Failure> {
-    if path.is_dir() {
-        for info_hash in read_directory(path)?.0 {
-            let info_hashes = [info_hash].into_iter().collect();
-            each(&Entry { info_hashes, date: None, reference: None, reason: None });
-        }
-        return Ok(());
+/// Calls `each` with every entry of a source. Lines that cannot be read are skipped; `check` reports them. Of a URL, these
+/// are the entries of the last good copy.
+fn for_each_entry(
+    source: &ListSource,
+    config: &Config,
+    mut each: impl FnMut(&Entry<'_>),
+) -> Result<(), Failure> {
+    if let Some(file) = open_lines(source)? {
+        let read = edit::for_each_line(&file, |number, line| {
+            if let Ok(Some(entry)) = Entry::parse(edit::without_end(number, line)) {
+                each(&entry);
+            }
+        });
+        return Ok(read.with_context(|| format!("{source} cannot be read"))?);
     }
-    let file = open(path)?;
-    let read = edit::for_each_line(&file, |number, line| {
-        if let Ok(Some(entry)) = Entry::parse(edit::without_end(number, line)) {
-            each(&entry);
-        }
-    });
-    Ok(read.with_context(|| format!("{} cannot be read", path.display()))?)
+    let reading = read_whole(source, config)?;
+    for (info_hash, Details { date, reference, reason }) in
+        reading.entries.tables().flat_map(|table| table.iter())
+    {
+        each(&Entry { info_hashes: [*info_hash].into_iter().collect(), date, reference, reason });
+    }
+    Ok(())
 }
 
-/// Returns the torrents of a directory, and why some of its files cannot be read.
-fn read_directory(path: &Path) -> Result<(Vec<InfoHash>, Vec<String>), Failure> {
+/// Opens a source if it is a file of lines.
+fn open_lines(source: &ListSource) -> anyhow::Result<Option<File>> {
+    let ListSource::Path(path) = source else { return Ok(None) };
+    let file = open(path)?;
+    if path.is_dir() {
+        return Ok(None);
+    }
+    let is_lines = file::is_lines(&file).with_context(|| format!("{source} cannot be read"))?;
+    Ok(is_lines.then_some(file))
+}
+
+/// Reads a source of any format but lines.
+fn read_whole(source: &ListSource, config: &Config) -> anyhow::Result<Reading<Torrents>> {
     // The tables of a command are not looked up.
-    let read = Directory::default().read(path, &HashKey::new([0; 4]));
-    let (table, faults) = read.with_context(|| format!("{} cannot be read", path.display()))?;
-    Ok((table.iter().map(|(info_hash, _)| *info_hash).collect(), faults))
+    let key = HashKey::new([0; 4]);
+    let url = match source {
+        ListSource::Path(path) => {
+            let read = Torrents::default().read(path, &key);
+            return read.with_context(|| format!("{source} cannot be read"));
+        }
+        ListSource::Url(url) => url,
+    };
+    let folder = config.fetch.folder.as_ref().context("fetch.folder names no folder")?;
+    let is_deny = config.access.torrents_deny.contains(source);
+    let list = if is_deny { "torrents_deny" } else { "torrents_allow" };
+    let copy = UrlContent::new(url, folder, list).read_copy(&key);
+    let copy = copy.map_err(|fault| anyhow!("{source}: {fault}"))?;
+    copy.with_context(|| format!("{source} has not been fetched yet"))
 }
 
 fn open(path: &Path) -> anyhow::Result<File> {

@@ -32,7 +32,7 @@ impl ListControl {
         let mut lists = self.lock();
         let config = self.publisher.live.latest();
         lists.forget_times();
-        let access = lists.read_all(&config.policy.config().access);
+        let access = lists.read_all(config.policy.config());
         apply(&self.publisher, access);
         lists.log_changes();
         lists.watch();
@@ -63,7 +63,7 @@ fn status(lists: &Lists) -> Value {
 /// The state of a source.
 pub(super) struct SourceState<'l> {
     /// The key that names the source, such as `access.torrents_deny`.
-    pub(super) list: &'static str,
+    pub(super) list: String,
     pub(super) name: String,
     pub(super) entries: usize,
     pub(super) fault: Option<&'l str>,

@@ -1,7 +1,7 @@
 //! The numbers of the lists, for the metrics.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use shoal_access::torrents::TorrentTable;
 
@@ -12,6 +12,19 @@ use crate::clock;
 pub(crate) struct ListCounters {
     pub(crate) allow: ListCounter,
     pub(crate) deny: ListCounter,
+    /// The numbers of every source of every list, in the order of the configuration.
+    sources: Mutex<Vec<Arc<SourceCounter>>>,
+}
+
+/// The numbers of one source.
+#[derive(Debug)]
+pub(crate) struct SourceCounter {
+    /// The key of the list.
+    pub(crate) list: &'static str,
+    /// The source, without the secrets of a URL.
+    pub(crate) source: String,
+    failures: AtomicU64,
+    good_unix_s: AtomicU64,
 }
 
 /// The numbers of one list.
@@ -24,9 +37,46 @@ pub(crate) struct ListCounter {
 }
 
 impl ListCounters {
+    /// Replaces the sources.
+    pub(super) fn set_sources(&self, sources: Vec<Arc<SourceCounter>>) {
+        *self.sources.lock().unwrap_or_else(PoisonError::into_inner) = sources;
+    }
+
+    /// Returns the numbers of each source.
+    pub(crate) fn sources(&self) -> Vec<Arc<SourceCounter>> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Returns the memory of both lists.
     pub(crate) fn bytes(&self) -> u64 {
         self.allow.bytes() + self.deny.bytes()
+    }
+}
+
+impl SourceCounter {
+    /// Creates the counters of a source that is configured now.
+    pub(super) fn new(list: &'static str, source: String) -> Self {
+        Self { list, source, failures: AtomicU64::new(0), good_unix_s: AtomicU64::new(clock::unix_s()) }
+    }
+
+    /// Counts an attempt to read the source that had a fault.
+    pub(super) fn count_failure(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records that the source was read without a fault, or is still as it was then.
+    pub(super) fn set_good(&self) {
+        self.good_unix_s.store(clock::unix_s(), Ordering::Relaxed);
+    }
+
+    /// Returns how often the source was read with a fault.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Returns the time since the source was known to be good, or since it was configured, in seconds.
+    pub(crate) fn age_s(&self) -> u64 {
+        clock::unix_s().saturating_sub(self.good_unix_s.load(Ordering::Relaxed))
     }
 }
 

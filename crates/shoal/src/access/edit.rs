@@ -17,15 +17,23 @@ pub(super) fn append(path: &Path, lines: &str) -> io::Result<()> {
     write_end(&open_locked(path, true)?, lines)
 }
 
-/// Adds torrents with their lines to a file, which is created if it does not exist. Returns those that it did not have.
+/// Maximum size of a file in which an addition looks for the torrents first. Otherwise the search of a large file would
+/// take longer than the addition may, and a torrent can be in a list twice.
+const SEARCHED_BYTES_MAX: u64 = 16 << 20;
+
+/// Adds torrents with their lines to a file, which is created if it does not exist. Returns those that it did not have, as
+/// far as it was searched.
 pub(super) fn add(path: &Path, lines: &BTreeMap<InfoHash, String>) -> io::Result<Vec<InfoHash>> {
     let file = open_locked(path, true)?;
     let mut present = BTreeSet::new();
-    for_each_line(&file, |number, line| {
-        if let Ok(Some(entry)) = Entry::parse(without_end(number, line)) {
-            present.extend(entry.info_hashes.into_iter().filter(|info_hash| lines.contains_key(info_hash)));
-        }
-    })?;
+    if file.metadata()?.len() <= SEARCHED_BYTES_MAX {
+        for_each_line(&file, |number, line| {
+            if let Ok(Some(entry)) = Entry::parse(without_end(number, line)) {
+                let listed = entry.info_hashes.into_iter();
+                present.extend(listed.filter(|info_hash| lines.contains_key(info_hash)));
+            }
+        })?;
+    }
     let new = || lines.iter().filter(|(info_hash, _)| !present.contains(*info_hash));
     write_end(&file, &new().map(|(_, line)| line.as_str()).collect::<String>())?;
     Ok(new().map(|(info_hash, _)| *info_hash).collect())

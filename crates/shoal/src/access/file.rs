@@ -1,18 +1,21 @@
-//! Reads a list from a file.
+//! Reads files of lists, and notices how they change.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use shoal_access::HashKey;
-use shoal_access::torrents::{ListError, ListReader, TorrentTable};
-
-/// Maximum size of a file. A hundred million torrents with short reasons fit.
-const FILE_BYTES_MAX: u64 = 16 << 30;
+use flate2::bufread::MultiGzDecoder;
+use shoal_access::torrents::Format;
 
 /// Size of the pieces in which a file is read.
 const PIECE_BYTES: usize = 256 << 10;
+
+/// The first bytes of a file that gzip has compressed (RFC 1952, 2.3.1).
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Size of the beginning and of the end of a file by which an addition is recognised.
+const SAMPLE_BYTES: usize = 4096;
 
 /// The state of a file, by which a change shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,21 +36,140 @@ impl Seen {
     }
 }
 
-/// Reads a file. The second value tells which lines could not be read, if any.
-pub(super) fn read(path: &Path, key: &HashKey) -> io::Result<(TorrentTable, Option<ListError>)> {
-    // Other files are not even opened: a reader of a FIFO would wait for a writer.
+/// Opens a regular file. Other files are not even opened: a reader of a FIFO would wait for a writer.
+pub(super) fn open(path: &Path) -> io::Result<File> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    let mut file = File::open(path)?.take(FILE_BYTES_MAX + 1);
-    let (mut reader, mut piece) = (ListReader::default(), vec![0; PIECE_BYTES]);
-    loop {
-        match file.read(&mut piece)? {
-            0 if file.limit() == 0 => {
-                return Err(io::Error::other(format!("it has more than {} GiB", FILE_BYTES_MAX >> 30)));
-            }
-            0 => return Ok(reader.finish(key)),
-            bytes => reader.read(&piece[..bytes]),
+    File::open(path)
+}
+
+/// Reads a file piece by piece, and fails if it is larger than `bytes_max`.
+pub(super) fn reader(file: &File, bytes_max: u64) -> BufReader<Capped<&File>> {
+    BufReader::with_capacity(PIECE_BYTES, Capped::new(file, bytes_max))
+}
+
+/// Returns whether a file is a list of lines, to which another one can be added.
+pub(super) fn is_lines(file: &File) -> io::Result<bool> {
+    let mut begin = [0; 512];
+    let bytes = file.read_at(&mut begin, 0)?;
+    let begin = &begin[..bytes];
+    Ok(!begin.starts_with(&GZIP_MAGIC) && Format::of(begin, None) == Format::Lines)
+}
+
+/// Reads a source, and fails if it has more bytes than it may.
+#[derive(Debug)]
+pub(super) struct Capped<R> {
+    source: R,
+    rest: u64,
+    bytes_max: u64,
+}
+
+impl<R> Capped<R> {
+    /// Limits a source to this number of bytes.
+    pub(super) const fn new(source: R, bytes_max: u64) -> Self {
+        Self { source, rest: bytes_max, bytes_max }
+    }
+
+    /// Returns the number of bytes that were read.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes_max - self.rest
+    }
+}
+
+impl<R: Read> Read for Capped<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.source.read(buffer)?;
+        let too_large = || io::Error::other(format!("it has more than {} bytes", self.bytes_max));
+        self.rest = self.rest.checked_sub(bytes as u64).ok_or_else(too_large)?;
+        Ok(bytes)
+    }
+}
+
+/// Text that may be compressed by gzip, which its first bytes tell.
+pub(super) enum Text<'b> {
+    Plain(&'b mut dyn BufRead),
+    Gzip(Box<BufReader<Capped<MultiGzDecoder<&'b mut dyn BufRead>>>>),
+}
+
+impl<'b> Text<'b> {
+    /// Examines the first bytes. Compressed text must not have more than `bytes_max` bytes.
+    pub(super) fn new(body: &'b mut dyn BufRead, bytes_max: u64) -> io::Result<Self> {
+        // The readers of this module begin with a whole piece.
+        if !body.fill_buf()?.starts_with(&GZIP_MAGIC) {
+            return Ok(Self::Plain(body));
         }
+        let text = Capped::new(MultiGzDecoder::new(body), bytes_max);
+        Ok(Self::Gzip(Box::new(BufReader::with_capacity(PIECE_BYTES, text))))
+    }
+
+    pub(super) const fn is_plain(&self) -> bool {
+        matches!(self, Self::Plain(_))
+    }
+
+    pub(super) fn get(&mut self) -> &mut dyn BufRead {
+        match self {
+            Self::Plain(body) => *body,
+            Self::Gzip(body) => body,
+        }
+    }
+
+    /// Reads everything into memory.
+    pub(super) fn read_whole(&mut self, bytes_max: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        Capped::new(self.get(), bytes_max).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// The part of a file that has been read, by which it is recognised after an addition to its end.
+#[derive(Debug)]
+pub(super) struct ReadPart {
+    inode: [u64; 2],
+    bytes: u64,
+    /// The number of lines in it, all of which have ended.
+    pub(super) lines: u64,
+    begin: Vec<u8>,
+    end: Vec<u8>,
+}
+
+impl ReadPart {
+    /// Remembers the first `bytes` bytes of a file, or nothing if their last line may continue.
+    pub(super) fn of(file: &File, bytes: u64, lines: u64) -> io::Result<Option<Self>> {
+        let metadata = file.metadata()?;
+        let sample = |from: u64| {
+            let length = usize::try_from(bytes - from).unwrap_or(SAMPLE_BYTES).min(SAMPLE_BYTES);
+            let mut sample = vec![0; length];
+            file.read_exact_at(&mut sample, from).map(|()| sample)
+        };
+        let (begin, end) = (sample(0)?, sample(bytes.saturating_sub(SAMPLE_BYTES as u64))?);
+        let inode = [metadata.dev(), metadata.ino()];
+        Ok((end.last() == Some(&b'\n')).then_some(Self { inode, bytes, lines, begin, end }))
+    }
+
+    /// Returns the size of the file as it was when it had this addition.
+    pub(super) const fn bytes_with(&self, addition: &[u8]) -> u64 {
+        self.bytes + addition.len() as u64
+    }
+
+    /// Returns what was added to the end of the file since, if it is still the same file, is larger now, and begins as
+    /// before. Only the beginning and the end of the part are compared, so a program that changes the middle of a file in
+    /// place, and makes it longer as well, is not noticed.
+    pub(super) fn addition(&self, file: &File, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+        let metadata = file.metadata()?;
+        let bytes = metadata.size().saturating_sub(self.bytes);
+        if [metadata.dev(), metadata.ino()] != self.inode || bytes == 0 || bytes > bytes_max {
+            return Ok(None);
+        }
+        let has = |sample: &[u8], at: u64| {
+            let mut now = vec![0; sample.len()];
+            file.read_exact_at(&mut now, at).map(|()| now == sample)
+        };
+        if !has(&self.begin, 0)? || !has(&self.end, self.bytes - self.end.len() as u64)? {
+            return Ok(None);
+        }
+        let mut addition = vec![0; usize::try_from(bytes).unwrap_or_default()];
+        file.read_exact_at(&mut addition, self.bytes)?;
+        Ok(Some(addition))
     }
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -18,10 +18,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify;
 use rustix::io::Errno;
 
-use shoal_access::Access;
-
 use super::control::apply;
-use super::{Lists, Publisher};
+use super::fetches::Fetches;
+use super::{Changes, Lists, Publisher, lock};
 use crate::clock;
 
 /// Time after which the sources are examined without a notice.
@@ -76,13 +75,18 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn run(mut self, lists: &Mutex<Lists>, publisher: &Publisher) {
+    fn run(mut self, lists: &Arc<Mutex<Lists>>, publisher: &Arc<Publisher>) {
         loop {
             let begin_ms = clock::monotonic_ms();
             // The directories are watched before the sources are examined, so that no change is missed.
             let directories = lock(lists).directories();
             self.watch(directories);
-            apply_changes(&mut lock(lists), publisher);
+            {
+                let mut lists = lock(lists);
+                let changes = lists.read_files(false);
+                publish(&mut lists, changes, publisher);
+            }
+            Fetches::start(lists, publisher);
             self.wait(Duration::from_millis(clock::monotonic_ms().saturating_sub(begin_ms)));
         }
     }
@@ -123,16 +127,15 @@ fn drain(from: impl AsFd) {
     {}
 }
 
-/// Reads the sources that have changed, and publishes the new rules.
-fn apply_changes(lists: &mut Lists, publisher: &Publisher) {
-    let Some(torrents) = lists.read_changed() else { return };
-    let access = publisher.live.latest().policy.access().cloned().unwrap_or_default();
-    apply(publisher, Access { torrents, ..access });
+/// Publishes the rules that follow from lists that have changed.
+pub(super) fn publish(lists: &mut Lists, changes: Changes, publisher: &Publisher) {
+    if !changes.torrents && !changes.networks {
+        return;
+    }
+    let mut access = publisher.live.latest().policy.access().cloned().unwrap_or_default();
+    lists.apply(changes, &mut access);
+    apply(publisher, access);
     lists.log_changes();
-}
-
-fn lock(lists: &Mutex<Lists>) -> std::sync::MutexGuard<'_, Lists> {
-    lists.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Adds the directories in which a change of `path` shows: that of the path, that of the file that a link leads to, or

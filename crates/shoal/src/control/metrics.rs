@@ -23,7 +23,7 @@ use shoal_store::SharedStore;
 use shoal_types::Totals;
 
 use self::page::{Page, Unit};
-use crate::access::{ListControl, ListCounter, ListCounters};
+use crate::access::{ListControl, ListCounter, ListCounters, SourceCounter};
 use crate::heartbeat::Heartbeat;
 use crate::memory::Division;
 use crate::published::Published;
@@ -453,6 +453,32 @@ fn encode_lists(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {
         "When the lists last changed or were read again, since 1970.",
         Some(Unit::Seconds),
         by_list(ListCounter::applied_unix_s),
+    )?;
+    let sources = lists.sources();
+    let by_source = |read: fn(&SourceCounter) -> u64| {
+        let sample = |(number, source): (usize, &Arc<SourceCounter>)| {
+            // URLs that differ in their secrets only look the same.
+            let is_same =
+                |other: &&Arc<SourceCounter>| other.list == source.list && other.source == source.source;
+            let earlier = sources[..number].iter().filter(is_same).count();
+            let suffix = if earlier > 0 { format!(" #{}", earlier + 1) } else { String::new() };
+            (
+                [("list", source.list.to_owned()), ("source", format!("{}{suffix}", source.source))],
+                read(source),
+            )
+        };
+        sources.iter().enumerate().map(sample).collect::<Vec<_>>()
+    };
+    page.counters(
+        "shoal_list_source_failures",
+        "How often a source of a list could not be read as a whole.",
+        by_source(SourceCounter::failures),
+    )?;
+    page.gauges(
+        "shoal_list_source_age",
+        "Time since a source of a list was last known to be read as it is now, or since it was configured.",
+        Some(Unit::Seconds),
+        by_source(SourceCounter::age_s),
     )
 }
 

@@ -56,11 +56,11 @@ fn replace(path: &Path, text: &str) {
 }
 
 /// Returns the line of a torrent whose info hash repeats a character.
-fn line(torrent: char, rest: &str) -> String {
+pub(crate) fn line(torrent: char, rest: &str) -> String {
     format!("{} {rest}\n", format!("{:02x}", u32::from(torrent)).repeat(20))
 }
 
-fn info_hash(torrent: char) -> [u8; 20] {
+pub(crate) fn info_hash(torrent: char) -> [u8; 20] {
     [u8::try_from(torrent).unwrap(); 20]
 }
 
@@ -86,7 +86,7 @@ fn reasons(tracker: &Tracker, torrent: char) -> Vec<Option<String>> {
     reasons
 }
 
-fn assert_reason(tracker: &Tracker, torrent: char, expected: Option<&str>) {
+pub(crate) fn assert_reason(tracker: &Tracker, torrent: char, expected: Option<&str>) {
     assert_eq!(reasons(tracker, torrent), vec![expected.map(str::to_owned); 6], "{torrent}");
 }
 
@@ -169,7 +169,7 @@ fn a_list_that_cannot_be_read_at_the_start_stops_nothing() {
 }
 
 /// Waits until a torrent is refused, or served again.
-fn wait_until(tracker: &Tracker, torrent: char, is_refused: bool) {
+pub(crate) fn wait_until(tracker: &Tracker, torrent: char, is_refused: bool) {
     let mut client = Web::connect(tracker.http[0], false);
     eventually("the lists apply", || {
         // A client at port 0 leaves nothing behind.

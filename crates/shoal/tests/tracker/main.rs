@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
 mod access;
+mod access_urls;
 mod blocklist;
 mod browser;
 mod cli;

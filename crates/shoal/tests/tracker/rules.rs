@@ -80,7 +80,7 @@ fn a_denied_port_is_served_and_never_handed_out(way: Way) {
 }
 
 #[test]
-fn networks_hold_over_udp_and_follow_a_reload() {
+fn networks_hold_over_udp_and_follow_their_files() {
     let directory = tempfile::tempdir().unwrap();
     let deny = list(directory.path(), "deny", "127.0.0.9\n::1/128 ; a remark\n");
     let allow = list(directory.path(), "allow", "127.0.0.0/8\n");
@@ -93,15 +93,15 @@ fn networks_hold_over_udp_and_follow_a_reload() {
     for client in [&denied, &Client::new(tracker.udp[1])] {
         assert_eq!(client.refusal(&packet(client)), NETWORK_REFUSED);
     }
-    fs::write(&deny, "127.0.0.8\n").unwrap();
-    tracker.signal(Signal::SIGHUP);
+    let replace = |text: &str| fs::rename(list(directory.path(), "new", text), &deny).unwrap();
+    replace("127.0.0.8\n");
     eventually("the list is followed", || (word(&denied.ask(&packet(&denied)), 0) == 1).then_some(()));
     assert_eq!(served.refusal(&packet(&served)), NETWORK_REFUSED);
     // A broken list changes nothing.
-    fs::write(&deny, "127.0.0.9\ngarbage\n").unwrap();
-    tracker.signal(Signal::SIGHUP);
+    replace("127.0.0.9\ngarbage\n");
     let line = tracker.wait_for_line("a list cannot be read and keeps its entries");
     assert!(line["error"].as_str().unwrap().starts_with("line 2:"), "{line}");
+    tracker.signal(Signal::SIGHUP);
     tracker.wait_for_line("the configuration was read again");
     assert_eq!(served.refusal(&packet(&served)), NETWORK_REFUSED);
     assert_eq!(word(&denied.ask(&packet(&denied)), 0), 1);

@@ -1,0 +1,313 @@
+//! Feeds and catalogues in XML that link torrents: RSS, Atom, OPDS, and others that name info hashes.
+//!
+//! | Place | Meaning |
+//! |---|---|
+//! | an element or attribute such as `infoHash`, in any namespace; Torznab's `attr` with that name | an info hash |
+//! | text or an attribute that begins with `magnet:` | a magnet link |
+//! | `url` or `href` with the type `application/x-bittorrent` or an end in `.torrent`, or such a text of `link` | a .torrent file |
+//!
+//! A .torrent file counts only if its `item` or `entry` names no torrent otherwise, since it has to be fetched. Names are
+//! compared without case, `_`, `-` and namespace. Entities that a document declares are not expanded.
+
+use std::borrow::Cow;
+
+use quick_xml::Reader;
+use quick_xml::escape::unescape;
+use quick_xml::events::{BytesStart, Event};
+
+use super::TableBuilder;
+use super::format::{DocumentError, add, plain_name};
+use super::line::{LINE_BYTES_MAX, parse_hash};
+
+/// Maximum nesting of elements.
+const DEPTH_MAX: usize = 64;
+
+/// The media type of .torrent files.
+const METAINFO_TYPE: &str = "application/x-bittorrent";
+
+/// Adds the torrents of a document, and appends the links to .torrent files.
+///
+/// # Errors
+/// Returns the first fault. All torrents that can be read were added.
+pub fn read_feed(
+    document: &[u8],
+    builder: &mut TableBuilder,
+    links: &mut Vec<String>,
+) -> Result<(), DocumentError> {
+    let mut reader = Reader::from_reader(document);
+    let mut feed =
+        Feed { builder, links, names: Vec::new(), text: String::new(), item: None, root: None, torrents: 0 };
+    let mut fault = None;
+    loop {
+        let event = reader.read_event();
+        let position = reader.buffer_position();
+        let (is_end, outcome) = match event {
+            Ok(Event::Eof) => (true, feed.end()),
+            Ok(event) => (feed.names.len() > DEPTH_MAX, feed.take(event)),
+            Err(error) => (true, Err(error.to_string())),
+        };
+        if let Err(reason) = outcome {
+            let read = document.get(..usize::try_from(position).unwrap_or(usize::MAX)).unwrap_or(document);
+            let line = 1 + read.iter().filter(|byte| **byte == b'\n').count() as u64;
+            fault.get_or_insert(DocumentError { line, fault: reason });
+        }
+        if is_end || feed.is_web_page() {
+            return fault.map_or(Ok(()), Err);
+        }
+    }
+}
+
+/// A document that is being read.
+struct Feed<'d> {
+    builder: &'d mut TableBuilder,
+    links: &'d mut Vec<String>,
+    /// The names of the open elements.
+    names: Vec<String>,
+    /// The text of the innermost element, since the last tag.
+    text: String,
+    /// The item that is open.
+    item: Option<Item>,
+    /// The name of the outermost element.
+    root: Option<String>,
+    /// The number of torrents that were named.
+    torrents: u64,
+}
+
+/// An item of a feed.
+#[derive(Default)]
+struct Item {
+    /// Whether it has named a torrent.
+    is_named: bool,
+    links: Vec<String>,
+}
+
+impl Feed<'_> {
+    fn take(&mut self, event: Event<'_>) -> Result<(), String> {
+        match event {
+            Event::Start(element) => self.start(&element),
+            Event::Empty(element) => self.start(&element).and(self.end_element()),
+            Event::End(_) => self.end_element(),
+            Event::Text(text) => self.push(&String::from_utf8_lossy(&text)),
+            Event::CData(text) => self.push(&String::from_utf8_lossy(&text)),
+            Event::GeneralRef(name) => {
+                let reference = format!("&{};", String::from_utf8_lossy(&name));
+                // Entities of the document stay unknown.
+                self.push(&unescape(&reference).unwrap_or_default())
+            }
+            Event::Comment(_) | Event::Decl(_) | Event::PI(_) | Event::DocType(_) | Event::Eof => Ok(()),
+        }
+    }
+
+    fn push(&mut self, text: &str) -> Result<(), String> {
+        // A longer text is no magnet link.
+        if self.text.len() <= LINE_BYTES_MAX {
+            self.text.push_str(text);
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, element: &BytesStart<'_>) -> Result<(), String> {
+        let name = plain_name(&String::from_utf8_lossy(element.local_name().as_ref()));
+        self.text.clear();
+        if self.root.is_none() {
+            self.root = Some(name.clone());
+            if self.is_web_page() {
+                return Err("it is a web page, not a list".to_owned());
+            }
+        }
+        if is_item(&name) {
+            self.item = Some(Item::default());
+        }
+        self.names.push(name);
+        if self.names.len() > DEPTH_MAX {
+            return Err(format!("elements are nested deeper than {DEPTH_MAX}"));
+        }
+        self.read_attributes(element)
+    }
+
+    fn read_attributes(&mut self, element: &BytesStart<'_>) -> Result<(), String> {
+        let (mut name_of_value, mut value, mut link, mut is_metainfo) = (String::new(), None, None, false);
+        // A check for attributes that occur twice would take time that grows with the square of their number.
+        for attribute in element.attributes().with_checks(false) {
+            let attribute = attribute.map_err(|error| error.to_string())?;
+            let name = plain_name(&String::from_utf8_lossy(attribute.key.local_name().as_ref()));
+            let text = String::from_utf8_lossy(&attribute.value);
+            let text = unescape(&text).map_or_else(|_| text.clone(), |text| Cow::Owned(text.into_owned()));
+            match &*name {
+                "url" | "href" => link = Some(text.trim().to_owned()),
+                "type" => is_metainfo = text.trim().eq_ignore_ascii_case(METAINFO_TYPE),
+                "name" => name_of_value = plain_name(&text),
+                "value" => value = Some(text.trim().to_owned()),
+                _ => {}
+            }
+            self.read_text(&name, &text)?;
+        }
+        if let Some(value) = value {
+            self.read_text(&name_of_value, &value)?;
+        }
+        if let Some(link) = link
+            && (is_metainfo || names_metainfo(&link))
+        {
+            self.link(link);
+        }
+        Ok(())
+    }
+
+    fn end_element(&mut self) -> Result<(), String> {
+        let Some(name) = self.names.pop() else { return Ok(()) };
+        let text = std::mem::take(&mut self.text);
+        let outcome = self.read_text(&name, &text);
+        if name == "link" && names_metainfo(text.trim()) {
+            self.link(text.trim().to_owned());
+        }
+        if is_item(&name)
+            && let Some(item) = self.item.take()
+            && !item.is_named
+        {
+            self.links.extend(item.links);
+        }
+        outcome
+    }
+
+    /// Reads the text of an element, or of an attribute.
+    fn read_text(&mut self, name: &str, text: &str) -> Result<(), String> {
+        let text = text.trim();
+        let is_hash = matches!(name, "infohash" | "infohashv1" | "infohashv2" | "btih") && !text.is_empty();
+        let is_magnet = text.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("magnet:?"));
+        if !is_hash && !is_magnet {
+            return Ok(());
+        }
+        if is_hash && !is_magnet && parse_hash(text.as_bytes()).is_none() {
+            return Err(format!("{name} is no info hash"));
+        }
+        // A magnet link may name something else than a torrent. Anything after a space is not part of it.
+        let text = text.split_ascii_whitespace().next().unwrap_or_default();
+        if add(text, self.builder, None).is_ok() {
+            self.torrents += 1;
+            if let Some(item) = &mut self.item {
+                item.is_named = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a link to a .torrent file. Those outside of items lead elsewhere.
+    fn link(&mut self, link: String) {
+        let is_plain = link.len() <= LINE_BYTES_MAX && !link.contains(char::is_control);
+        if let Some(item) = self.item.as_mut().filter(|_| is_plain) {
+            self.torrents += 1;
+            item.links.push(link);
+        }
+    }
+
+    fn is_web_page(&self) -> bool {
+        self.root.as_deref() == Some("html")
+    }
+
+    /// Checks the document as a whole.
+    fn end(&self) -> Result<(), String> {
+        match self.root.as_deref() {
+            None => Err("it has no element of XML".to_owned()),
+            _ if !self.names.is_empty() => Err("it ends early".to_owned()),
+            Some("rss" | "feed" | "rdf") => Ok(()),
+            // A server may describe an error in XML.
+            Some(_) if self.torrents == 0 => Err("it is no feed, and names no torrent".to_owned()),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+fn is_item(name: &str) -> bool {
+    matches!(name, "item" | "entry")
+}
+
+/// Returns whether a link leads to a .torrent file by its name.
+fn names_metainfo(link: &str) -> bool {
+    let path = link.split(['?', '#']).next().unwrap_or_default();
+    path.len() > 8 && path.get(path.len() - 8..).is_some_and(|end| end.eq_ignore_ascii_case(".torrent"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HashKey;
+
+    const KEY: HashKey = HashKey::new([1, 2, 3, 4]);
+
+    fn hex(byte: u8) -> String {
+        format!("{byte:02x}").repeat(20)
+    }
+
+    fn read(document: &str) -> (Vec<u8>, Vec<String>, Result<(), DocumentError>) {
+        let (mut builder, mut links) = (TableBuilder::default(), Vec::new());
+        let outcome = read_feed(document.as_bytes(), &mut builder, &mut links);
+        let mut bytes: Vec<_> = builder.build(&KEY).iter().map(|(hash, _)| hash.0[0]).collect();
+        bytes.sort_unstable();
+        (bytes, links, outcome)
+    }
+
+    #[test]
+    fn rss_names_torrents_in_many_ways() {
+        let [one, two, three, four, five] = [1, 2, 3, 4, 5].map(hex);
+        let document = format!(
+            r#"<?xml version="1.0"?><!DOCTYPE rss [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>
+            <rss xmlns:nyaa="x" xmlns:torrent="y" xmlns:torznab="z"><channel><link>http://l.example/x.torrent</link>
+            <item><title>&b;</title><link>http://l.example/1.torrent</link><nyaa:infoHash> {one} </nyaa:infoHash></item>
+            <item><link><![CDATA[magnet:?dn=x&xt=urn:btih:{two}]]></link><enclosure url="2.torrent" length="1"/></item>
+            <item><guid>magnet:?dn=x&amp;xt=urn:btih:{three}</guid></item>
+            <item><torznab:attr name="infohash" value="{four}"/></item>
+            <item><torrent:torrent infohash="{five}"/></item>
+            <item><enclosure type="application/x-bittorrent" url="http://l.example/get?id=1&amp;x=y"/></item>
+            <item><link>http://l.example/7.Torrent?key=1</link><infohash></infohash></item>
+            <item><link>http://l.example/about</link><enclosure url="song.mp3" type="audio/mpeg"/></item>
+            </channel></rss>"#
+        );
+        let (bytes, links, outcome) = read(&document);
+        assert_eq!((bytes, outcome), (vec![1, 2, 3, 4, 5], Ok(())));
+        assert_eq!(links, ["http://l.example/get?id=1&x=y", "http://l.example/7.Torrent?key=1"]);
+    }
+
+    #[test]
+    fn atom_and_opds_link_torrents() {
+        let document = format!(
+            r#"<feed xmlns="http://www.w3.org/2005/Atom"><link rel="self" href="/feed.torrent"/>
+            <entry><link rel="enclosure" href="a.torrent"/><link rel="alternate" href="/about"/></entry>
+            <entry><link rel="http://opds-spec.org/acquisition" type="Application/X-BitTorrent" href="/get/2"/></entry>
+            <entry><link rel="http://opds-spec.org/acquisition" href="magnet:?xt=urn:btih:{}&amp;dn=x"/></entry></feed>"#,
+            hex(3)
+        );
+        let (bytes, links, outcome) = read(&document);
+        assert_eq!((bytes, outcome), (vec![3], Ok(())));
+        assert_eq!(links, ["a.torrent", "/get/2"]);
+        assert_eq!(read("<feed/>"), (Vec::new(), Vec::new(), Ok(())), "a feed may be empty");
+        assert_eq!(read(&format!("<list><t btih='{}'/></list>", hex(1))).0, [1], "other documents may not");
+    }
+
+    #[test]
+    fn whatever_is_no_feed_is_refused() {
+        let deep = "<a>".repeat(100_000);
+        for (document, line, fault) in [
+            ("", 1, "no element"),
+            ("<!DOCTYPE html>\n<HTML><body>", 2, "web page"),
+            ("<Error><Code>AccessDenied</Code></Error>", 1, "no feed"),
+            ("<rss>\n<channel>", 2, "ends early"),
+            ("<rss>\n<a></b></rss>", 2, "expected"),
+            ("<rss>\n\n<item><infohash>garbage</infohash></item></rss>", 3, "infohash is no info hash"),
+            ("<rss><item a=></rss>", 1, ""),
+            (&deep, 1, "deeper than 64"),
+        ] {
+            let error = read(document).2.unwrap_err();
+            assert_eq!(error.line, line, "{document:.100}");
+            assert!(error.fault.contains(fault), "{error:?} does not contain {fault}");
+        }
+        let (bytes, _, outcome) =
+            read(&format!("<rss><infohash>x</infohash><infohash>{}</infohash></rss>", hex(1)));
+        assert!(bytes == [1] && outcome.is_err(), "everything that can be read is read");
+    }
+
+    #[test]
+    fn many_attributes_take_time_in_proportion() {
+        let attributes: String = (0..200_000).map(|number| format!(" a{number}='x'")).collect();
+        assert_eq!(read(&format!("<rss{attributes}/>")).2, Ok(()));
+    }
+}

@@ -1,0 +1,92 @@
+//! The formats of lists of torrents, which their content tells.
+
+use super::line::{Entry, LineError};
+use super::{Details, TableBuilder};
+
+/// The format of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Lines, see [`Entry`](super::Entry).
+    Lines,
+    /// JSON, see [`read_json`](super::read_json).
+    Json,
+    /// RSS, Atom or another XML, see [`read_feed`](super::read_feed).
+    Feed,
+    /// A .torrent file, see [`info_hashes`](super::info_hashes).
+    Metainfo,
+}
+
+impl Format {
+    /// Recognises a format by the beginning of the content. A content that does not look like any but lines has the format
+    /// of its media type, if a server has declared one.
+    #[must_use]
+    pub fn of(begin: &[u8], media_type: Option<&str>) -> Self {
+        let begin = begin.strip_prefix(b"\xef\xbb\xbf").unwrap_or(begin).trim_ascii_start();
+        match begin {
+            [b'[' | b'{', ..] => Self::Json,
+            [b'<', ..] => Self::Feed,
+            [b'd', rest @ ..] if is_string(rest) => Self::Metainfo,
+            _ => match media_type.unwrap_or_default() {
+                "application/json" => Self::Json,
+                "application/x-bittorrent" => Self::Metainfo,
+                xml if xml.ends_with("/xml") || xml.ends_with("+xml") => Self::Feed,
+                _ => Self::Lines,
+            },
+        }
+    }
+}
+
+/// Returns whether a bencoded string begins here: digits and a colon.
+fn is_string(text: &[u8]) -> bool {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    digits > 0 && text.get(digits) == Some(&b':')
+}
+
+/// Why a document cannot be read as a whole. The torrents before the fault were read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {fault}")]
+pub struct DocumentError {
+    /// The number of the line, from 1.
+    pub line: u64,
+    /// The fault, in words for the operator.
+    pub fault: String,
+}
+
+/// Adds the torrents that a text names, by a hash or a magnet link.
+pub(super) fn add(text: &str, builder: &mut TableBuilder, reason: Option<&str>) -> Result<(), String> {
+    let entry = Entry::parse(text.as_bytes()).map_err(|error| error.to_string())?;
+    let entry = entry.ok_or_else(|| LineError::NoInfoHash.to_string())?;
+    let details = Details { reason: reason.or(entry.reason), ..entry.details() };
+    for info_hash in entry.info_hashes {
+        builder.add(info_hash, details).map_err(|_| "there are too many torrents".to_owned())?;
+    }
+    Ok(())
+}
+
+/// Returns a name in the form in which names are compared: `info_hash`, `infoHash` and `info-hash` are the same.
+pub(super) fn plain_name(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).take(32).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_recognised() {
+        for (begin, media_type, format) in [
+            ("", None, Format::Lines),
+            ("d4aa", None, Format::Lines),
+            ("# [", Some("text/plain"), Format::Lines),
+            ("\u{feff} \n[", None, Format::Json),
+            ("{", Some("text/html"), Format::Json),
+            ("x", Some("application/json"), Format::Json),
+            ("<?xml", None, Format::Feed),
+            ("x", Some("application/rss+xml"), Format::Feed),
+            ("d8:announce", None, Format::Metainfo),
+            ("x", Some("application/x-bittorrent"), Format::Metainfo),
+        ] {
+            assert_eq!(Format::of(begin.as_bytes(), media_type), format, "{begin} {media_type:?}");
+        }
+    }
+}

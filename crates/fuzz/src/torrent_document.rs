@@ -1,0 +1,68 @@
+//! Lists of torrents in JSON and in XML.
+
+use serde_json::Value;
+use shoal_access::HashKey;
+use shoal_access::torrents::{
+    Entry, Format, LINE_BYTES_MAX, TableBuilder, TorrentTable, read_feed, read_json,
+};
+
+const KEY: HashKey = HashKey::new([1, 2, 3, 4]);
+
+/// Reads the input as JSON, and compares the table with the document as a whole.
+///
+/// # Panics
+/// Panics if a property does not hold.
+pub fn torrent_json(document: &[u8]) {
+    let mut builder = TableBuilder::default();
+    let outcome = read_json(document, &mut builder);
+    let table = builder.build(&KEY);
+    assert!(table.len() <= document.len() / 32, "a hash takes 32 bytes at least");
+    let text = document.strip_prefix(b"\xef\xbb\xbf").unwrap_or(document);
+    let value = serde_json::from_slice::<Value>(text);
+    if outcome.is_err() {
+        return;
+    }
+    let value = value.expect("a list is valid JSON");
+    assert_eq!(Format::of(document, None), Format::Json);
+    match &value {
+        Value::Array(items) => check_items(items, &table),
+        Value::Object(fields) => {
+            if let Some(Value::Array(items)) = fields.get("torrents") {
+                check_items(items, &table);
+            }
+        }
+        _ => panic!("a list is an array or an object"),
+    }
+}
+
+/// Checks that the table has what the items name.
+fn check_items(items: &[Value], table: &TorrentTable) {
+    for item in items {
+        let name = match item {
+            Value::Object(fields) => fields.get("info_hash").unwrap_or(&Value::Null),
+            other => other,
+        };
+        if let Value::String(text) = name {
+            let entry =
+                Entry::parse(text.as_bytes()).expect("the list was read").expect("it names a torrent");
+            assert!(entry.info_hashes.iter().all(|info_hash| table.contains(&KEY, info_hash)));
+        }
+    }
+}
+
+/// Reads the input as a feed, and checks the bounds of what it names.
+///
+/// # Panics
+/// Panics if a property does not hold.
+pub fn torrent_feed(document: &[u8]) {
+    let (mut builder, mut links) = (TableBuilder::default(), Vec::new());
+    let outcome = read_feed(document, &mut builder, &mut links);
+    let table = builder.build(&KEY);
+    assert!(table.len() <= document.len() / 32, "a hash takes 32 bytes at least");
+    assert!(links.iter().all(|link| link.len() <= LINE_BYTES_MAX && !link.contains(char::is_control)));
+    assert!(links.iter().map(String::len).sum::<usize>() <= document.len().saturating_mul(3));
+    if let Err(error) = outcome {
+        let lines = 1 + document.iter().filter(|byte| **byte == b'\n').count() as u64;
+        assert!((1..=lines).contains(&error.line), "{error}");
+    }
+}

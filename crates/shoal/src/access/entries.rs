@@ -1,0 +1,73 @@
+//! The entries of one source: how they are read from files and from fetched contents.
+
+use std::collections::BTreeSet;
+use std::io::{self, BufRead};
+use std::path::{Path, PathBuf};
+
+use shoal_access::HashKey;
+use shoal_config::ListSource;
+use shoal_types::InfoHash;
+
+use super::changes::Change;
+use super::fetches::{Fetched, UrlReading};
+
+/// The entries that were read.
+#[derive(Debug)]
+pub(super) struct Reading<E> {
+    pub(super) entries: E,
+    /// Whether the entries are all that the source has. Otherwise a source that was read before keeps its old ones.
+    pub(super) is_whole: bool,
+    /// Everything that could not be read, and why.
+    pub(super) faults: Vec<String>,
+}
+
+/// A fetched content, or a file.
+pub(super) struct Body<'b> {
+    pub(super) text: &'b mut dyn BufRead,
+    /// The media type that a server declared.
+    pub(super) media_type: Option<&'b str>,
+}
+
+/// The entries of a source.
+pub(super) trait Entries: Default {
+    /// Reads a file, or a directory if such sources may be directories. It may use the entries that were read before
+    /// to read less, and must not change them if it fails.
+    fn read(&mut self, path: &Path, key: &HashKey) -> io::Result<Reading<Self>>;
+
+    /// Returns the number of entries.
+    fn len(&self) -> usize;
+
+    /// Returns what the log is to tell of a change.
+    fn change(_list: &'static str, _location: &ListSource, _old: &Self, _new: &Self) -> Option<Change> {
+        None
+    }
+
+    /// Makes the next [`read`](Self::read) read the whole file.
+    fn forget(&mut self) {}
+
+    /// Wraps what was fetched.
+    fn wrap(reading: UrlReading<Self>) -> Fetched;
+
+    /// Reads a content. Links to further torrents are appended to `links`.
+    fn parse(body: Body<'_>, key: &HashKey, links: &mut Vec<String>) -> io::Result<Reading<Self>>;
+
+    /// Adds what the links have led to.
+    fn add_linked(&mut self, _info_hashes: &[InfoHash], _key: &HashKey) {}
+
+    /// Returns whether something under a directory has changed since it was read.
+    fn has_changed(&self, _directory: &Path) -> bool {
+        false
+    }
+
+    /// Returns the directories to watch for changes under a directory.
+    fn directories(_directory: &Path) -> BTreeSet<PathBuf> {
+        BTreeSet::new()
+    }
+}
+
+impl<E> Reading<E> {
+    /// Returns a reading with at most one fault, which makes it incomplete.
+    pub(super) fn new(entries: E, fault: Option<String>) -> Self {
+        Self { entries, is_whole: fault.is_none(), faults: fault.into_iter().collect() }
+    }
+}

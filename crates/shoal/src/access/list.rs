@@ -1,0 +1,254 @@
+//! A list: the sources of one key of the configuration, whatever their entries are.
+//!
+//! A source that cannot be read keeps the entries that it had. Before it has been read as a whole for the first time,
+//! the entries that can be read are better than none.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use shoal_access::HashKey;
+use shoal_config::{ListSource, SourceUrl};
+
+use super::changes::Change;
+use super::control::SourceState;
+use super::counters::SourceCounter;
+use super::entries::{Entries, Reading};
+use super::file::Seen;
+use super::watch::add_parents;
+
+/// Maximum number of faults of a source that are logged at once.
+const FAULTS_LOGGED_MAX: usize = 10;
+
+/// The sources of one key.
+#[derive(Debug)]
+pub(super) struct List<E> {
+    /// The name of the key in the section `access`.
+    name: &'static str,
+    sources: Vec<Source<E>>,
+    /// The sources that have changed since the log told of changes.
+    changes: Vec<Change>,
+}
+
+/// A source of a list.
+#[derive(Debug)]
+struct Source<E> {
+    location: ListSource,
+    /// The entries that were last read from it.
+    entries: E,
+    /// Whether it has been read as a whole since it was configured.
+    is_known: bool,
+    /// Why a part of it could not be read last time, if so.
+    fault: Option<String>,
+    /// The state in which it was read last, with or without a fault. A URL has none.
+    seen: Option<Seen>,
+    counter: Arc<SourceCounter>,
+}
+
+impl<E: Entries> List<E> {
+    /// Creates a list without sources.
+    pub(super) const fn new(name: &'static str) -> Self {
+        Self { name, sources: Vec::new(), changes: Vec::new() }
+    }
+
+    /// Returns the name of the key.
+    pub(super) const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns whether the list has no sources.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
+
+    /// Returns the entries of each source.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &E> {
+        self.sources.iter().map(|source| &source.entries)
+    }
+
+    /// Returns the state of each source.
+    pub(super) fn states(&self) -> impl Iterator<Item = SourceState<'_>> {
+        self.sources.iter().map(|source| SourceState {
+            list: format!("access.{}", self.name),
+            name: source.location.to_string(),
+            entries: source.entries.len(),
+            fault: source.fault.as_deref(),
+        })
+    }
+
+    /// Returns what has changed since the last call.
+    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Makes the next look read every file, even one that looks as it did.
+    pub(super) fn forget_times(&mut self) {
+        for source in &mut self.sources {
+            source.seen = None;
+            source.entries.forget();
+        }
+    }
+
+    /// Returns the number of sources whose last reading had a fault.
+    pub(super) fn faulty(&self) -> usize {
+        self.sources.iter().filter(|source| source.fault.is_some()).count()
+    }
+
+    /// Returns the counters of each source.
+    pub(super) fn counters(&self) -> impl Iterator<Item = Arc<SourceCounter>> {
+        self.sources.iter().map(|source| Arc::clone(&source.counter))
+    }
+
+    /// Takes over the sources of a configuration, which may differ from those of the last call. Those that were configured
+    /// before keep what was read from them until now.
+    pub(super) fn configure(&mut self, configured: &[ListSource]) {
+        let mut old = std::mem::take(&mut self.sources);
+        for location in configured {
+            // A source that is listed twice is the same source.
+            if self.sources.iter().any(|source| source.location == *location) {
+                continue;
+            }
+            let known = old.iter().position(|source| source.location == *location);
+            self.sources.push(known.map_or_else(
+                || Source {
+                    location: location.clone(),
+                    entries: E::default(),
+                    is_known: false,
+                    fault: None,
+                    seen: None,
+                    counter: Arc::new(SourceCounter::new(self.name, location.to_string())),
+                },
+                |index| old.swap_remove(index),
+            ));
+        }
+    }
+
+    /// Reads the files that have changed since they were read last, and with `retry` also those that had a fault. Returns
+    /// whether any entries were replaced.
+    pub(super) fn read_files(&mut self, retry: bool, key: &HashKey) -> bool {
+        let mut has_changed = false;
+        for source in &mut self.sources {
+            let ListSource::Path(path) = source.location.clone() else { continue };
+            if (retry && source.fault.is_some()) || source.has_changed(&path) {
+                // A change while the file is read shows at the next look.
+                source.seen = Some(Seen::of(&path));
+                let reading = source.entries.read(&path, key).map_err(|error| error.to_string());
+                has_changed |= source.take(self.name, reading, &mut self.changes);
+            } else if source.fault.is_none() {
+                source.counter.set_good();
+            }
+        }
+        has_changed
+    }
+
+    /// Returns the sources that are URLs.
+    pub(super) fn urls(&self) -> Vec<SourceUrl> {
+        let url = |source: &Source<E>| match &source.location {
+            ListSource::Url(url) => Some(url.clone()),
+            ListSource::Path(_) => None,
+        };
+        self.sources.iter().filter_map(url).collect()
+    }
+
+    /// Takes over the last good copy of a URL, if there is one.
+    pub(super) fn take_copy(&mut self, url: &SourceUrl, reading: Result<Option<Reading<E>>, String>) {
+        let (name, changes) = (self.name, &mut self.changes);
+        let Some(source) = find(&mut self.sources, url) else { return };
+        match reading.transpose() {
+            Some(reading) => {
+                source.take(name, reading, changes);
+            }
+            None => tracing::warn!(
+                list = format!("access.{name}"),
+                source = %url,
+                "there is no copy of this list; it is empty until it has been fetched"
+            ),
+        }
+    }
+
+    /// Takes over what was fetched from a URL: its entries, or nothing if they have not changed. Returns whether the
+    /// entries were replaced.
+    pub(super) fn take_fetched(
+        &mut self,
+        url: &SourceUrl,
+        reading: Result<Option<Reading<E>>, String>,
+    ) -> bool {
+        let (name, changes) = (self.name, &mut self.changes);
+        // It may not be configured any more.
+        let Some(source) = find(&mut self.sources, url) else { return false };
+        match reading.transpose() {
+            Some(reading) => source.take(name, reading, changes),
+            None => {
+                source.fault = None;
+                source.counter.set_good();
+                false
+            }
+        }
+    }
+
+    /// Returns the directories in which changes of the files show.
+    pub(super) fn directories(&self) -> BTreeSet<PathBuf> {
+        let mut directories = BTreeSet::new();
+        for source in &self.sources {
+            let ListSource::Path(path) = &source.location else { continue };
+            add_parents(path, &mut directories);
+            if path.is_dir() {
+                directories.append(&mut E::directories(path));
+            }
+        }
+        directories
+    }
+}
+
+fn find<'s, E>(sources: &'s mut [Source<E>], url: &SourceUrl) -> Option<&'s mut Source<E>> {
+    sources.iter_mut().find(|source| matches!(&source.location, ListSource::Url(own) if own == url))
+}
+
+impl<E: Entries> Source<E> {
+    /// Takes over what was read, and notes what that changes. Returns whether the entries were replaced.
+    fn take(
+        &mut self,
+        list: &'static str,
+        reading: Result<Reading<E>, String>,
+        changes: &mut Vec<Change>,
+    ) -> bool {
+        let was_known = self.is_known;
+        let (entries, is_whole, faults) = match reading {
+            Ok(Reading { entries, is_whole, faults }) => (Some(entries), is_whole, faults),
+            Err(fault) => (None, false, vec![fault]),
+        };
+        let keeps = entries.is_none() || (!is_whole && self.is_known);
+        let meaning = match (is_whole, self.is_known) {
+            (true, _) => "a part of a list cannot be read and keeps its entries",
+            (false, true) => "a list cannot be read and keeps its entries",
+            (false, false) => "a list cannot be read as a whole",
+        };
+        for error in faults.iter().take(FAULTS_LOGGED_MAX) {
+            tracing::error!(list = format!("access.{list}"), source = %self.location, error, "{meaning}");
+        }
+        self.is_known |= is_whole;
+        if faults.is_empty() {
+            self.counter.set_good();
+        } else {
+            self.counter.count_failure();
+        }
+        let more = faults.len().saturating_sub(1);
+        let and_more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+        self.fault = faults.into_iter().next().map(|fault| fault + &and_more);
+        match entries.filter(|_| !keeps) {
+            Some(entries) => {
+                let old = std::mem::replace(&mut self.entries, entries);
+                if was_known {
+                    changes.extend(E::change(list, &self.location, &old, &self.entries));
+                }
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Returns whether the file is another one than when it was read last.
+    fn has_changed(&self, path: &Path) -> bool {
+        self.seen != Some(Seen::of(path)) || (path.is_dir() && self.entries.has_changed(path))
+    }
+}

@@ -1,0 +1,234 @@
+//! Lists of torrents: files, directories of .torrent files, and fetched contents.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use shoal_access::HashKey;
+use shoal_access::torrents::{
+    Format, ListReader, TableBuilder, TorrentLists, TorrentTable, info_hashes, read_feed, read_json,
+};
+use shoal_config::ListSource;
+use shoal_types::InfoHash;
+
+use super::changes::Change;
+use super::directory::{Directory, with_subdirectories};
+use super::entries::{Body, Entries, Reading};
+use super::fetches::{Fetched, UrlReading};
+use super::file::{self, ReadPart, Text};
+use super::list::List;
+
+/// Maximum size of a file, compressed as well as decompressed. A hundred million torrents with short reasons fit.
+const FILE_BYTES_MAX: u64 = 16 << 30;
+
+/// Maximum size of a document in JSON or XML, which is read into memory as a whole.
+const DOCUMENT_BYTES_MAX: u64 = 128 << 20;
+
+/// Tables with at most so many torrents share one, which is rebuilt if one of them changes. A larger one stays by itself,
+/// and each table costs every announce a look-up.
+pub(super) const SHARED_TORRENTS_MAX: usize = 1 << 16;
+
+/// Maximum size of an addition to a file that is read by itself. Its torrents fit in a shared table.
+const ADDITION_BYTES_MAX: u64 = 1 << 20;
+
+/// The torrents of one source.
+#[derive(Debug, Default)]
+pub(super) struct Torrents {
+    table: Option<Arc<TorrentTable>>,
+    /// The torrents that were added since to the end of the file, or that links have led to.
+    added: Option<Arc<TorrentTable>>,
+    /// The part of the file that these two have, if it is one to which lines can be added.
+    part: Option<ReadPart>,
+    /// Its files, if it is a directory.
+    directory: Directory,
+}
+
+impl Torrents {
+    fn of(table: TorrentTable) -> Self {
+        Self { table: Some(Arc::new(table)), ..Self::default() }
+    }
+
+    /// Returns the tables with all torrents.
+    pub(super) fn tables(&self) -> impl Iterator<Item = &Arc<TorrentTable>> {
+        self.table.iter().chain(&self.added).filter(|table| !table.is_empty())
+    }
+
+    /// Reads only what was added to the end of a file, if that is all that has changed.
+    fn read_addition(&self, file: &std::fs::File, key: &HashKey) -> io::Result<Option<Reading<Self>>> {
+        let Some(part) = &self.part else { return Ok(None) };
+        let Some(addition) = part.addition(file, ADDITION_BYTES_MAX)? else { return Ok(None) };
+        let mut reader = ListReader::after(part.lines);
+        reader.read(&addition);
+        let lines = reader.lines();
+        let (new, fault) = reader.finish(key);
+        if fault.is_some() {
+            // As a whole, the file keeps the entries that it had, and the fault is told for all of it.
+            return Ok(None);
+        }
+        let mut added = TableBuilder::default();
+        for table in self.added.iter().map(|table| &**table).chain([&new]) {
+            added.add_all(table).map_err(|_| io::Error::other("it has too many torrents"))?;
+        }
+        if added.len() > SHARED_TORRENTS_MAX {
+            return Ok(None);
+        }
+        let part = ReadPart::of(file, part.bytes_with(&addition), lines)?;
+        let added = Some(Arc::new(added.build(key)));
+        let entries = Self { table: self.table.clone(), added, part, directory: Directory::default() };
+        Ok(Some(Reading::new(entries, None)))
+    }
+}
+
+impl Entries for Torrents {
+    fn read(&mut self, path: &Path, key: &HashKey) -> io::Result<Reading<Self>> {
+        if path.is_dir() {
+            let (table, faults) = self.directory.read(path, key)?;
+            let directory = std::mem::take(&mut self.directory);
+            let entries = Self { directory, ..Self::of(table) };
+            // Each file of it is a source of its own.
+            return Ok(Reading { entries, is_whole: true, faults });
+        }
+        let file = file::open(path)?;
+        if let Some(reading) = self.read_addition(&file, key)? {
+            return Ok(reading);
+        }
+        let mut reader = file::reader(&file, FILE_BYTES_MAX);
+        let mut read = read_text(Body { text: &mut reader, media_type: None }, key, &mut Vec::new())?;
+        if let (Some(lines), true) = (read.lines, read.reading.is_whole) {
+            read.reading.entries.part = ReadPart::of(&file, reader.get_ref().bytes(), lines)?;
+        }
+        Ok(read.reading)
+    }
+
+    fn wrap(reading: UrlReading<Self>) -> Fetched {
+        Fetched::Torrents(reading)
+    }
+
+    fn parse(body: Body<'_>, key: &HashKey, links: &mut Vec<String>) -> io::Result<Reading<Self>> {
+        read_text(body, key, links).map(|read| read.reading)
+    }
+
+    fn add_linked(&mut self, info_hashes: &[InfoHash], key: &HashKey) {
+        let mut added = TableBuilder::default();
+        for info_hash in info_hashes {
+            added.add(*info_hash, None).expect("the number of links is far below that of torrents");
+        }
+        self.added = Some(Arc::new(added.build(key)));
+    }
+
+    fn len(&self) -> usize {
+        self.tables().map(|table| table.len()).sum()
+    }
+
+    fn change(list: &'static str, location: &ListSource, old: &Self, new: &Self) -> Option<Change> {
+        // An addition leaves the table of the file as it is.
+        let is_same = matches!((&old.table, &new.table), (Some(old), Some(new)) if Arc::ptr_eq(old, new));
+        let tables = |torrents: &Self| -> Vec<_> {
+            torrents
+                .tables()
+                .skip(usize::from(is_same && torrents.table.as_ref().is_some_and(|table| !table.is_empty())))
+                .cloned()
+                .collect()
+        };
+        Some(Change::new(list, location, tables(old), tables(new)))
+    }
+
+    fn forget(&mut self) {
+        self.part = None;
+    }
+
+    fn has_changed(&self, directory: &Path) -> bool {
+        self.directory.has_changed(directory)
+    }
+
+    fn directories(directory: &Path) -> BTreeSet<PathBuf> {
+        with_subdirectories(directory)
+    }
+}
+
+/// A text that was read.
+struct TextRead {
+    reading: Reading<Torrents>,
+    /// The number of its lines, if it is a list of plain lines.
+    lines: Option<u64>,
+}
+
+fn read_text(body: Body<'_>, key: &HashKey, links: &mut Vec<String>) -> io::Result<TextRead> {
+    let mut text = Text::new(body.text, FILE_BYTES_MAX)?;
+    let is_plain = text.is_plain();
+    let format = Format::of(text.get().fill_buf()?, body.media_type);
+    if format != Format::Lines {
+        let document = text.read_whole(DOCUMENT_BYTES_MAX)?;
+        return Ok(TextRead { reading: read_document(format, &document, key, links), lines: None });
+    }
+    let (mut reader, text) = (ListReader::default(), text.get());
+    loop {
+        let piece = text.fill_buf()?;
+        if piece.is_empty() {
+            break;
+        }
+        reader.read(piece);
+        let bytes = piece.len();
+        text.consume(bytes);
+    }
+    let lines = is_plain.then(|| reader.lines());
+    let (table, fault) = reader.finish(key);
+    Ok(TextRead { reading: Reading::new(Torrents::of(table), fault.map(|fault| fault.to_string())), lines })
+}
+
+/// Reads a document of any format but lines.
+fn read_document(
+    format: Format,
+    document: &[u8],
+    key: &HashKey,
+    links: &mut Vec<String>,
+) -> Reading<Torrents> {
+    let mut builder = TableBuilder::default();
+    let outcome = match format {
+        Format::Json => read_json(document, &mut builder).map_err(|error| error.to_string()),
+        Format::Feed => read_feed(document, &mut builder, links).map_err(|error| error.to_string()),
+        Format::Metainfo | Format::Lines => match info_hashes(document) {
+            Ok(hashes) => hashes
+                .iter()
+                .try_for_each(|info_hash| builder.add(*info_hash, None))
+                .map_err(|_| "it has too many torrents".to_owned()),
+            Err(error) => Err(error.to_string()),
+        },
+    };
+    Reading::new(Torrents::of(builder.build(key)), outcome.err())
+}
+
+/// Returns the lists that follow from both keys, or `None` if neither names a source and none is published.
+pub(super) fn lists(
+    allow: &List<Torrents>,
+    deny: &List<Torrents>,
+    is_published: bool,
+    key: &HashKey,
+) -> Option<TorrentLists> {
+    if allow.is_empty() && deny.is_empty() && !is_published {
+        return None;
+    }
+    let allow_tables = (!allow.is_empty()).then(|| tables(allow, key));
+    Some(TorrentLists::new(*key, allow_tables, tables(deny, key)))
+}
+
+/// Returns the tables of a list: each large one, and one for all others.
+fn tables(list: &List<Torrents>, key: &HashKey) -> Vec<Arc<TorrentTable>> {
+    let is_large = |table: &&Arc<TorrentTable>| table.len() > SHARED_TORRENTS_MAX;
+    let all = || list.entries().flat_map(Torrents::tables);
+    let mut tables: Vec<_> = all().filter(is_large).cloned().collect();
+    let small: Vec<_> = all().filter(|table| !is_large(table)).collect();
+    match &small[..] {
+        [] => {}
+        [one] => tables.push(Arc::clone(one)),
+        several => {
+            let mut shared = TableBuilder::default();
+            for table in several {
+                shared.add_all(table).expect("the sources of a list together are not that many");
+            }
+            tables.push(Arc::new(shared.build(key)));
+        }
+    }
+    tables
+}
