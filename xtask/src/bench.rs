@@ -32,7 +32,8 @@ pub(crate) enum Bench {
     Lists(BenchArguments),
     /// Measure the time from `shoal access add --deny` to the last reply of the torrent, under load over every protocol,
     /// and the replies without and with reloads of a list of ten million torrents: `--json` prints lines of JSON,
-    /// `--filter TEXT` chooses between takedown and reload, `--rate N` sets the requests per second of the latter
+    /// `--filter TEXT` chooses between takedown and reload, `--scale N` multiplies the load of the former, `--rate N` sets
+    /// the requests per second of the latter
     Takedown(BenchArguments),
     /// Measure the CPU time of the I/O back ends over loopback, for each datagram and then for each response over
     /// TCP: `--only BACKEND` chooses one

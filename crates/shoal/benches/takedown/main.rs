@@ -4,7 +4,7 @@
 //! and without load, so that the tests cover it.
 //!
 //! **takedown**: clients of every protocol announce one torrent without a pause, while `shoal-lab load` puts load on the
-//! tracker. Then `shoal access add --deny` runs. The figures are the milliseconds from its start, and from its end, until
+//! tracker (`--scale N` for N times as much). Then `shoal access add --deny` runs. The figures are the milliseconds from its start, and from its end, until
 //! a client received the last reply or offer of the torrent.
 //!
 //! **reload**: `shoal-lab load udp` asks at a fixed rate (open loop), once without and once with a list of ten million torrents
@@ -58,7 +58,9 @@ fn main() {
     let lab = after("--lab").map(|path| Lab { program: path.into() });
     let figures = Figures { json: has("--json") };
     if is_chosen("takedown") {
-        takedown(&figures, lab.as_ref(), if has("--bench") { 20 } else { 1 });
+        let rounds = if has("--bench") { 20 } else { 1 };
+        let scale = after("--scale").and_then(|scale| scale.parse().ok()).unwrap_or(1);
+        takedown(&figures, lab.as_ref(), rounds, scale);
     }
     if is_chosen("reload") {
         let torrents = if has("--bench") { 10_000_000 } else { 20_000 };
@@ -67,12 +69,12 @@ fn main() {
 }
 
 /// Denies a torrent `rounds` times while clients announce it.
-fn takedown(figures: &Figures, lab: Option<&Lab>, rounds: usize) {
+fn takedown(figures: &Figures, lab: Option<&Lab>, rounds: usize, scale: u32) {
     let directory = tempfile::tempdir().unwrap();
     let deny = directory.path().join("deny");
     fs::write(&deny, "").unwrap();
     let tracker = Tracker::start(directory.path(), &[("access.torrents_deny", deny.to_str().unwrap())]);
-    let loads: Vec<_> = lab.iter().flat_map(|lab| lab.load_every_protocol(&tracker)).collect();
+    let loads: Vec<_> = lab.iter().flat_map(|lab| lab.load_every_protocol(&tracker, scale)).collect();
     let mut times: Vec<(&str, Vec<f64>, Vec<f64>)> =
         Probe::NAMES.map(|name| (name, Vec::new(), Vec::new())).into();
     for _ in 0..rounds {

@@ -144,23 +144,18 @@ pub(crate) struct Measured {
 }
 
 impl Lab {
-    /// Puts load on the tracker over every protocol, as much as it answers.
-    pub(crate) fn load_every_protocol(&self, tracker: &Tracker) -> Vec<Load> {
+    /// Puts load on the tracker over every protocol, at fixed rates: a generator that saturates the machine would measure
+    /// how long the clients of the benchmark wait for a processor. `scale` multiplies the rates.
+    pub(crate) fn load_every_protocol(&self, tracker: &Tracker, scale: u32) -> Vec<Load> {
         let (udp, http) = (tracker.udp.to_string(), tracker.http.to_string());
-        let targets = [vec!["udp", &udp], vec!["http", &http, "--keep-alive"], vec!["ws", &http]];
-        let start = |arguments: Vec<&str>| {
+        let start = |(protocol, target, rate): (&str, &str, u32)| {
+            let rate = (rate * scale).to_string();
             let mut lab = Command::new(&self.program);
-            lab.arg("load").args(arguments).args([
-                "--duration",
-                "10m",
-                "--torrents",
-                "2000",
-                "--peers",
-                "10000",
-            ]);
+            lab.args(["load", protocol, target, "--rate", &rate, "--duration", "10m"]);
+            lab.args(["--torrents", "2000", "--peers", "10000"]);
             Load(lab.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
         };
-        let loads = targets.map(start).into();
+        let loads = [("udp", &*udp, 10_000), ("http", &http, 2000), ("ws", &http, 500)].map(start).into();
         // They fill the tracker first.
         thread::sleep(Duration::from_secs(10));
         loads
