@@ -273,6 +273,8 @@ fn urls_have_a_folder(config: &Config) -> Option<Conflict> {
         &["fetch.folder", "access.networks_allow"]
     } else if has_url(&access.networks_deny) {
         &["fetch.folder", "access.networks_deny"]
+    } else if config.tokens.jwks.as_ref().is_some_and(|source| has_url(core::slice::from_ref(source))) {
+        &["fetch.folder", "tokens.jwks"]
     } else {
         return None;
     };

@@ -76,7 +76,7 @@ impl Reloader {
         let config = reloaded.config;
         let (token_keys, token_thread) = &self.token_keys;
         let mut keys = token_keys.lock();
-        let new_keys = keys.following(&config)?;
+        let new_keys = keys.following(&config, false)?;
         // The policy may have other keys than a moment ago.
         let live = self.publisher.live.latest();
         let policy = settings::policy(config.clone(), new_keys.keys(), Some(&live.policy))

@@ -3,6 +3,9 @@
 //! This module owns the JWK set of `tokens.jwks`. A set that cannot be read leaves the keys as they were, except when the
 //! tracker starts or the operator names another source. A thread looks at the file once a second, or fetches the URL at its
 //! interval, and publishes new keys. All of this happens off the data path.
+//!
+//! A tracker whose URL is away at the start uses its last good copy. Without one, it starts without keys and refuses all
+//! tokens until the URL is there.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -12,16 +15,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use shoal_config::{Config, ListSource, TokensConfig};
+use shoal_config::{Config, ListSource, SourceUrl, TokensConfig};
 use shoal_engine::policy::Policy;
 use shoal_engine::tokens;
+use shoal_fetch::{Content, Limits, Remote};
 use shoal_token::{JWKS_BYTES_MAX, KeyNumber, KeySet, Rules};
 
 use crate::access::{Lists, Publisher, Seen};
+use crate::clock;
 use crate::reload::Live;
 
-/// Pause between two looks at the file.
+/// Pause between two looks at the file, or at the time of the next fetch.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Maximum time until the next fetch after one that has failed.
+const RETRY_MS_MAX: u64 = 10_000;
+
+/// The name of the copies of keys.
+const PURPOSE: &str = "token-keys";
 
 /// The numbers of the keys, for the metrics.
 #[derive(Debug, Default)]
@@ -59,7 +70,19 @@ pub(crate) struct State {
     last: KeyNumber,
     /// The file as it was read last.
     seen: Option<Seen>,
+    /// The content of a URL.
+    fetched: Option<Fetched>,
     is_faulty: bool,
+}
+
+/// The keys of a URL.
+#[derive(Debug)]
+struct Fetched {
+    remote: Remote,
+    limits: Limits,
+    interval_ms: u64,
+    /// The time of the next fetch, on the monotonic clock.
+    due_ms: u64,
 }
 
 impl TokenKeys {
@@ -68,7 +91,7 @@ impl TokenKeys {
     /// # Errors
     /// Returns which key of the configuration is to be changed, and why.
     pub(crate) fn load(config: &Config) -> Result<Self, String> {
-        let state = State::default().following(config)?;
+        let state = State::default().following(config, true)?;
         let keys = Self::default();
         keys.count(&state);
         *keys.lock() = state;
@@ -133,26 +156,42 @@ impl State {
     /// Returns the keys for another configuration.
     ///
     /// # Errors
-    /// Returns which key of the configuration is to be changed, and why: a new source has no keys that could be kept.
-    pub(crate) fn following(&self, config: &Config) -> Result<Self, String> {
+    /// Returns which key of the configuration is to be changed, and why: a new source has no keys that could be kept. When
+    /// the tracker starts, a URL that is away is no error.
+    pub(crate) fn following(&self, config: &Config, is_start: bool) -> Result<Self, String> {
         let TokensConfig { jwks, .. } = &config.tokens;
         let rules = tokens::rules(&config.tokens);
         let Some(source) = jwks else { return Ok(Self { last: self.last, ..Self::default() }) };
         let is_known = self.source.as_ref() == Some(source);
-        // Tokens that were verified by other rules are to be verified again, so that all keys get new numbers.
-        let old = (self.rules == rules).then_some(&self.keys);
-        let mut last = self.last;
-        let (keys, seen, is_faulty) = match read(source) {
-            Ok((keys, seen)) => (keys, Some(seen), false),
+        let mut fetched = match source {
+            ListSource::Path(_) => None,
+            ListSource::Url(url) => Some(Fetched::new(url, config)?),
+        };
+        let read = match (source, &mut fetched) {
+            // The thread fetches it at once.
+            (_, Some(_)) if is_known => Ok((self.keys.clone(), None)),
+            (_, Some(fetched)) => fetched.read_first().map(|keys| (keys, None)),
+            (ListSource::Path(path), None) => read(path).map(|(keys, seen)| (keys, Some(seen))),
+            (ListSource::Url(_), None) => Ok((KeySet::default(), None)),
+        };
+        let (keys, seen, is_faulty) = match read {
+            Ok((keys, seen)) => (keys, seen, fetched.is_some() && is_known && self.is_faulty),
             Err(error) if is_known => {
                 log_kept(source, &error);
                 (self.keys.clone(), self.seen, true)
             }
+            Err(error) if is_start && fetched.is_some() => {
+                log_kept(source, &error);
+                (KeySet::default(), None, true)
+            }
             Err(error) => return Err(format!("tokens.jwks = \"{source}\": {error}")),
         };
+        // Tokens that were verified by other rules are to be verified again, so that all keys get new numbers.
+        let old = (self.rules == rules).then_some(&self.keys);
+        let mut last = self.last;
         let keys = keys.following(old, &mut last);
         log_read(source, &keys);
-        Ok(Self { source: Some(source.clone()), rules, keys, last, seen, is_faulty })
+        Ok(Self { source: Some(source.clone()), rules, keys, last, seen, fetched, is_faulty })
     }
 
     /// Returns the keys, if tokens are configured.
@@ -162,26 +201,75 @@ impl State {
 
     /// Reads the keys again if they may have changed. Returns whether they are new.
     fn refresh(&mut self) -> bool {
-        let Some(source @ ListSource::Path(path)) = &self.source else { return false };
-        let now = Seen::of(path);
-        if self.seen.as_ref() == Some(&now) {
-            return false;
-        }
-        self.seen = Some(now);
-        match read(source) {
-            Ok((keys, seen)) => {
+        let read = match (&self.source, &mut self.fetched) {
+            (Some(ListSource::Path(path)), _) => {
+                let now = Seen::of(path);
+                if self.seen == Some(now) {
+                    return false;
+                }
+                self.seen = Some(now);
+                read(path).map(|(keys, seen)| {
+                    self.seen = Some(seen);
+                    Some(keys)
+                })
+            }
+            (Some(ListSource::Url(_)), Some(fetched)) if fetched.due_ms <= clock::monotonic_ms() => {
+                fetched.fetch()
+            }
+            _ => return false,
+        };
+        let Some(source) = &self.source else { return false };
+        self.is_faulty = read.is_err();
+        match read {
+            Ok(Some(keys)) => {
                 self.keys = keys.following(Some(&self.keys), &mut self.last);
-                (self.seen, self.is_faulty) = (Some(seen), false);
                 log_read(source, &self.keys);
                 true
             }
+            Ok(None) => false,
             Err(error) => {
-                self.is_faulty = true;
                 log_kept(source, &error);
                 false
             }
         }
     }
+}
+
+impl Fetched {
+    fn new(url: &SourceUrl, config: &Config) -> Result<Self, String> {
+        let Some(folder) = &config.fetch.folder else { return Err("fetch.folder is not set".to_owned()) };
+        let limits = Limits {
+            bytes_max: JWKS_BYTES_MAX as u64,
+            time_max: Duration::from_secs(config.fetch.timeout_s.into()),
+        };
+        let interval_ms = u64::from(config.tokens.refresh_s) * 1000;
+        Ok(Self { remote: Remote::new(url.uri().clone(), folder, PURPOSE), limits, interval_ms, due_ms: 0 })
+    }
+
+    /// Returns the keys of the last good copy, or else of the URL.
+    fn read_first(&mut self) -> Result<KeySet, String> {
+        // A copy that cannot be read is none.
+        if let Ok(Some(keys)) = self.remote.read_copy(parse) {
+            return Ok(keys);
+        }
+        self.fetch()?.ok_or_else(|| "the server says that its content has not changed".to_owned())
+    }
+
+    /// Fetches the keys. Returns `None` if they have not changed.
+    fn fetch(&mut self) -> Result<Option<KeySet>, String> {
+        let fetched = self.remote.fetch(self.limits, parse).map_err(|error| error.to_string());
+        let pause_ms = if fetched.is_ok() { self.interval_ms } else { self.interval_ms.min(RETRY_MS_MAX) };
+        self.due_ms = clock::monotonic_ms().saturating_add(pause_ms);
+        fetched
+    }
+}
+
+/// Reads a set of keys that was fetched.
+fn parse(content: &mut Content<'_>) -> Result<KeySet, String> {
+    let mut json = Vec::new();
+    let bytes_max = JWKS_BYTES_MAX as u64 + 1;
+    content.body.by_ref().take(bytes_max).read_to_end(&mut json).map_err(|error| error.to_string())?;
+    KeySet::parse(&json).map_err(|error| error.to_string())
 }
 
 /// Returns a policy with other keys of tokens.
@@ -190,11 +278,8 @@ fn with_keys(policy: &Policy, keys: &KeySet) -> Policy {
     policy.clone().with_tokens(tokens)
 }
 
-/// Reads a set of keys.
-fn read(source: &ListSource) -> Result<(KeySet, Seen), String> {
-    let ListSource::Path(path) = source else {
-        return Err("keys cannot be fetched yet; name a file".to_owned());
-    };
+/// Reads a set of keys from a file.
+fn read(path: &Path) -> Result<(KeySet, Seen), String> {
     // A change while the file is read shows at the next look.
     let seen = Seen::of(path);
     let json = read_file(path).map_err(|error| error.to_string())?;

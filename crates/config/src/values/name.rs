@@ -89,7 +89,7 @@ impl Value for Option<ListSource> {
     type Bound = Infallible;
 
     fn accepts(_: Option<&RangeInclusive<Infallible>>) -> String {
-        "a file such as \"/etc/shoal/jwks.json\", or \"\" for none".to_owned()
+        "a file such as \"/etc/shoal/jwks.json\", a URL, or \"\" for none".to_owned()
     }
 
     fn parse(raw: &Raw) -> Option<Self> {
@@ -102,7 +102,7 @@ impl Value for Option<ListSource> {
     }
 
     fn show(&self) -> String {
-        quote(&self.as_ref().map_or_else(String::new, ListSource::to_string))
+        quote(&self.as_ref().map_or_else(String::new, ListSource::written))
     }
 }
 

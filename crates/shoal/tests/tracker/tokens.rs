@@ -3,10 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use shoal_test_server::{TestServer, raw, reply};
 use shoal_test_tokens::{Issuer, encode, hs256, jwks, message, unsigned};
 use tempfile::TempDir;
 
@@ -390,4 +391,68 @@ fn a_flood_of_wrong_signatures_leaves_known_tokens_alone() {
     assert_eq!((bad, bad < 300), (told, true));
     let body = web.get(&forged(1000)).body;
     assert!(String::from_utf8_lossy(&body).contains("8:retry ini1e") || !reason(&body).contains("too many"));
+}
+
+#[test]
+fn keys_come_from_a_url_and_a_server_that_fails_leaves_them_as_they_were() {
+    let [old, new] = [Issuer::ed25519("old"), Issuer::es256("new")];
+    let [of_old, of_new] = [&old, &new].map(|issuer| with_token(hash(1), &issuer.token(&claims(&json!({})))));
+    let folder = tempfile::tempdir().unwrap();
+    let server = TestServer::start(reply("ETag: \"1\"\r\n", jwks(&[old.jwk()])));
+    let url = server.url("/jwks.json?key=secret");
+    let settings = |copies: &str| {
+        let folder = folder.path().join(copies).display().to_string();
+        let more = [("SHOAL_TOKENS_JWKS", url.clone()), ("SHOAL_FETCH_FOLDER", folder)];
+        let fixed =
+            [("SHOAL_FETCH_TIMEOUT_S", "1"), ("NO_PROXY", "*")].map(|(name, text)| (name, text.to_owned()));
+        more.into_iter().chain(fixed).collect::<Vec<_>>()
+    };
+    let start = |copies: &str| {
+        let settings = settings(copies);
+        let settings: Vec<_> = settings.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        Tracker::start(&[&settings, &RULES[..]].concat())
+    };
+    let outcome =
+        |tracker: &Tracker, target: &str| reason(&Web::connect(tracker.http[0], false).get(target).body);
+    let mut tracker = start("copies");
+    assert_eq!((&*outcome(&tracker, &of_old), &*outcome(&tracker, &of_new)), ("", UNKNOWN_KEY));
+    let slow = |_: &str, _: &mut std::net::TcpStream| std::thread::sleep(std::time::Duration::from_secs(3));
+    for fault in [
+        reply("", "garbage"),
+        reply("", jwks(&[])),
+        reply("", " ".repeat(300_000)),
+        raw("HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n", Some(b"x")),
+        raw("HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{", None),
+        raw("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", None),
+        Arc::new(slow),
+    ] {
+        server.set(fault);
+        tracker.signal(Signal::SIGHUP);
+        tracker.wait_for_line("the keys of tokens cannot be read and stay as they were");
+        assert_eq!(outcome(&tracker, &of_old), "");
+    }
+    assert_eq!(tracker.metric("shoal_token_keys_faulty", &[]), 1);
+    server.set(reply("", jwks(&[new.jwk()])));
+    tracker.signal(Signal::SIGHUP);
+    eventually("the new keys apply", || outcome(&tracker, &of_new).is_empty().then_some(()));
+    assert_eq!(outcome(&tracker, &of_old), UNKNOWN_KEY);
+    assert_eq!(tracker.metric("shoal_token_keys_faulty", &[]), 0);
+    assert!(!tracker.log().contains("secret"), "{}", tracker.log());
+    assert!(tracker.stop().success());
+    server.set_away(true);
+    let tracker = start("copies");
+    assert_eq!(outcome(&tracker, &of_new), "", "by the last good copy");
+    let tracker_without_keys = start("others");
+    assert_eq!(outcome(&tracker_without_keys, &of_new), UNKNOWN_KEY);
+    server.set_away(false);
+    tracker_without_keys.signal(Signal::SIGHUP);
+    eventually("the server is back", || outcome(&tracker_without_keys, &of_new).is_empty().then_some(()));
+    drop(tracker);
+}
+
+#[test]
+fn a_url_of_keys_needs_a_folder() {
+    let output = command(&[("SHOAL_TOKENS_JWKS", "http://127.0.0.1:1/jwks.json")]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && text.contains("fetch.folder"), "{text}");
 }
