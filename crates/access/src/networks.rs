@@ -15,7 +15,7 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use self::parse::{LINE_BYTES_MAX, ListFault, NETWORKS_MAX, parse};
-use self::search::Sorted;
+use self::search::{Indexed, Sorted};
 
 /// The number of bits of an IPv4 address.
 const V4_BITS: u8 = 32;
@@ -151,7 +151,7 @@ const fn bits(is_v6: bool) -> u8 {
 pub struct NetworkTable {
     /// Whether an address before the first change is served.
     serves_first: bool,
-    v4: Sorted<u32, 16>,
+    v4: Indexed,
     /// The upper halves of the IPv6 addresses at which the answer changes and whose lower half is 0. Few networks are
     /// narrower than a /64.
     v6: Sorted<u64, 8>,
@@ -184,7 +184,7 @@ impl NetworkTable {
         let (coarse, fine): (Vec<u128>, Vec<u128>) =
             family(true).into_iter().partition(|address| address.trailing_zeros() >= u64::BITS);
         let coarse = coarse.into_iter().map(upper_half).collect();
-        Self { serves_first, v4: Sorted::new(v4), v6: Sorted::new(coarse), v6_fine: Sorted::new(fine) }
+        Self { serves_first, v4: Indexed::new(v4), v6: Sorted::new(coarse), v6_fine: Sorted::new(fine) }
     }
 
     /// Returns whether an address is served. The address is canonical: an IPv4-mapped one would be taken as IPv6.

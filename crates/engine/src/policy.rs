@@ -40,8 +40,10 @@ labels! {
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     config: Config,
-    /// The rules about torrents, if there are any.
+    /// The rules about torrents, networks and clients, if there are any.
     access: Option<Arc<Access>>,
+    /// Whether every torrent that has a swarm in the store is on the lists as one that is served.
+    permits_swarms: bool,
     /// The limits of sources, if there are any.
     limits: Option<Limits>,
     /// The rules about tokens, if there are any.
@@ -71,6 +73,9 @@ pub struct Request<'r> {
     pub numwant: Option<i64>,
     /// Where its token would be.
     pub shown: Shown<'r>,
+    /// Whether the front end calls [`Policy::check_torrent`] itself if the torrent has no swarm, provided that the policy
+    /// [permits all swarms](Policy::permits_swarms). It looks for the swarm anyway, and so saves most look-ups in lists.
+    pub is_torrent_checked_later: bool,
 }
 
 impl<'r> Request<'r> {
@@ -89,6 +94,7 @@ impl<'r> Request<'r> {
             left_bytes: None,
             numwant: None,
             shown,
+            is_torrent_checked_later: false,
         }
     }
 }
@@ -159,13 +165,29 @@ impl Policy {
     /// Creates the policy of a configuration, without lists.
     #[must_use]
     pub const fn new(config: Config) -> Self {
-        Self { config, access: None, limits: None, tokens: None }
+        Self { config, access: None, permits_swarms: false, limits: None, tokens: None }
     }
 
     /// Returns the policy with these lists in place of its own.
     #[must_use]
     pub fn with_access(self, access: Access) -> Self {
-        Self { access: (!access.is_empty()).then(|| Arc::new(access)), ..self }
+        Self { access: (!access.is_empty()).then(|| Arc::new(access)), permits_swarms: false, ..self }
+    }
+
+    /// Returns the policy after the swarms of all torrents that its lists forbid were removed from the store, and while no
+    /// other policy can bring one back. From now on, the lists are only asked about torrents without a swarm.
+    #[must_use]
+    pub fn with_permitted_swarms(self) -> Self {
+        let has_lists = self.access.as_ref().is_some_and(|access| access.torrents.is_some());
+        Self { permits_swarms: has_lists, ..self }
+    }
+
+    /// Returns whether the lists are only asked about torrents without a swarm, for requests that
+    /// [say so](Request::is_torrent_checked_later).
+    #[inline]
+    #[must_use]
+    pub const fn permits_swarms(&self) -> bool {
+        self.permits_swarms
     }
 
     /// Returns the lists, if there are any.
@@ -257,6 +279,9 @@ impl Policy {
         let mut registers = request.port != Some(0);
         if let Some(access) = &self.access {
             registers &= apply_rules(access, request)?;
+            if !(self.permits_swarms && request.is_torrent_checked_later) {
+                check_access(access, request.info_hash)?;
+            }
         }
         // A signature costs more than all other rules.
         if let Some(tokens) = &self.tokens {
@@ -380,7 +405,7 @@ impl Policy {
     }
 }
 
-/// Applies the operator's rules to an announce. Returns whether its peer may be handed out. It is not part of its caller,
+/// Applies the operator's rules about clients and ports to an announce. Returns whether its peer may be handed out. It is not part of its caller,
 /// so that trackers without rules pay nothing for it.
 #[inline(never)]
 fn apply_rules(access: &Access, request: &Request<'_>) -> Result<bool, Refused> {
@@ -388,12 +413,12 @@ fn apply_rules(access: &Access, request: &Request<'_>) -> Result<bool, Refused> 
         let checked = clients.check(request.peer_id);
         checked.map_err(|reason| Refused { refusal: Refusal::ClientDenied, reason })?;
     }
-    check_access(access, request.info_hash)?;
     let is_denied = |ports: &PortSet| request.port.is_some_and(|port| ports.contains(port));
     Ok(!access.ports_deny.as_deref().is_some_and(is_denied))
 }
 
-/// Applies the operator's lists of torrents.
+/// Applies the operator's lists of torrents. It is not part of its callers either.
+#[inline(never)]
 fn check_access(access: &Access, info_hash: &InfoHash) -> Result<(), Refused> {
     if let Some(torrents) = &access.torrents {
         torrents.check(info_hash)?;

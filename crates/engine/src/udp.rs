@@ -18,7 +18,7 @@ use shoal_access::torrents::TorrentLists;
 use shoal_config::Config;
 use shoal_store::{Announced, LockedShard, SharedStore, Store, SwarmId, prefetch};
 use shoal_transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
-use shoal_types::{Counts, Event, InfoHash, PeerV4, PeerV6};
+use shoal_types::{Action, Counts, Event, InfoHash, PeerV4, PeerV6};
 use shoal_wire::udp::{
     self as wire, Announce, AnnounceHead, ConnectReply, ConnectionId, Options, Reply, RequestError,
     ScrapeEntry, ScrapeHead, TransactionId,
@@ -124,7 +124,9 @@ impl Responder {
 
     /// Answers at most `BATCH_MAX` datagrams.
     fn serve_chunk(&mut self, chunk: &mut [Exchange<'_>], now: Now) {
-        if let Some(lists) = self.front.policy.access().and_then(|access| access.torrents.as_deref()) {
+        if let Some(lists) = self.front.policy.access().and_then(|access| access.torrents.as_deref())
+            && !self.front.policy.permits_swarms()
+        {
             prefetch_lists(lists, chunk);
         }
         if let Some(limits) = self.front.policy.limits() {
@@ -329,6 +331,7 @@ impl Front {
             left_bytes: Some(announce.left_bytes.get()),
             numwant: Some(announce.num_want.get().into()),
             shown: Shown::Options(options),
+            is_torrent_checked_later: true,
             ..Request::new(Protocol::Udp, ip, &announce.info_hash)
         };
         self.policy.admit(&request, now)
@@ -381,6 +384,12 @@ impl Front {
         let query = item.query;
         match &item.work {
             Work::Announce { announce, registers, sample_seed, .. } => {
+                if self.policy.permits_swarms()
+                    && !item.place.is_found()
+                    && let Err(refused) = self.check_new(announce.action, exchange)
+                {
+                    return self.refuse(exchange, query, refused);
+                }
                 let out = &mut exchange.reply[..self.limits(query.family).reply_bytes_max];
                 let (head, room) =
                     AnnounceHead::split(out).expect("every reply limit leaves room for a head");
@@ -408,6 +417,17 @@ impl Front {
                 let (seeders, leechers) = (seeders.into(), leechers.into());
                 entries[usize::from(*entry)] = ScrapeEntry { seeders, completed: completed.into(), leechers };
             }
+        }
+    }
+
+    /// Decides about an announce of a torrent without a swarm, see [`Policy::permits_swarms`].
+    #[cold]
+    fn check_new(&self, action: Action, exchange: &Exchange<'_>) -> Result<(), Refused> {
+        match wire::Request::decode(exchange.request) {
+            Ok(wire::Request::Announce { announce, .. }) if action != Action::Stop => {
+                self.policy.check_torrent(&announce.info_hash)
+            }
+            _ => Ok(()),
         }
     }
 

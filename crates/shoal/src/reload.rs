@@ -29,6 +29,14 @@ pub(crate) struct Live {
     pub(crate) stream_limits: StreamLimits,
 }
 
+impl Live {
+    /// Returns the same with another policy.
+    pub(crate) fn with_policy(&self, policy: Policy) -> Self {
+        let Self { sessions, stream_limits, .. } = self;
+        Self { policy: Arc::new(policy), sessions: Arc::clone(sessions), stream_limits: *stream_limits }
+    }
+}
+
 /// Reads everything again.
 pub(crate) struct Reloader {
     /// The configuration file, if there is one.

@@ -23,7 +23,6 @@ use shoal_token::{JWKS_BYTES_MAX, KeyNumber, KeySet, Rules};
 
 use crate::access::{Lists, Publisher, Seen};
 use crate::clock;
-use crate::reload::Live;
 
 /// Pause between two looks at the file, or at the time of the next fetch.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -135,11 +134,7 @@ impl TokenKeys {
         if state.refresh() {
             // Only the owner of the lists publishes.
             let _lists = lists.lock().unwrap_or_else(PoisonError::into_inner);
-            publisher.publish(|live| Live {
-                policy: Arc::new(with_keys(&live.policy, &state.keys)),
-                sessions: Arc::clone(&live.sessions),
-                stream_limits: live.stream_limits,
-            });
+            publisher.publish(|live| live.with_policy(with_keys(&live.policy, &state.keys)));
         }
         self.count(&state);
         state.source.is_some()

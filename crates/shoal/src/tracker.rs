@@ -114,7 +114,13 @@ async fn start(
 ) -> anyhow::Result<Running> {
     let started_unix_s = clock::unix_s();
     // A reload compares with the configuration as it was read.
-    let policy = Arc::new(settings::policy(config.clone(), token_keys.current(), None)?.with_access(access));
+    // There are no swarms yet.
+    let policy = settings::policy(config.clone(), token_keys.current(), None)?.with_access(access);
+    let policy = Arc::new(match config.store.info_hashes {
+        shoal_config::StoredInfoHashes::Whole => policy.with_permitted_swarms(),
+        // Such a store cannot tell which swarms a change of the lists forbids.
+        shoal_config::StoredInfoHashes::Fingerprint => policy,
+    });
     // The configuration that applies on a host that lacks an address family.
     let config = &mut config.clone();
     let backend = choose_backend(config)?;

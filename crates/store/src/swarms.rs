@@ -84,6 +84,13 @@ impl Place {
     pub fn shard(&self) -> usize {
         self.shard.into()
     }
+
+    /// Returns whether [`LockedShard::prefetch_large`] has found the swarm.
+    #[inline]
+    #[must_use]
+    pub const fn is_found(&self) -> bool {
+        self.hint.is_some()
+    }
 }
 
 impl<P: Family, I: SwarmId> Cell<P, I> {

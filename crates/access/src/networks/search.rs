@@ -1,6 +1,7 @@
-//! Counts of sorted numbers, by a static search tree.
+//! Counts of sorted numbers.
 //!
-//! Each level of the tree is a list of cache lines. The lowest one holds all numbers, and each further one the first
+//! IPv4 addresses have an index by their upper halves ([`Indexed`]): a search reads an entry of it and then the few numbers
+//! that begin alike. The numbers of IPv6, which mostly begin alike, have a static search tree ([`Sorted`]). Each level of it is a list of cache lines. The lowest one holds all numbers, and each further one the first
 //! number of every line below. A search reads one line of each level. The upper levels of 100,000 numbers take a few
 //! tens of KiB and stay in the caches of a processor, so a search waits for one or two lines of memory.
 
@@ -13,10 +14,6 @@ struct Line<T, const N: usize>([T; N]);
 pub(super) trait Number: Copy + Ord {
     /// The number that fills up the last line.
     const MAX: Self;
-}
-
-impl Number for u32 {
-    const MAX: Self = Self::MAX;
 }
 
 impl Number for u64 {
@@ -83,6 +80,58 @@ impl<T: Number, const N: usize> Sorted<T, N> {
     }
 }
 
+/// Number of upper halves of a number of 32 bits.
+const UPPER_HALVES: usize = 1 << 16;
+
+/// Sorted numbers of 32 bits with an index, which takes 256 KiB if there are numbers.
+#[derive(Debug, Default)]
+pub(super) struct Indexed {
+    /// How many numbers are below each upper half, and below the end.
+    starts: Box<[u32]>,
+    numbers: Box<[u32]>,
+}
+
+impl Indexed {
+    /// Creates the index of numbers in ascending order, each once.
+    pub(super) fn new(numbers: Vec<u32>) -> Self {
+        if numbers.is_empty() {
+            return Self::default();
+        }
+        let mut starts = vec![0_u32; UPPER_HALVES + 1];
+        for number in &numbers {
+            starts[upper_half(*number) + 1] += 1;
+        }
+        let mut below = 0;
+        for start in &mut starts {
+            below += *start;
+            *start = below;
+        }
+        Self { starts: starts.into(), numbers: numbers.into() }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    /// Returns how many numbers are at most `number`.
+    #[inline]
+    pub(super) fn count_to(&self, number: u32) -> usize {
+        let upper = upper_half(number);
+        let Some(&[start, end]) = self.starts.get(upper..upper + 2) else { return 0 };
+        let (start, end) = (start as usize, end as usize);
+        start + self.numbers[start..end].partition_point(|other| *other <= number)
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.starts) + size_of_val(&*self.numbers)
+    }
+}
+
+#[inline]
+const fn upper_half(number: u32) -> usize {
+    (number >> 16) as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,9 +139,9 @@ mod tests {
     #[test]
     fn counts_are_those_of_a_search_in_a_list() {
         for len in (0..70).chain([255, 256, 257, 4095, 4096, 4097, 5000]) {
-            let numbers: Vec<u32> = (0..len).map(|number| number * 3 + 1).collect();
-            let tree: Sorted<u32, 16> = Sorted::new(numbers.clone());
-            for number in (0..3 * len + 4).chain([u32::MAX]) {
+            let numbers: Vec<u64> = (0..len).map(|number| number * 3 + 1).collect();
+            let tree: Sorted<u64, 8> = Sorted::new(numbers.clone());
+            for number in (0..3 * len + 4).chain([u64::MAX]) {
                 assert_eq!(tree.count_to(number), numbers.partition_point(|other| *other <= number));
             }
         }
@@ -102,5 +151,22 @@ mod tests {
     fn the_largest_number_is_a_number_like_others() {
         let tree: Sorted<u64, 8> = Sorted::new(vec![0, u64::MAX]);
         assert_eq!([0, 1, u64::MAX].map(|number| tree.count_to(number)), [1, 1, 2]);
+    }
+
+    #[test]
+    fn counts_by_index_are_those_of_a_search_in_a_list() {
+        let mut rng = fastrand::Rng::with_seed(4);
+        for len in [0, 1, 2, 300, 5000] {
+            let mut numbers: Vec<u32> = (0..len).map(|_| rng.u32(..) & 0x8003_ffff).collect();
+            numbers.extend([0, u32::MAX].into_iter().take(len));
+            numbers.sort_unstable();
+            numbers.dedup();
+            let index = Indexed::new(numbers.clone());
+            let near =
+                numbers.iter().flat_map(|number| [number.wrapping_sub(1), *number, number.wrapping_add(1)]);
+            for number in near.chain([0, 0xffff, 0x1_0000, u32::MAX]) {
+                assert_eq!(index.count_to(number), numbers.partition_point(|other| *other <= number));
+            }
+        }
     }
 }

@@ -102,6 +102,10 @@ impl Tracker {
         }
     }
 
+    pub(crate) fn set_policy(&mut self, policy: Policy) {
+        self.responder.set_policy(Arc::new(policy));
+    }
+
     /// Sends many datagrams as one batch.
     pub(crate) fn batch(&mut self, datagrams: &[(SocketAddr, Vec<u8>)]) -> Vec<Vec<u8>> {
         // Left-overs of earlier replies, which must not appear in this one.

@@ -4,5 +4,6 @@ mod any_bytes;
 mod batches;
 mod harness;
 mod limits;
+mod lists;
 mod swarms;
 mod verification;

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use shoal_access::Access;
 
 use super::{Lists, Publisher};
-use crate::reload::Live;
 
 /// The lists of a running tracker. All functions may block, for as long as it takes to read the lists.
 #[derive(Clone)]
@@ -46,11 +45,7 @@ impl ListControl {
 
 /// Replaces the rules of all workers. The caller holds the lock of the lists, so that no older ones replace them.
 pub(super) fn apply(publisher: &Publisher, access: Access) {
-    publisher.publish(|live| Live {
-        policy: Arc::new((*live.policy).clone().with_access(access)),
-        sessions: Arc::clone(&live.sessions),
-        stream_limits: live.stream_limits,
-    });
+    publisher.publish(|live| live.with_policy((*live.policy).clone().with_access(access)));
 }
 
 fn status(lists: &Lists) -> Value {

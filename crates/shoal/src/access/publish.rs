@@ -1,7 +1,8 @@
 //! Publishes new rules, and ends the swarms of torrents that they forbid.
 //!
 //! A worker decides by the old rules until it has taken over the new ones. So the swarms are removed only when every
-//! worker has done that: no announce can bring one back.
+//! worker has done that: no announce can bring one back. Then every torrent that has a swarm is one that is served, and
+//! workers need not look for it in the lists any more ([`Policy::with_permitted_swarms`]).
 
 use std::sync::Arc;
 use std::thread;
@@ -40,29 +41,37 @@ impl Publisher {
         let old = self.live.latest();
         let version = self.live.replace(change);
         self.wakers.iter().for_each(Waker::wake);
-        let (old, new) = (lists(&old.policy), self.live.latest());
-        let Some(new_lists) = lists(&new.policy) else { return };
-        if old.is_some_and(|old| core::ptr::eq(old, new_lists)) {
+        let new = self.live.latest();
+        let (old_lists, Some(new_lists)) = (lists(&old.policy), lists(&new.policy)) else { return };
+        if old_lists.is_some_and(|old| core::ptr::eq(old, new_lists)) {
             return;
         }
-        self.wait_for_workers(version);
-        let removed = match new_lists.newly_forbidden(old) {
+        let is_adopted = self.wait_for_workers(version);
+        // After a removal that may have missed some torrents, all of them are to be checked.
+        let is_whole = matches!(self.store, SharedStore::Whole(_));
+        let is_complete = old_lists.is_none() || old.policy.permits_swarms() || !is_whole;
+        let removed = match new_lists.newly_forbidden(old_lists).filter(|_| is_complete) {
             Some(forbidden) => forbidden.iter().filter(|info_hash| self.remove(info_hash)).count(),
             None => self.remove_all_forbidden(&new.policy),
         };
+        if is_adopted && is_whole {
+            self.live.replace(|live| live.with_policy(live.policy.as_ref().clone().with_permitted_swarms()));
+        }
         if removed > 0 {
             tracing::info!(removed, "swarms of torrents that are no longer served were removed");
         }
     }
 
-    fn wait_for_workers(&self, version: u64) {
+    /// Waits until every worker has taken over the rules of this version. Returns whether that has happened.
+    fn wait_for_workers(&self, version: u64) -> bool {
         for _ in 0..LOOKS_MAX {
             if self.live.is_adopted(version) {
-                return;
+                return true;
             }
             thread::sleep(LOOK_EVERY);
         }
         tracing::warn!("a worker does not take over the lists; it may serve torrents that are forbidden now");
+        false
     }
 
     /// Removes the swarms of one torrent. Returns whether there were any.
