@@ -148,13 +148,16 @@ mod tests {
         format!("{byte:02x}").repeat(20)
     }
 
-    fn read(document: &str) -> (Vec<(u8, Option<String>)>, Result<(), DocumentError>) {
+    /// The first bytes of the hashes, and the reasons.
+    type Entries = Vec<(u8, Option<String>)>;
+
+    fn read(document: &str) -> (Entries, Result<(), DocumentError>) {
         let mut builder = TableBuilder::default();
         let outcome = read_json(document.as_bytes(), &mut builder);
         let table = builder.build(&KEY);
         let entry =
             |(hash, details): (&InfoHash, Details<'_>)| (hash.0[0], details.reason.map(str::to_owned));
-        let mut entries: Vec<_> = table.iter().map(entry).collect();
+        let mut entries: Entries = table.iter().map(entry).collect();
         entries.sort();
         (entries, outcome)
     }
