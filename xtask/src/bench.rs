@@ -27,14 +27,19 @@ pub(crate) enum Bench {
     /// Measure the mean time and the longest call of the swarms of WebTorrent: `--json` prints lines of JSON,
     /// `--filter TEXT` chooses cases
     Relay(BenchArguments),
-    /// Measure the time to read a list of ten million torrents, its memory, and the time of a look-up: `--json` prints
-    /// lines of JSON
+    /// Measure the time to read a list of ten million torrents, its memory, and the time of a look-up there and in a table
+    /// of 100,000 networks: `--json` prints lines of JSON
     Lists(BenchArguments),
     /// Measure the time from `shoal access add --deny` to the last reply of the torrent, under load over every protocol,
     /// and the replies without and with reloads of a list of ten million torrents: `--json` prints lines of JSON,
     /// `--filter TEXT` chooses between takedown and reload, `--scale N` multiplies the load of the former, `--rate N` sets
     /// the requests per second of the latter
     Takedown(BenchArguments),
+    /// Flood the limits of sources from eleven million addresses, and measure their memory, the CPU time of a flooded
+    /// request, and the share of honest requests that are refused: `--json` prints lines of JSON
+    ///
+    /// Exit code 1 if the limits take more memory than they state, or more than one honest request in 10,000 is refused.
+    Limits(BenchArguments),
     /// Measure the CPU time of the I/O back ends over loopback, for each datagram and then for each response over
     /// TCP: `--only BACKEND` chooses one
     Net(BenchArguments),
@@ -61,6 +66,7 @@ impl Bench {
                 let lab = build_lab()?.display().to_string();
                 ("shoal", &["takedown"][..], [vec!["--lab".to_owned(), lab], arguments].concat())
             }
+            Self::Limits(BenchArguments { arguments }) => ("shoal-engine", &["limits"][..], arguments),
             Self::Net(BenchArguments { arguments }) => ("shoal-net", &["echo", "respond"][..], arguments),
             Self::Instructions(BenchArguments { arguments }) => {
                 ("shoal-engine", &["instructions"][..], arguments)

@@ -1,5 +1,5 @@
-//! Micro-benchmarks of the lists of torrents: the time to read a list of ten million and its memory, and the time of a
-//! look-up, alone and in batches.
+//! Micro-benchmarks of the operator's lists. Of torrents: the time to read a list of ten million, its memory, and the time
+//! of a look-up, alone and in batches. Of networks: the time to build a table of 100,000, and that of a look-up.
 //!
 //! `cargo bench -p shoal-access --bench lists -- [--json]`; without `--bench` (as under `cargo test`) every case runs once
 //! at a tiny size, so that the tests cover it.
@@ -8,10 +8,12 @@
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
 use shoal_access::HashKey;
+use shoal_access::networks::{Network, NetworkTable};
 use shoal_access::torrents::{ListReader, TorrentLists, TorrentTable};
 use shoal_store::prefetch;
 use shoal_types::InfoHash;
@@ -33,20 +35,24 @@ fn cpu_ns() -> u64 {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |name: &str| arguments.iter().any(|argument| argument == name);
-    let (torrents, look_ups) = if has("--bench") { (10_000_000, 4_000_000) } else { (5000, 6400) };
+    let (torrents, networks, look_ups) =
+        if has("--bench") { (10_000_000, 100_000, 4_000_000) } else { (5000, 500, 6400) };
     let print = |name: &str, value: f64, unit: &str| {
         if has("--json") {
             println!("{{\"name\":\"lists/{name}\",\"value\":{value:.2},\"unit\":\"{unit}\"}}");
         } else {
-            println!("lists/{name:<24} {value:>9.2} {unit}");
+            println!("lists/{name:<26} {value:>9.2} {unit}");
         }
     };
     let mut rng = fastrand::Rng::with_seed(7);
     let hashes: Vec<InfoHash> =
         (0..torrents).map(|_| InfoHash(core::array::from_fn(|_| rng.u8(..)))).collect();
+    let before = resident_bytes();
     let (table, seconds) = read(&hashes);
+    let resident = resident_bytes().saturating_sub(before);
     print("read", seconds, "s");
-    print("memory", table.bytes() as f64 / table.len() as f64, "bytes a torrent");
+    print("memory/accounted", table.bytes() as f64 / table.len() as f64, "bytes a torrent");
+    print("memory/resident", resident as f64 / table.len() as f64, "bytes a torrent");
     let lists = TorrentLists::new(KEY, Some(vec![Arc::new(table)]), Vec::new());
     let listed: Vec<InfoHash> = (0..look_ups).map(|_| hashes[rng.usize(..hashes.len())]).collect();
     let others: Vec<InfoHash> =
@@ -55,6 +61,48 @@ fn main() {
         print(&format!("look-up/{name}/alone"), look_up(&lists, asked, 1), "ns");
         print(&format!("look-up/{name}/batch"), look_up(&lists, asked, BATCH), "ns");
     }
+    bench_networks(networks, look_ups, &mut rng, print);
+}
+
+/// Measures a table of denied networks of both families.
+fn bench_networks(
+    networks: usize,
+    look_ups: usize,
+    rng: &mut fastrand::Rng,
+    print: impl Fn(&str, f64, &str),
+) {
+    let v4 = |rng: &mut fastrand::Rng| IpAddr::from(Ipv4Addr::from_bits(rng.u32(..)));
+    // As much of the address space as is in use.
+    let v6 =
+        |rng: &mut fastrand::Rng| IpAddr::from(Ipv6Addr::from_bits(rng.u128(0x2001 << 112..0x2c10 << 112)));
+    let denied: Vec<Network> = (0..networks)
+        .filter_map(|number| match number % 3 {
+            0 => Network::new(v6(rng), rng.u8(29..=64)),
+            _ => Network::new(v4(rng), rng.u8(16..=32)),
+        })
+        .collect();
+    let begin = cpu_ns();
+    let table = NetworkTable::new(None, &denied);
+    print("networks/build", (cpu_ns() - begin) as f64 / 1e9, "s");
+    let draw = |address: &dyn Fn(&mut fastrand::Rng) -> IpAddr, rng: &mut fastrand::Rng| -> Vec<IpAddr> {
+        (0..look_ups).map(|_| address(rng)).collect()
+    };
+    let in_denied = |rng: &mut fastrand::Rng| denied[rng.usize(..denied.len())].first();
+    for (name, asked) in [("v4", draw(&v4, rng)), ("v6", draw(&v6, rng)), ("denied", draw(&in_denied, rng))] {
+        let begin = cpu_ns();
+        let served = asked.iter().filter(|ip| table.serves(**ip)).count();
+        let ns = cpu_ns() - begin;
+        assert!(name != "denied" || served == 0, "the first address of a denied network is not served");
+        print(&format!("networks/look-up/{name}"), ns as f64 / asked.len() as f64, "ns");
+    }
+    print("networks/memory", table.memory_bytes() as f64 / networks as f64, "bytes a network");
+}
+
+/// Returns the resident memory of the process (proc(5), "VmRSS").
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    line.trim().trim_end_matches(" kB").parse().map_or(0, |kib: u64| kib << 10)
 }
 
 /// Reads the hashes as a list in hexadecimal. Returns the table, and the seconds that this takes without reading a file.

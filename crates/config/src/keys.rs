@@ -14,7 +14,7 @@ use shoal_transport::datagram::REPLY_BYTES_MAX;
 use crate::declare::settings;
 use crate::values::{
     Auto, BlocklistField, ByteSize, ClientHeader, DatagramBackend, HostName, ListSource, Listen, LogFormat,
-    LogLevel, Name, Origin, SecretKey, StoredInfoHashes, StreamBackend, Trusted,
+    LogLevel, Name, Origin, PrivateAddresses, SecretKey, StoredInfoHashes, StreamBackend, Trusted,
 };
 
 /// The port that BitTorrent trackers use by convention.
@@ -332,9 +332,12 @@ settings! {
 
     /// Which client addresses the tracker serves.
     section address: AddressConfig {
-        /// Refuse clients with private or loopback addresses. Enable this on a public tracker, where other clients cannot
-        /// reach such peers. Leave it off on a local network.
-        refuse_private: bool = false => Reload;
+        /// How clients with private addresses are served, which are those of private networks, loopback, link-local addresses
+        /// and the shared addresses of carriers. "refuse" suits a public tracker, where other clients cannot reach such
+        /// peers. "apart" hands out their peers only to clients in the same block, such as 192.168.0.0/16 or fc00::/7; these
+        /// clients get public peers as well. Browsers find their own addresses, so over WebTorrent, "apart" changes
+        /// nothing. "serve" makes no difference between addresses, which suits a local network.
+        private: PrivateAddresses = PrivateAddresses::Serve => Reload;
     }
 
     /// Which torrents, networks and clients the tracker serves, for all protocols alike. A change of a file applies at
@@ -452,10 +455,11 @@ settings! {
         size_max: ByteSize = ByteSize::mib(512), in ByteSize(1024)..=ByteSize::gib(16) => Reload;
     }
 
-    /// How often one source may ask. A source is an IPv4 address or an IPv6 /64 network; a /56 network may ask twice as
-    /// often as one source, and a /48 network eight times. Behind a trusted proxy, the source is the client that the proxy
-    /// names. A source that asks too often is served at its rate, and refused beyond it; it is never banned. The limits
-    /// take 32 MiB in all, however many sources there are, and nothing if none is set. 0 means no limit.
+    /// How often one source may ask, and how much it may hold. A source is an IPv4 address or an IPv6 /64 network; a
+    /// /56 network may ask twice as often as one source, and a /48 network eight times. Behind a trusted proxy, the
+    /// source is the client that the proxy names. A source that asks too often is served at its rate, and refused
+    /// beyond it; it is never banned. The limits on requests and connections take 32 MiB in all, however many sources
+    /// there are, and nothing if none is set. 0 means no limit.
     section limits: LimitsConfig {
         /// Maximum number of announces and scrapes over UDP for each second. A client announces each of its torrents once
         /// in announce.interval_s, so 1 is enough for some thousand torrents. Carriers put many clients behind one
@@ -487,7 +491,29 @@ settings! {
         /// timeout instead of the reason, and try again after 15 seconds.
         udp_silent: bool = false => Reload;
 
-        /// Networks without limits, such as those of your own clients or monitoring.
+        /// Maximum number of peers of one source in all torrents at a time, over all protocols together. A /56 network has
+        /// no limit of its own here. Peers leave by their stopped event, or after announce.peer_timeout_s. A client
+        /// needs one for each of its torrents. Peers beyond the limit get normal replies, but no reply contains them. The
+        /// counts take 16 MiB.
+        peers_per_source_max: u32 = 0, in 0..=10_000_000 => Restart;
+
+        /// Maximum number of torrents in which one source has peers at a time, over all protocols together. In a torrent of
+        /// more than about a hundred peers, several clients of a source may count as several torrents, up to one for each
+        /// four of announce.peers_per_address_max; over WebTorrent, each client counts. The counts take 16 MiB.
+        torrents_per_source_max: u32 = 0, in 0..=10_000_000 => Restart;
+
+        /// Maximum share of the peers of one torrent, in per cent, that have one IPv4 address or are in one IPv6 /48. Four
+        /// of them are admitted in any case, so with 10 the share holds in torrents of 40 peers or more. It is
+        /// checked when a peer joins; a torrent that shrinks keeps its peers. 0 means no limit other than
+        /// announce.peers_per_address_max.
+        swarm_share_max: u32 = 0, in 0..=100 => Restart;
+
+        /// Refuse new peers beyond a limit on peers or torrents, or beyond announce.peers_per_address_max, with the reason.
+        /// Otherwise they get normal replies, but no reply contains them.
+        refuse_excess: bool = false => Reload;
+
+        /// Networks without limits, such as those of your own clients or monitoring. They have none on their peers and
+        /// torrents either, and announce.peers_per_address_max does not apply to them.
         exempt: Vec<IpNet> = Vec::new(), in 0..=FILES_MAX => Reload;
     }
 

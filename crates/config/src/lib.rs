@@ -29,7 +29,8 @@ pub use read::{ConfigFile, read, reread};
 pub use reload::{Differences, Reloaded};
 pub use values::{
     Auto, BindAddress, BlocklistField, ByteSize, ClientHeader, DatagramBackend, HostName, ListSource, Listen,
-    LogFormat, LogLevel, Name, Origin, SecretKey, SourceUrl, StoredInfoHashes, StreamBackend, Trusted,
+    LogFormat, LogLevel, Name, Origin, PrivateAddresses, SecretKey, SourceUrl, StoredInfoHashes,
+    StreamBackend, Trusted,
 };
 
 /// The prefix of the tracker's environment variables.

@@ -40,6 +40,7 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         store_fits_memory,
         full_scrape_has_info_hashes,
         urls_have_a_folder,
+        share_needs_peers_per_address,
     ];
     rules.iter().filter_map(|rule| rule(config)).collect()
 }
@@ -283,6 +284,16 @@ fn urls_have_a_folder(config: &Config) -> Option<Conflict> {
         fault: "there is no place for the copies of URLs; folder must name a folder that the tracker may write to, such as \
                 \"/var/lib/shoal/fetched\""
             .to_owned(),
+    })
+}
+
+fn share_needs_peers_per_address(config: &Config) -> Option<Conflict> {
+    (config.limits.swarm_share_max > 0 && config.announce.peers_per_address_max == 0).then(|| Conflict {
+        keys: &["limits.swarm_share_max", "announce.peers_per_address_max"],
+        fault:
+            "peers of one address are counted only if their number is limited; swarm_share_max must be 0, or \
+                announce.peers_per_address_max at least 1"
+                .to_owned(),
     })
 }
 

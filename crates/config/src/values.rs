@@ -110,6 +110,18 @@ choice! {
 }
 
 choice! {
+    /// How clients with private addresses are served.
+    PrivateAddresses {
+        /// As all others.
+        Serve = "serve",
+        /// Their peers are handed out in their own networks only.
+        Apart = "apart",
+        /// Not at all.
+        Refuse = "refuse",
+    }
+}
+
+choice! {
     /// Where a proxy names the client of a request.
     ClientHeader {
         /// No header: the client is the other end of the connection.

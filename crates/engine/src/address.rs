@@ -6,18 +6,21 @@
 
 use core::net::IpAddr;
 
+use shoal_config::PrivateAddresses;
+use shoal_store::PrivateNetwork;
+
 use crate::refusal::Refusal;
 
 /// Checks that other peers could reach a peer at `ip`, which must be canonical (no v4-mapped v6 address).
 ///
 /// # Errors
 /// Returns [`Refusal::UnusableAddress`] for an unusable address, and [`Refusal::PrivateAddress`] for a private
-/// one if `refuse_private` is set.
+/// one if these are refused.
 #[inline]
-pub fn check(ip: IpAddr, refuse_private: bool) -> Result<(), Refusal> {
+pub fn check(ip: IpAddr, private: PrivateAddresses) -> Result<(), Refusal> {
     if is_nowhere(ip) {
         Err(Refusal::UnusableAddress)
-    } else if refuse_private && is_private(ip) {
+    } else if private == PrivateAddresses::Refuse && private_network(ip).is_some() {
         Err(Refusal::PrivateAddress)
     } else {
         Ok(())
@@ -39,16 +42,25 @@ pub(crate) fn is_nowhere(ip: IpAddr) -> bool {
     }
 }
 
-/// Returns whether only its own network can reach the canonical address.
-fn is_private(ip: IpAddr) -> bool {
+/// Returns the private network of a canonical address, if only that network can reach it. Addresses of one block count as
+/// one network, since it does not say where such a network ends.
+#[must_use]
+pub fn private_network(ip: IpAddr) -> Option<PrivateNetwork> {
     match ip {
-        IpAddr::V4(ip) => {
-            let [a, b, ..] = ip.octets();
+        IpAddr::V4(ip) => match ip.octets() {
+            [10, ..] => Some(PrivateNetwork::Ten),
+            [172, 16..=31, ..] => Some(PrivateNetwork::OneSevenTwo),
+            [192, 168, ..] => Some(PrivateNetwork::OneNineTwo),
             // RFC 6598: 100.64.0.0/10 is shared by the customers of one carrier and unreachable from outside.
-            let is_shared = a == 100 && b & 0xc0 == 64;
-            ip.is_private() || ip.is_loopback() || ip.is_link_local() || is_shared
-        }
-        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unicast_link_local() || ip.is_unique_local(),
+            [100, 64..=127, ..] => Some(PrivateNetwork::Shared),
+            [127, ..] => Some(PrivateNetwork::Loopback),
+            [169, 254, ..] => Some(PrivateNetwork::LinkLocal),
+            _ => None,
+        },
+        IpAddr::V6(ip) if ip.is_loopback() => Some(PrivateNetwork::Loopback),
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => Some(PrivateNetwork::LinkLocal),
+        IpAddr::V6(ip) if ip.is_unique_local() => Some(PrivateNetwork::UniqueLocal),
+        IpAddr::V6(_) => None,
     }
 }
 
@@ -57,9 +69,9 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn assert_all(ips: &[&str], refuse_private: bool, expected: Result<(), Refusal>) {
+    fn assert_all(ips: &[&str], private: PrivateAddresses, expected: Result<(), Refusal>) {
         for ip in ips {
-            assert_eq!(check(ip.parse().unwrap(), refuse_private), expected, "{ip}");
+            assert_eq!(check(ip.parse().unwrap(), private), expected, "{ip}");
         }
     }
 
@@ -108,19 +120,39 @@ mod tests {
 
     #[test]
     fn unusable_addresses_are_always_refused() {
-        assert_all(UNUSABLE, false, Err(Refusal::UnusableAddress));
-        assert_all(UNUSABLE, true, Err(Refusal::UnusableAddress));
+        for private in [PrivateAddresses::Serve, PrivateAddresses::Apart, PrivateAddresses::Refuse] {
+            assert_all(UNUSABLE, private, Err(Refusal::UnusableAddress));
+        }
     }
 
     #[test]
     fn private_addresses_are_served_unless_the_operator_refuses_them() {
-        assert_all(PRIVATE, false, Ok(()));
-        assert_all(PRIVATE, true, Err(Refusal::PrivateAddress));
+        assert_all(PRIVATE, PrivateAddresses::Serve, Ok(()));
+        assert_all(PRIVATE, PrivateAddresses::Apart, Ok(()));
+        assert_all(PRIVATE, PrivateAddresses::Refuse, Err(Refusal::PrivateAddress));
+    }
+
+    #[test]
+    fn private_addresses_of_one_block_are_one_network() {
+        let network = |ip: &str| private_network(ip.parse().unwrap());
+        for (ips, expected) in [
+            (&["10.0.0.1", "10.255.0.1"][..], PrivateNetwork::Ten),
+            (&["172.16.0.1", "172.31.255.254"], PrivateNetwork::OneSevenTwo),
+            (&["192.168.1.1"], PrivateNetwork::OneNineTwo),
+            (&["100.64.0.1", "100.127.255.254"], PrivateNetwork::Shared),
+            (&["127.0.0.1", "::1"], PrivateNetwork::Loopback),
+            (&["169.254.1.1", "fe80::1", "febf::1"], PrivateNetwork::LinkLocal),
+            (&["fc00::1", "fdff::1"], PrivateNetwork::UniqueLocal),
+        ] {
+            assert!(ips.iter().all(|ip| network(ip) == Some(expected)), "{expected:?}");
+        }
+        assert!(PUBLIC.iter().all(|ip| network(ip).is_none()));
     }
 
     #[test]
     fn public_addresses_are_served() {
-        assert_all(PUBLIC, false, Ok(()));
-        assert_all(PUBLIC, true, Ok(()));
+        for private in [PrivateAddresses::Serve, PrivateAddresses::Apart, PrivateAddresses::Refuse] {
+            assert_all(PUBLIC, private, Ok(()));
+        }
     }
 }

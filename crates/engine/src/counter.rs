@@ -61,6 +61,20 @@ labels! {
 }
 
 labels! {
+    /// Why an announce is answered without registering its peer.
+    pub enum Unregistered {
+        /// Its address has as many peers in the torrent as the operator allows.
+        PeersPerAddress = "peers_per_address",
+        /// Its address has as large a share of the torrent as the operator allows.
+        SwarmShare = "swarm_share",
+        /// Its source has as many peers as the operator allows.
+        PeersPerSource = "peers_per_source",
+        /// Its source takes part in as many torrents as the operator allows.
+        TorrentsPerSource = "torrents_per_source",
+    }
+}
+
+labels! {
     /// A message that the tracker relays from one WebTorrent client to another.
     pub enum Relay {
         /// An offer to connect.
@@ -105,6 +119,7 @@ pub struct Counters {
     requests: [[Counter; Kind::ALL.len()]; Family::ALL.len()],
     replies: [[[Counter; Outcome::COUNT]; Kind::ALL.len()]; Family::ALL.len()],
     drops: [[Counter; Drop::ALL.len()]; Family::ALL.len()],
+    unregistered: [[Counter; Unregistered::ALL.len()]; Family::ALL.len()],
     relays: [Counter; Relay::ALL.len()],
     losses: [Counter; Loss::ALL.len()],
 }
@@ -156,6 +171,7 @@ impl Default for Counters {
             requests: from_fn(|_| from_fn(|_| Counter::default())),
             replies: from_fn(|_| from_fn(|_| from_fn(|_| Counter::default()))),
             drops: from_fn(|_| from_fn(|_| Counter::default())),
+            unregistered: from_fn(|_| from_fn(|_| Counter::default())),
             relays: from_fn(|_| Counter::default()),
             losses: from_fn(|_| Counter::default()),
         }
@@ -179,6 +195,12 @@ impl Counters {
     #[must_use]
     pub fn drops(&self, family: Family, reason: Drop) -> u64 {
         self.drops[family.index()][reason.index()].read()
+    }
+
+    /// Returns the number of announces that were answered without registering their peer.
+    #[must_use]
+    pub fn unregistered(&self, family: Family, reason: Unregistered) -> u64 {
+        self.unregistered[family.index()][reason.index()].read()
     }
 
     /// Returns the number of relayed messages: those that were handed to the connection or the worker of their
@@ -214,6 +236,10 @@ impl Tally {
         self.0.drops[family.index()][reason.index()].increment();
     }
 
+    pub(crate) fn unregistered(&mut self, family: Family, reason: Unregistered) {
+        self.0.unregistered[family.index()][reason.index()].increment();
+    }
+
     pub(crate) fn relay(&mut self, relay: Relay) {
         self.0.relays[relay.index()].increment();
     }
@@ -244,6 +270,10 @@ mod tests {
                 tally.drop(family, reason);
                 tally.drop(family, reason);
                 assert_eq!(counters.drops(family, reason), 2);
+            }
+            for reason in Unregistered::ALL {
+                tally.unregistered(family, reason);
+                assert_eq!(counters.unregistered(family, reason), 1);
             }
         }
         for relay in Relay::ALL {

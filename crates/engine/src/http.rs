@@ -26,6 +26,7 @@ pub use self::blocklist::{Blocklist, BlocklistFormat};
 pub use self::full_scrape::FullScrape;
 use self::handout::Handout;
 use crate::Now;
+use crate::caller::Caller;
 use crate::counter::{Family, Kind, Outcome, Tally};
 use crate::limits::Activity;
 use crate::pace::Pace;
@@ -231,11 +232,13 @@ impl Responder {
         };
         let decision = self.policy.admit(&request, now)?;
         let address = SocketAddr::new(ip, announce.port);
-        let (handout, rng, info_hash) = (&mut self.handout, &mut self.rng, &announce.info_hash);
+        let (handout, info_hash) = (&mut self.handout, &announce.info_hash);
+        let caller =
+            &mut Caller { ip, policy: &self.policy, tally: &mut self.tally, now, rng: &mut self.rng };
         let given = match &self.store {
-            SharedStore::Whole(store) => handout.announce(store, info_hash, address, decision, now, rng)?,
+            SharedStore::Whole(store) => handout.announce(store, info_hash, address, decision, caller)?,
             SharedStore::Fingerprints(store) => {
-                handout.announce(store, info_hash, address, decision, now, rng)?
+                handout.announce(store, info_hash, address, decision, caller)?
             }
         };
         let interval_s = self.policy.interval_s(Protocol::Http, self.pace, &mut self.rng);

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod caller;
 pub mod connection_id;
 pub mod counter;
 pub mod http;

@@ -139,13 +139,7 @@ impl Limits {
     }
 
     fn new(config: &LimitsConfig, sources: Arc<SourceRates>) -> Self {
-        let exempt: Vec<Network> = config
-            .exempt
-            .iter()
-            .filter_map(|network| Network::new(network.addr(), network.prefix_len()))
-            .collect();
-        let exempt = (!exempt.is_empty()).then(|| Arc::new(NetworkTable::new(Some(&exempt), &[])));
-        Self { sources, rates: rates(config), exempt, udp_silent: config.udp_silent }
+        Self { sources, rates: rates(config), exempt: exempt(config), udp_silent: config.udp_silent }
     }
 
     /// Returns what the sources have done lately.
@@ -192,6 +186,15 @@ impl Limits {
             }
         }
     }
+}
+
+/// Returns a table that serves the networks without limits, if there are any.
+#[must_use]
+pub fn exempt(config: &LimitsConfig) -> Option<Arc<NetworkTable>> {
+    let exempt =
+        config.exempt.iter().filter_map(|network| Network::new(network.addr(), network.prefix_len()));
+    let exempt: Vec<Network> = exempt.collect();
+    (!exempt.is_empty()).then(|| Arc::new(NetworkTable::new(Some(&exempt), &[])))
 }
 
 /// Returns the first `bits` bits of an address, at most 64.

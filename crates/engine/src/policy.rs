@@ -12,13 +12,15 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use shoal_access::Access;
+use shoal_access::networks::NetworkTable;
 use shoal_access::ports::PortSet;
-use shoal_config::Config;
+use shoal_config::{Config, PrivateAddresses};
 use shoal_metrics::labels;
+use shoal_store::PrivateNetwork;
 use shoal_token::Url;
 use shoal_types::{Action, Event, InfoHash, PeerId};
 
-use crate::limits::{Activity, Limits, SourceRates};
+use crate::limits::{self, Activity, Limits, SourceRates};
 use crate::pace::Pace;
 use crate::refusal::{Refusal, Refused};
 use crate::tokens::{Shown, SocketToken, Tokens};
@@ -48,6 +50,8 @@ pub struct Policy {
     limits: Option<Limits>,
     /// The rules about tokens, if there are any.
     tokens: Option<Arc<Tokens>>,
+    /// Serves the networks whose peers have no limits, if there are any.
+    exempt: Option<Arc<NetworkTable>>,
 }
 
 /// An announce, in terms that all protocols share.
@@ -164,8 +168,9 @@ struct Terms {
 impl Policy {
     /// Creates the policy of a configuration, without lists.
     #[must_use]
-    pub const fn new(config: Config) -> Self {
-        Self { config, access: None, permits_swarms: false, limits: None, tokens: None }
+    pub fn new(config: Config) -> Self {
+        let exempt = limits::exempt(&config.limits);
+        Self { config, access: None, permits_swarms: false, limits: None, tokens: None, exempt }
     }
 
     /// Returns the policy with these lists in place of its own.
@@ -207,6 +212,23 @@ impl Policy {
     #[must_use]
     pub fn with_limits(self, limits: Option<Limits>) -> Self {
         Self { limits, ..self }
+    }
+
+    /// Returns the private network of a client at a canonical address, if the peers of such networks are kept apart.
+    #[inline]
+    #[must_use]
+    pub fn network_apart(&self, ip: IpAddr) -> Option<PrivateNetwork> {
+        if self.config.address.private == PrivateAddresses::Apart {
+            address::private_network(ip)
+        } else {
+            None
+        }
+    }
+
+    /// Returns whether the peers of a client at a canonical address have no limits.
+    #[must_use]
+    pub fn is_exempt(&self, ip: IpAddr) -> bool {
+        self.exempt.as_ref().is_some_and(|exempt| exempt.serves(ip))
     }
 
     /// Returns the limits of sources, if there are any.
@@ -275,7 +297,7 @@ impl Policy {
         if action == Action::Stop {
             return Ok(Decision { action, peers_wanted: 0, registers: true });
         }
-        address::check(request.ip, self.config.address.refuse_private)?;
+        address::check(request.ip, self.config.address.private)?;
         let mut registers = request.port != Some(0);
         if let Some(access) = &self.access {
             registers &= apply_rules(access, request)?;
@@ -448,7 +470,7 @@ mod tests {
     use shoal_access::torrents::{TableBuilder, TorrentLists};
 
     use shoal_access::clients::ClientLists;
-    use shoal_access::networks::{Network, NetworkTable};
+    use shoal_access::networks::Network;
     use shoal_access::ports::Ports;
 
     use super::*;
@@ -522,7 +544,7 @@ mod tests {
 
     #[test]
     fn a_peer_at_port_0_is_served_but_not_registered() {
-        let policy = policy(|config| config.address.refuse_private = true);
+        let policy = policy(|config| config.address.private = PrivateAddresses::Refuse);
         for event in [Event::Update, Event::Started, Event::Completed] {
             let reachable = policy.admit(&Request { event, ..request() }, NOW).unwrap();
             let hidden = policy.admit(&Request { port: Some(0), event, ..request() }, NOW).unwrap();
@@ -582,14 +604,14 @@ mod tests {
     #[test]
     fn unusable_and_private_addresses_are_refused_by_every_protocol() {
         for protocol in Protocol::ALL {
-            let at = |ip: &str, refuse_private| {
-                policy(|config| config.address.refuse_private = refuse_private)
+            let at = |ip: &str, private| {
+                policy(|config| config.address.private = private)
                     .admit(&Request { protocol, ip: ip.parse().unwrap(), ..request() }, NOW)
                     .map(|_| ())
             };
-            assert_eq!(at("224.0.0.1", false), Err(Refusal::UnusableAddress.into()));
-            assert_eq!(at("10.0.0.1", true), Err(Refusal::PrivateAddress.into()));
-            assert_eq!(at("10.0.0.1", false), Ok(()));
+            assert_eq!(at("224.0.0.1", PrivateAddresses::Serve), Err(Refusal::UnusableAddress.into()));
+            assert_eq!(at("10.0.0.1", PrivateAddresses::Refuse), Err(Refusal::PrivateAddress.into()));
+            assert_eq!(at("10.0.0.1", PrivateAddresses::Apart), Ok(()));
         }
     }
 
@@ -625,7 +647,7 @@ mod tests {
 
     #[test]
     fn any_client_may_leave_and_gets_no_peers() {
-        let policy = policy(|config| config.address.refuse_private = true);
+        let policy = policy(|config| config.address.private = PrivateAddresses::Refuse);
         for ip in ["0.0.0.0", "255.255.255.255", "ff02::1", "127.0.0.1", "192.0.2.1"] {
             for port in [None, Some(0), Some(6881)] {
                 let ip = ip.parse().unwrap();

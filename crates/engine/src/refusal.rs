@@ -25,6 +25,14 @@ labels! {
         /// The memory ceiling is close, the peer is new, and its address or network already has more than its
         /// share.
         SourceOverShare = "source_over_share",
+        /// The peer is new, and its address has as many peers in the torrent as the operator allows.
+        PeersPerAddress = "peers_per_address",
+        /// The peer is new, and its address has as large a share of the torrent as the operator allows.
+        SwarmShare = "swarm_share",
+        /// The peer is new, and its source has as many peers as the operator allows.
+        PeersPerSource = "peers_per_source",
+        /// The peer is new, and its source takes part in as many torrents as the operator allows.
+        TorrentsPerSource = "torrents_per_source",
         /// The source of the request asks more often than the operator allows.
         RateLimited = "rate_limited",
         /// A token is required, and the request has none.
@@ -114,6 +122,7 @@ impl From<Rejection> for Refusal {
         match rejection {
             Rejection::Full => Self::StoreFull,
             Rejection::OverShare => Self::SourceOverShare,
+            Rejection::Excess(excess) => excess.into(),
         }
     }
 }
@@ -132,6 +141,10 @@ impl Refusal {
             Self::SourceOverShare => {
                 "the tracker is nearly full and has many peers of your network, try again later"
             }
+            Self::PeersPerAddress => "your address has as many peers in this torrent as this tracker allows",
+            Self::SwarmShare => "too large a part of this torrent's peers has your address",
+            Self::PeersPerSource => "your address has as many peers as this tracker allows",
+            Self::TorrentsPerSource => "your address has as many torrents as this tracker allows",
             Self::RateLimited => "your address sends more requests than this tracker allows, try again later",
             Self::TokenMissing => "this tracker needs a token in its URL, and yours has none",
             Self::TokenMalformed => "the token in the URL of this tracker is malformed",
@@ -168,6 +181,10 @@ impl Refusal {
     #[must_use]
     pub const fn retry_in_minutes(self) -> Option<u32> {
         match self {
+            // Peers leave, or stop announcing and expire.
+            Self::PeersPerAddress | Self::SwarmShare | Self::PeersPerSource | Self::TorrentsPerSource => {
+                Some(30)
+            }
             // In that time, expiry has covered a good part of the store.
             Self::StoreFull | Self::SourceOverShare => Some(10),
             Self::TooManyScrapes | Self::TooManyDownloads => Some(5),

@@ -16,7 +16,10 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use shoal_access::torrents::TorrentLists;
 use shoal_config::Config;
-use shoal_store::{Announced, LockedShard, SharedStore, Store, SwarmId, prefetch};
+use shoal_source::Excess;
+use shoal_store::{
+    Announced, LockedShard, Place, PrivateNetwork, Rejection, SharedStore, Store, SwarmId, prefetch,
+};
 use shoal_transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 use shoal_types::{Action, Counts, Event, InfoHash, PeerV4, PeerV6};
 use shoal_wire::udp::{
@@ -25,6 +28,7 @@ use shoal_wire::udp::{
 };
 
 use self::batch::{Batch, Item, Work};
+use crate::caller::Caller;
 use crate::connection_id::{ConnectionIds, ConnectionKey};
 use crate::counter::{Drop, Family, Kind, Outcome, Tally};
 use crate::limits::Activity;
@@ -170,7 +174,12 @@ impl Responder {
                     return front.refuse(exchange, query, refusal);
                 }
                 match front.admit(ip, announce, options, now) {
-                    Ok(decision) => self.push_announce(index, query, ip, announce, decision),
+                    Ok(decision) => match front.policy.network_apart(ip) {
+                        None => self.push_announce(index, query, ip, announce, decision),
+                        Some(network) => {
+                            self.serve_apart(network, announce, decision, exchange, query, now);
+                        }
+                    },
                     Err(refusal) => front.refuse(exchange, query, refusal),
                 }
             }
@@ -193,6 +202,35 @@ impl Responder {
             }
             Err(RequestError::Truncated(_)) => front.tally.drop(family, Drop::Truncated),
             Err(RequestError::WrongProtocolId { .. }) => front.tally.drop(family, Drop::WrongProtocolId),
+        }
+    }
+
+    /// Answers an admitted announce from a private network that is kept apart. Its swarm is not one of those that
+    /// requests wait for, so the order among these stays as it is.
+    #[cold]
+    fn serve_apart(
+        &mut self,
+        network: PrivateNetwork,
+        announce: &Announce,
+        decision: Decision,
+        exchange: &mut Exchange<'_>,
+        query: Query,
+        now: Now,
+    ) {
+        let Self { store, front, .. } = self;
+        // The decision may have left this to the search for the public swarm.
+        if decision.action != Action::Stop
+            && let Err(refused) = front.policy.check_torrent(&announce.info_hash)
+        {
+            return front.refuse(exchange, query, refused);
+        }
+        match store {
+            SharedStore::Whole(store) => {
+                front.answer_apart(store, network, (announce, decision), exchange, query, now);
+            }
+            SharedStore::Fingerprints(store) => {
+                front.answer_apart(store, network, (announce, decision), exchange, query, now);
+            }
         }
     }
 
@@ -407,6 +445,9 @@ impl Front {
                         let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
                         self.finish(exchange, query, Outcome::Ok, reply_bytes);
                     }
+                    Err(Rejection::Excess(excess)) => {
+                        self.answer_excess(shard, (&item.place, announce), excess, exchange, query, now);
+                    }
                     Err(rejection) => self.refuse(exchange, query, rejection),
                 }
             }
@@ -428,6 +469,80 @@ impl Front {
                 self.policy.check_torrent(&announce.info_hash)
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Answers an announce whose peer would exceed a limit.
+    #[cold]
+    #[inline(never)]
+    fn answer_excess<P: shoal_store::Family, I: SwarmId>(
+        &mut self,
+        shard: &mut LockedShard<'_, P, I>,
+        (place, announce): (&Place, &shoal_store::Announce<P>),
+        excess: Excess,
+        exchange: &mut Exchange<'_>,
+        query: Query,
+        now: Now,
+    ) {
+        self.answer_alone::<P>(exchange, query, now, |caller, room| {
+            caller.serve_excess(shard, place, announce, excess, room)
+        });
+    }
+
+    /// Answers an announce from a private network that is kept apart.
+    #[cold]
+    #[inline(never)]
+    fn answer_apart<I: SwarmId>(
+        &mut self,
+        store: &Store<I>,
+        network: PrivateNetwork,
+        (announce, decision): (&Announce, Decision),
+        exchange: &mut Exchange<'_>,
+        query: Query,
+        now: Now,
+    ) {
+        let Decision { action, peers_wanted, registers } = decision;
+        let port = announce.port.get();
+        let place = store.v4.locate(&announce.info_hash);
+        let private_place = store.private.locate(&announce.info_hash, network);
+        match exchange.source.ip().to_canonical() {
+            IpAddr::V4(ip) => {
+                let announce = shoal_store::Announce { peer: PeerV4::new(ip, port), action, peers_wanted };
+                let (near, far) = ((&store.private.v4, &private_place), (&store.v4, &place));
+                self.answer_alone::<PeerV4>(exchange, query, now, |caller, room| {
+                    caller.announce_apart(near, far, &announce, registers, room)
+                });
+            }
+            IpAddr::V6(ip) => {
+                let announce = shoal_store::Announce { peer: PeerV6::new(ip, port), action, peers_wanted };
+                let (near, far) = ((&store.private.v6, &private_place), (&store.v6, &place));
+                self.answer_alone::<PeerV6>(exchange, query, now, |caller, room| {
+                    caller.announce_apart(near, far, &announce, registers, room)
+                });
+            }
+        }
+    }
+
+    /// Answers an announce that is served on its own, outside of the passes of a batch. `serve` writes the peers.
+    fn answer_alone<P>(
+        &mut self,
+        exchange: &mut Exchange<'_>,
+        query: Query,
+        now: Now,
+        serve: impl FnOnce(&mut Caller<'_>, &mut [u8]) -> Result<Announced, Refusal>,
+    ) {
+        let ip = exchange.source.ip().to_canonical();
+        let out = &mut exchange.reply[..self.limits(query.family).reply_bytes_max];
+        let (head, room) = AnnounceHead::split(out).expect("every reply limit leaves room for a head");
+        let mut caller = Caller { ip, policy: &self.policy, tally: &mut self.tally, now, rng: &mut self.rng };
+        match serve(&mut caller, room) {
+            Ok(Announced { counts: Counts { seeders, leechers, .. }, peers }) => {
+                let interval_s = self.interval.draw_s(&mut self.rng);
+                *head = AnnounceHead::new(query.transaction_id, interval_s, leechers, seeders);
+                let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
+                self.finish(exchange, query, Outcome::Ok, reply_bytes);
+            }
+            Err(refusal) => self.refuse(exchange, query, refusal),
         }
     }
 

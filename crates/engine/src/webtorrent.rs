@@ -20,6 +20,7 @@ use shoal_relay::{
     Address, Announced, AnswerMatch, Dispatcher, MessageKind, OfferKey, OfferTarget, Rejection, SwarmKey,
     Swarms, WriteError,
 };
+use shoal_source::Excess;
 use shoal_transport::stream::Handle;
 use shoal_types::{Action, Counts, InfoHash, PeerId};
 use shoal_wire::websocket::frame::{self, Opcode};
@@ -31,6 +32,7 @@ use self::claim::{Claim, Claims, Suspect, Suspects};
 pub use self::member::Member;
 use self::member::Peer;
 use crate::Now;
+use crate::caller::Handling;
 use crate::counter::{Kind, Loss, Outcome, Relay, Tally};
 use crate::pace::Pace;
 use crate::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
@@ -217,7 +219,8 @@ impl Responder {
             let entered = inner.policy.check_torrent(&info_hash).and_then(|()| {
                 let key = inner.swarms.swarm_key(&info_hash);
                 inner.offers.clear();
-                let entered = inner.enter(member, &info_hash, peer_id, action, &key, inner.now);
+                let joining = Joining { info_hash, peer_id, action, key, is_exempt: false };
+                let entered = inner.enter(member, &joining, inner.now);
                 entered.map_err(|rejected| rejected.into_refusal().into())
             });
             inner.reply(member, &info_hash, entered);
@@ -289,7 +292,10 @@ impl Inner {
             }
             action => {
                 self.name_offers(member, announce, decision.peers_wanted, now);
-                match self.enter(member, &announce.info_hash, announce.peer_id, action, &key, now) {
+                let &Announce { info_hash, peer_id, .. } = announce;
+                let joining = Joining { info_hash, peer_id, action, key, is_exempt: false };
+                match self.enter(member, &joining, now) {
+                    Err(Rejected::Excess(excess)) => self.handle_excess(member, ip, joining, excess, now),
                     Err(Rejected::Taken(holder)) if self.claim(member, announce, action, holder, now) => {
                         return;
                     }
@@ -369,36 +375,47 @@ impl Inner {
         }
     }
 
-    /// Adds or refreshes a peer, with the offers in `self.offers`, and stores their targets in `self.targets`.
-    fn enter(
+    /// Serves a client whose peer would exceed a limit.
+    #[cold]
+    fn handle_excess(
         &mut self,
         member: &mut Member,
-        info_hash: &InfoHash,
-        peer_id: PeerId,
-        action: Action,
-        key: &SwarmKey,
+        ip: IpAddr,
+        joining: Joining,
+        excess: Excess,
         now: Now,
-    ) -> Result<Counts, Rejected> {
+    ) -> Result<Counts, Refused> {
+        match self.policy.handle_excess(ip, excess) {
+            Handling::Exempt => {
+                let entered = self.enter(member, &Joining { is_exempt: true, ..joining }, now);
+                entered.map_err(|rejected| rejected.into_refusal().into())
+            }
+            // No other client could answer its offers, so none is relayed.
+            Handling::Answer => {
+                self.targets.clear();
+                self.tally.unregistered(member.family, excess.into());
+                Ok(self.swarms.scrape(&joining.key))
+            }
+            Handling::Refuse(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// Adds or refreshes a peer, with the offers in `self.offers`, and stores their targets in `self.targets`.
+    fn enter(&mut self, member: &mut Member, joining: &Joining, now: Now) -> Result<Counts, Rejected> {
         let worker = self.dispatcher.worker();
-        let mut announced = self.enter_swarm(member, peer_id, action, key, now);
+        let mut announced = self.enter_swarm(member, joining, now);
         if announced == Err(Rejection::MayNotJoin) && member.prune(&self.swarms, worker, &mut self.rng) {
-            announced = self.enter_swarm(member, peer_id, action, key, now);
+            announced = self.enter_swarm(member, joining, now);
         }
         let Announced { counts, joined } = announced.map_err(rejected)?;
         if joined {
-            member.add(Peer { info_hash: *info_hash, peer_id });
+            member.add(Peer { info_hash: joining.info_hash, peer_id: joining.peer_id });
         }
         Ok(counts)
     }
 
-    fn enter_swarm(
-        &mut self,
-        member: &Member,
-        peer_id: PeerId,
-        action: Action,
-        key: &SwarmKey,
-        now: Now,
-    ) -> Result<Announced, Rejection> {
+    fn enter_swarm(&mut self, member: &Member, joining: &Joining, now: Now) -> Result<Announced, Rejection> {
+        let &Joining { peer_id, action, ref key, is_exempt, .. } = joining;
         let torrents_max = as_usize(self.policy.config().webtorrent.torrents_per_connection_max);
         let announce = shoal_relay::Announce {
             address: member.address(self.dispatcher.worker()),
@@ -406,6 +423,7 @@ impl Inner {
             peer_id,
             action,
             may_join: member.peers().len() < torrents_max,
+            is_exempt,
             offers: &self.offers,
         };
         self.swarms.announce(key, &announce, now.monotonic_s, &mut self.rng, &mut self.targets)
@@ -567,16 +585,30 @@ fn as_usize(number: impl TryInto<usize>) -> usize {
     number.try_into().unwrap_or(usize::MAX)
 }
 
+/// A peer that is to enter a swarm.
+#[derive(Clone, Copy)]
+struct Joining {
+    info_hash: InfoHash,
+    peer_id: PeerId,
+    action: Action,
+    key: SwarmKey,
+    /// Whether its source has no limits.
+    is_exempt: bool,
+}
+
 /// Why a peer is not admitted to a swarm.
 enum Rejected {
     /// This connection has the peer.
     Taken(Address),
+    /// It would exceed a limit of its source.
+    Excess(Excess),
     For(Refusal),
 }
 
 impl Rejected {
-    const fn into_refusal(self) -> Refusal {
+    fn into_refusal(self) -> Refusal {
         match self {
+            Self::Excess(excess) => excess.into(),
             Self::Taken(_) => Refusal::PeerIdTaken,
             Self::For(refusal) => refusal,
         }
@@ -589,6 +621,7 @@ const fn rejected(rejection: Rejection) -> Rejected {
         Rejection::MayNotJoin => Rejected::For(Refusal::TooManyTorrents),
         Rejection::Full => Rejected::For(Refusal::StoreFull),
         Rejection::OverShare => Rejected::For(Refusal::SourceOverShare),
+        Rejection::Excess(excess) => Rejected::Excess(excess),
     }
 }
 

@@ -44,6 +44,8 @@ impl World {
             peers_max: 10_000,
             memory_bytes_max: u64::MAX,
             relay_rate_max: 0,
+            swarm_share_max: 0,
+            holdings: None,
             peer_lifetime_s: 400,
             hash_key: [1, 2],
         };

@@ -4,7 +4,7 @@ use core::net::{IpAddr, SocketAddr};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use shoal_config::Config;
+use shoal_config::{Config, PrivateAddresses};
 use shoal_engine::Now;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
 use shoal_engine::counter::Tally;
@@ -67,7 +67,9 @@ impl Harness {
     fn new(choices: u8) -> Self {
         let mut config = Config::default();
         config.connection_id.answer_wrong = choices & 1 != 0;
-        config.address.refuse_private = choices & 2 != 0;
+        if choices & 2 != 0 {
+            config.address.private = PrivateAddresses::Refuse;
+        }
         config.connection_id.grace_s = if choices & 4 == 0 { 120 } else { 0 };
         config.announce.numwant_max = if choices & 8 == 0 { 200 } else { 3 };
         config.scrape.hashes_max = if choices & 16 == 0 { 74 } else { 2 };
@@ -76,6 +78,8 @@ impl Harness {
             memory_bytes_max: 64 << 20,
             peer_timeout_s: 2700,
             peers_per_source_max: 0,
+            swarm_share_max: 0,
+            holdings: None,
             hash_key: [
                 0x243f_6a88_85a3_08d3,
                 0x1319_8a2e_0370_7344,
@@ -209,7 +213,7 @@ impl Harness {
         reply: Option<Reply<'_>>,
     ) {
         let stopped = announce.event() == Event::Stopped;
-        if is_private(ip) && self.config.address.refuse_private && !stopped {
+        if is_private(ip) && self.config.address.private == PrivateAddresses::Refuse && !stopped {
             return assert_error(reply, transaction_id, b"private addresses are not served by this tracker");
         }
         let Some(Reply::Announce { transaction_id: repeated, interval_s, leechers, seeders, peers }) = reply

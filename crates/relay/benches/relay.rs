@@ -169,6 +169,8 @@ impl World {
             peers_max: 1 << 30,
             memory_bytes_max: u64::MAX,
             relay_rate_max: 0,
+            swarm_share_max: 0,
+            holdings: None,
             peer_lifetime_s: LIFETIME_S,
             hash_key: [1, 2],
         };
@@ -197,6 +199,7 @@ impl World {
             peer_id: peer_id(peer),
             action: if peer.is_multiple_of(3) { Action::Seed } else { Action::Leech },
             may_join: true,
+            is_exempt: false,
             offers,
         };
         let Self { swarms, rng, targets, .. } = self;

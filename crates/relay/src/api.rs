@@ -1,11 +1,13 @@
 //! The public interface of the swarms.
 
 use core::fmt;
+use std::sync::Arc;
 
+use shoal_source::{Excess, Holdings, Source};
 use shoal_transport::stream::Handle;
 use shoal_types::{Action, Counts, PeerId};
 
-use crate::key::{OfferKey, Source};
+use crate::key::OfferKey;
 use crate::pending_offer::PENDING_OFFERS_BYTES_MAX;
 
 /// The operator's settings of the swarms.
@@ -22,6 +24,13 @@ pub struct Settings {
     /// Maximum number of bytes per second that a connection may have relayed as offers, averaged over eight seconds. A
     /// source may have eight times as many. Zero means no limit.
     pub relay_rate_max: u32,
+    /// Maximum share of the peers of a swarm, in per cent, that are of one IPv4 address or IPv6 /48; 0 means no limit. It
+    /// is checked when a peer joins, in swarms of more than 128 peers by a sample of as many. Some peers of a source are
+    /// admitted in any case, see [`swarm_share`](shoal_source::swarm_share).
+    pub swarm_share_max: u32,
+    /// The peers and torrents of each source in all swarms, and their limits, if there are any. Each peer counts as a
+    /// torrent of its own.
+    pub holdings: Option<Arc<Holdings>>,
     /// Seconds after its last announce at which a peer is forgotten although its connection is open. This usually
     /// happens within an eighth of the lifetime more, at the latest within two eighths.
     pub peer_lifetime_s: u32,
@@ -43,6 +52,8 @@ impl fmt::Debug for Settings {
             .field("peers_max", &self.peers_max)
             .field("memory_bytes_max", &self.memory_bytes_max)
             .field("relay_rate_max", &self.relay_rate_max)
+            .field("swarm_share_max", &self.swarm_share_max)
+            .field("holdings", &self.holdings)
             .field("peer_lifetime_s", &self.peer_lifetime_s)
             .finish_non_exhaustive()
     }
@@ -71,6 +82,9 @@ pub struct Announce<'a> {
     pub action: Action,
     /// Whether the connection may have one more peer.
     pub may_join: bool,
+    /// Whether the source is exempt from the limits on its peers, torrents and share of the swarm. Its peers count all the
+    /// same.
+    pub is_exempt: bool,
     /// The offers of the peer. Each goes to a different peer, as far as there are enough.
     pub offers: &'a [OfferKey],
 }
@@ -106,6 +120,8 @@ pub enum Rejection {
     Full,
     /// Room is short, and the source of the peer holds its full share.
     OverShare,
+    /// The source of the peer would exceed a limit.
+    Excess(Excess),
 }
 
 /// The result of removing a peer.

@@ -126,8 +126,9 @@ mod tests {
 
     use super::*;
     use crate::api::{Address, Announce, Settings};
-    use crate::key::{KeyHasher, Source};
+    use crate::key::KeyHasher;
     use crate::shard::PreparedAnnounce;
+    use shoal_source::Source;
 
     const LIFETIME_S: u32 = 80;
 
@@ -140,6 +141,8 @@ mod tests {
             peers_max: 1 << 20,
             memory_bytes_max: u64::MAX,
             relay_rate_max: 0,
+            swarm_share_max: 0,
+            holdings: None,
             peer_lifetime_s: LIFETIME_S,
             hash_key: [1, 2],
         })
@@ -152,10 +155,24 @@ mod tests {
         peer_id.0[..4].copy_from_slice(&peer.to_be_bytes());
         let address = Address { worker: 0, handle: Handle { index: peer, generation: 0 } };
         let source = Source::of_hash(peer);
-        let announce =
-            Announce { address, source, peer_id, action: Action::Leech, may_join: true, offers: &[] };
+        let announce = Announce {
+            address,
+            source,
+            peer_id,
+            action: Action::Leech,
+            may_join: true,
+            is_exempt: false,
+            offers: &[],
+        };
         let (swarm, peer) = (hasher.swarm(&info_hash), hasher.peer(&peer_id));
-        let call = PreparedAnnounce { swarm: &swarm, peer, announce: &announce, may_grow: true, now_s };
+        let call = PreparedAnnounce {
+            swarm: &swarm,
+            peer,
+            announce: &announce,
+            may_grow: true,
+            share_max: 0,
+            now_s,
+        };
         let mut rng = fastrand::Rng::with_seed(1);
         shard.announce(&call, pressure, &mut rng, &mut Vec::new()).unwrap();
     }

@@ -30,10 +30,11 @@ pub use api::{
     Settings,
 };
 pub use dispatcher::{CHALLENGE_BYTES, Dispatcher, Losses, WriteError};
-pub use key::{OfferKey, Source, SwarmKey};
+pub use key::{OfferKey, SwarmKey};
 pub use mailbox::{MAILBOX_BYTES_MAX, Mailboxes};
 pub use message::MessageKind;
 pub use queue::QueueLimits;
 pub use rate_limit::TokenBucket;
 pub use shard::CHALLENGE_S;
+pub use shoal_source::Source;
 pub use swarms::Swarms;

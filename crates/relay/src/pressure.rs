@@ -9,11 +9,11 @@
 //! Every peer that joins, leaves or is transferred must be reported, with the source under which it was counted.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
-use shoal_source::{Sketch, allowance};
+use shoal_source::{Holdings, Networks, Sketch, Source, allowance};
 
 use crate::api::{PEER_BYTES, Rejection, Settings};
-use crate::key::Source;
 
 /// Allowance of an IPv6 /48, which is a site, as a multiple of that of an address: it may hold as much as a few hosts.
 const SITE_SHARES: u64 = 4;
@@ -28,6 +28,7 @@ pub(crate) struct Pressure {
     /// Memory of their pending offers.
     pending_offer_bytes: AtomicU64,
     sketch: Sketch,
+    holdings: Option<Arc<Holdings>>,
 }
 
 impl Pressure {
@@ -39,6 +40,7 @@ impl Pressure {
             peers: AtomicU64::new(0),
             pending_offer_bytes: AtomicU64::new(0),
             sketch: Sketch::new(peers_max.min(memory_bytes_max / PEER_BYTES)),
+            holdings: settings.holdings.clone(),
         }
     }
 
@@ -62,8 +64,12 @@ impl Pressure {
             && self.memory_allowance().is_none_or(|allowance| !self.holds(source, allowance))
     }
 
-    /// Counts one more peer of this source if there is room for it.
-    pub(crate) fn admit(&self, source: Source) -> Result<(), Rejection> {
+    /// Counts one more peer of this source if there is room for it, and its source is exempt or may have it. It counts as
+    /// one more torrent too, since other peers of the source in the swarm are not looked for.
+    pub(crate) fn admit(&self, source: Source, is_exempt: bool) -> Result<(), Rejection> {
+        if let Some(holdings) = self.holdings.as_ref().filter(|_| !is_exempt) {
+            holdings.admit(source, Networks::ALL).map_err(Rejection::Excess)?;
+        }
         if self.allowance().is_some_and(|allowance| self.holds(source, allowance)) {
             return Err(Rejection::OverShare);
         }
@@ -119,12 +125,20 @@ impl Pressure {
         if let Some(site) = source.site_hash() {
             self.sketch.add(site);
         }
+        if let Some(holdings) = &self.holdings {
+            holdings.add_peer(source);
+            holdings.add_torrent(source, Networks::ALL);
+        }
     }
 
     fn remove(&self, source: Source) {
         self.sketch.remove(source.network_hash());
         if let Some(site) = source.site_hash() {
             self.sketch.remove(site);
+        }
+        if let Some(holdings) = &self.holdings {
+            holdings.remove_peer(source);
+            holdings.remove_torrent(source, Networks::ALL);
         }
     }
 }

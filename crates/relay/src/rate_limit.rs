@@ -9,7 +9,7 @@
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::key::Source;
+use shoal_source::Source;
 
 /// Resolution of the times in buckets. 32 bits then last for twelve days. A bucket that was unused for that long may
 /// seem empty for some seconds.

@@ -4,7 +4,7 @@ use core::num::NonZeroU32;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use shoal_source::Recent;
+use shoal_source::{Excess, Recent};
 use shoal_types::{Action, Counts, InfoHash, PeerId};
 
 use crate::api::{Address, Announce, Announced, AnswerMatch, Left, OfferTarget, Rejection};
@@ -57,6 +57,8 @@ pub(crate) struct PreparedAnnounce<'a, 'o> {
     pub(crate) announce: &'a Announce<'o>,
     /// Whether memory may be allocated for more pending offers.
     pub(crate) may_grow: bool,
+    /// Maximum share of the swarm that the source may have, in per cent; zero if there is no limit.
+    pub(crate) share_max: u32,
     pub(crate) now_s: u32,
 }
 
@@ -114,13 +116,16 @@ impl Shard {
             if !announce.may_join {
                 return Err(Rejection::MayNotJoin);
             }
-            pressure.admit(announce.source)
+            pressure.admit(announce.source, announce.is_exempt)
         };
         let (swarm, found) = match swarms.entry(key.hash, |torrent| torrent.is(key), |torrent| torrent.hash) {
             Entry::Occupied(torrent) => {
                 let swarm = &mut torrent.into_mut().swarm;
                 let found = swarm.find(peer);
                 if found.is_none() {
+                    if call.share_max > 0 && swarm.exceeds_share(announce.source, call.share_max, rng) {
+                        return Err(Rejection::Excess(Excess::ShareOfSwarm));
+                    }
                     admit()?;
                 }
                 (swarm, found)

@@ -5,11 +5,12 @@
 
 use core::num::NonZeroU32;
 
+use shoal_source::{Source, swarm_share};
 use shoal_types::{Counts, PeerId};
 
 use crate::api::{Address, OfferTarget};
 use crate::index::Index;
-use crate::key::{PeerKey, Source};
+use crate::key::PeerKey;
 use crate::pending_offer::PendingOffers;
 
 /// A swarm of more peers than the second number gets an index; one of fewer than the first loses it.
@@ -21,6 +22,9 @@ const PEERS_STEP_MAX: usize = 8192;
 
 /// Capacity of a list of peers that is never freed.
 const PEERS_RETAINED: usize = 4;
+
+/// Maximum number of peers that are looked at for the share of a source.
+const SHARE_SAMPLE: usize = 128;
 
 /// A connected peer.
 #[derive(Debug)]
@@ -117,6 +121,25 @@ impl Swarm {
                 index.find(key.hash, |position| is_it(&self.peers[as_usize(position)])).map(as_usize)
             }
         }
+    }
+
+    /// Returns whether a new peer would give its source more than a share of the swarm, in per cent. In a swarm of more than
+    /// 128 peers, as many that are drawn at random stand for all, so the share of a source may be
+    /// exceeded by half before it is noticed almost always, or be noticed at two thirds now and then.
+    pub(crate) fn exceeds_share(&self, source: Source, per_cent: u32, rng: &mut fastrand::Rng) -> bool {
+        let len = self.peers.len();
+        let allowed = swarm_share(len, per_cent);
+        let is_of_source = |peer: &Peer| peer.source.is_same_site(source);
+        if allowed > len {
+            return false;
+        }
+        let count = if len <= SHARE_SAMPLE {
+            self.peers.iter().filter(|peer| is_of_source(peer)).count()
+        } else {
+            let drawn = (0..SHARE_SAMPLE).filter(|_| is_of_source(&self.peers[rng.usize(..len)])).count();
+            drawn * len / SHARE_SAMPLE
+        };
+        count >= allowed
     }
 
     /// Adds a peer that is not present. Returns its position.
@@ -317,5 +340,25 @@ mod tests {
             assert!(swarm.index.as_ref().is_none_or(|index| index.capacity() <= swarm.len() * 4 + 8));
         }
         assert!(swarm.index.is_none() && swarm.is_empty());
+    }
+
+    #[test]
+    fn a_share_is_exact_in_small_swarms_and_estimated_in_large_ones() {
+        let (one, mut rng) = (Source::of_hash(7), fastrand::Rng::with_seed(3));
+        let mut exceeded = |len: u32, of_one: u32| {
+            let mut swarm = Swarm::default();
+            for number in 0..len {
+                let mut peer_id = PeerId([0; 20]);
+                peer_id.0[..4].copy_from_slice(&number.to_be_bytes());
+                let key = PeerKey { peer_id, hash: u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15) };
+                let source = if number < of_one { one } else { Source::of_hash(1000 + number) };
+                let handle = Handle { index: number, generation: 0 };
+                swarm.insert(Peer::new(&key, Address { worker: 0, handle }, source), false);
+            }
+            (0..100).filter(|_| swarm.exceeds_share(one, 10, &mut rng)).count()
+        };
+        assert_eq!((exceeded(10, 3), exceeded(10, 4)), (0, 100), "four in any case");
+        assert_eq!((exceeded(100, 9), exceeded(100, 10)), (0, 100));
+        assert_eq!((exceeded(1000, 20), exceeded(1000, 250)), (0, 100));
     }
 }

@@ -5,11 +5,12 @@ use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use shoal_source::Source;
 use shoal_types::{Action, Counts, Expired, InfoHash, PeerId, Totals};
 
 use crate::api::{Address, Announce, Announced, AnswerMatch, Left, OfferTarget, Rejection, Settings};
 use crate::expiry::ExpiryRules;
-use crate::key::{KeyHasher, OfferKey, Source, SwarmKey};
+use crate::key::{KeyHasher, OfferKey, SwarmKey};
 use crate::pressure::Pressure;
 use crate::rate_limit::{RateLimiter, TokenBucket};
 use crate::shard::{Answer, PreparedAnnounce, Shard};
@@ -25,6 +26,7 @@ const BUDGET_PER_LOCK: usize = 64;
 pub struct Swarms {
     hasher: KeyHasher,
     peer_lifetime_s: u32,
+    swarm_share_max: u32,
     rate_limiter: RateLimiter,
     pressure: Pressure,
     /// Number of calls of `expire`: each begins at the next shard.
@@ -77,8 +79,15 @@ impl Swarms {
     /// Creates an empty set of swarms.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
+        let hasher = KeyHasher::new(settings.hash_key);
+        let hasher = match &settings.holdings {
+            // All protocols must know a source by the same hashes.
+            Some(holdings) => hasher.with_sources(holdings.hasher()),
+            None => hasher,
+        };
         Self {
-            hasher: KeyHasher::new(settings.hash_key),
+            hasher,
+            swarm_share_max: settings.swarm_share_max,
             peer_lifetime_s: settings.peer_lifetime_s,
             rate_limiter: RateLimiter::new(settings.relay_rate_max),
             pressure: Pressure::new(settings),
@@ -126,7 +135,8 @@ impl Swarms {
         }
         let may_grow = self.pressure.may_grow(announce.source);
         let peer = self.hasher.peer(&announce.peer_id);
-        let call = PreparedAnnounce { swarm: key, peer, announce, may_grow, now_s };
+        let share_max = if announce.is_exempt { 0 } else { self.swarm_share_max };
+        let call = PreparedAnnounce { swarm: key, peer, announce, may_grow, share_max, now_s };
         let cell = self.cell(key);
         let mut shard = cell.shard.lock();
         let before = shard.totals;

@@ -134,6 +134,8 @@ impl World {
             peers_max: PEERS_MAX as u64,
             memory_bytes_max: u64::MAX,
             relay_rate_max: 0,
+            swarm_share_max: 0,
+            holdings: None,
             peer_lifetime_s: LIFETIME_S,
             hash_key: [seed, 5],
         };
@@ -204,7 +206,15 @@ impl World {
         let may_join = self.rng.u32(0..20) != 0;
         let address = at(connection);
         let source = self.source(connection);
-        let announce = Announce { address, source, peer_id: peer_id(peer), action, may_join, offers: &keys };
+        let announce = Announce {
+            address,
+            source,
+            peer_id: peer_id(peer),
+            action,
+            may_join,
+            is_exempt: false,
+            offers: &keys,
+        };
         let key = self.swarms.swarm_key(&info_hash(swarm));
         let mut targets = Vec::new();
         let answer = self.swarms.announce(&key, &announce, self.now_s, &mut self.rng, &mut targets);
@@ -288,6 +298,7 @@ impl World {
                 peer_id: peer_id(peer),
                 action: Action::Stop,
                 may_join: true,
+                is_exempt: false,
                 offers: &[],
             };
             let mut rng = fastrand::Rng::with_seed(0);

@@ -27,6 +27,8 @@ impl World {
             peers_max,
             memory_bytes_max,
             relay_rate_max: 0,
+            swarm_share_max: 0,
+            holdings: None,
             peer_lifetime_s: LIFETIME_S,
             hash_key: [3, 4],
         };
@@ -52,6 +54,7 @@ impl World {
             peer_id: peer_id(peer),
             action,
             may_join: true,
+            is_exempt: false,
             offers,
         };
         let key = self.swarms.swarm_key(&info_hash(peer));
@@ -192,6 +195,7 @@ fn peers_that_left_no_longer_count() {
             peer_id: peer_id(peer),
             action: Action::Leech,
             may_join: true,
+            is_exempt: false,
             offers: &[],
         };
         let (now_s, rng, targets) = (world.now_s, &mut world.rng, &mut world.targets);

@@ -21,6 +21,8 @@ impl Swarm {
             peers_max: 10_000,
             memory_bytes_max: u64::MAX,
             relay_rate_max: 0,
+            swarm_share_max: 0,
+            holdings: None,
             peer_lifetime_s: 100,
             hash_key: [1, 2],
         };
@@ -41,7 +43,8 @@ impl Swarm {
         let offers: Vec<OfferKey> =
             (0..offers).map(|offer| self.swarms.offer_key(&offer.to_be_bytes())).collect();
         let source = self.swarms.source(Ipv4Addr::from(number).into());
-        let announce = Announce { address, source, peer_id, action, may_join: true, offers: &offers };
+        let announce =
+            Announce { address, source, peer_id, action, may_join: true, is_exempt: false, offers: &offers };
         let key = self.swarms.swarm_key(&InfoHash([7; 20]));
         let mut targets = Vec::new();
         self.swarms.announce(&key, &announce, 0, &mut self.rng, &mut targets).unwrap();

@@ -25,6 +25,8 @@ fn concurrent_changes_leave_consistent_totals() {
         peers_max: 400,
         memory_bytes_max: u64::MAX,
         relay_rate_max: 0,
+        swarm_share_max: 0,
+        holdings: None,
         peer_lifetime_s: 40,
         hash_key: [3, 9],
     };
@@ -68,6 +70,7 @@ fn announce(
         peer_id: peer_id(worker, peer),
         action: [Action::Leech, Action::Seed, Action::Complete][rng.usize(..3)],
         may_join: true,
+        is_exempt: false,
         offers: &offers,
     };
     let mut targets = Vec::new();

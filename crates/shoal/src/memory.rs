@@ -5,8 +5,9 @@
 //! those of connections and queues by each worker. This module must not allocate the parts itself.
 //!
 //! `memory.max` is the sum of
-//! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, and the limits of sources and the cache of tokens if they are
-//!   set;
+//! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, and the limits of sources and the cache of tokens if
+//!   they are set. A reload may set those that it can only within the memory that was reserved at start, which is enough for
+//!   all of them if it is a small part of the whole;
 //! - the store, with a tenth of its part reserved for its lists on the heap (`shoal_store::Settings`);
 //! - the swarms of WebTorrent;
 //! - the memory of connections, with a fifth of it reserved for the overhead of the allocator;
@@ -18,6 +19,8 @@ use std::path::Path;
 
 use shoal_config::{Auto, ByteSize, Config};
 
+use crate::settings;
+
 /// The ceiling if the memory of the machine cannot be determined.
 const FALLBACK: ByteSize = ByteSize::gib(1);
 
@@ -28,6 +31,9 @@ const PROGRAM_BYTES: u64 = 16 << 20;
 /// The memory of a worker itself: its stack, and the receive buffers and texts of its back ends. Up to 3 MiB were
 /// measured with io_uring, 1 MiB without.
 const WORKER_BYTES: u64 = 4 << 20;
+
+/// The memory of what a reload can set is reserved if it is at most this part of the ceiling.
+const RESERVED_PART: u64 = 32;
 
 /// The smallest useful parts: of the store as its own ceiling, of the others for each worker.
 const STORE_BYTES_MIN: u64 = 8 << 20;
@@ -45,8 +51,10 @@ pub(crate) struct Division {
     pub(crate) max: u64,
     /// The reason for this ceiling.
     pub(crate) because: String,
-    /// The program and its workers.
+    /// The program and its workers, and what follows.
     pub(crate) fixed: u64,
+    /// The part of it that the policy may take for the requests of sources and for tokens.
+    pub(crate) policy: u64,
     /// The ceiling of the store, without its lists on the heap.
     pub(crate) store: u64,
     /// The swarms of WebTorrent.
@@ -62,8 +70,12 @@ struct DivisionInput {
     max: Auto<ByteSize>,
     store: Auto<ByteSize>,
     workers: u64,
-    /// The memory of the limits of sources and of verified tokens.
+    /// The memory of what the policy remembers of the requests of sources and of verified tokens, as set at start.
     policy: u64,
+    /// The same, if a reload sets all of it with the sizes of the start.
+    policy_max: u64,
+    /// The memory of the limits on peers and torrents.
+    holdings: u64,
     /// Maximum memory of the swarms of WebTorrent; `Set(0)` if it is not served.
     swarms: Auto<u64>,
     has_webtorrent: bool,
@@ -82,7 +94,9 @@ pub(crate) fn divide(config: &Config, workers: NonZeroUsize, root: &Path) -> Res
         max: config.memory.max,
         store: config.store.memory_max,
         workers: workers.get() as u64,
-        policy: crate::settings::policy_bytes(config),
+        policy: settings::policy_bytes(config),
+        policy_max: settings::policy_bytes_max(config),
+        holdings: settings::holding_limits(config).bytes() as u64,
         swarms: match webtorrent.peers_max {
             _ if !webtorrent.enabled => Auto::Set(0),
             Auto::Auto => Auto::Auto,
@@ -135,7 +149,8 @@ impl DivisionInput {
         if max < least_without_store {
             return Err(self.refuse_max(max, &because));
         }
-        let fixed = self.fixed_bytes();
+        let policy = self.policy_bytes(max);
+        let fixed = self.fixed_bytes() - self.policy + policy;
         let rest = max - fixed;
         let store = match self.store {
             Auto::Set(store) => store.0,
@@ -157,7 +172,7 @@ impl DivisionInput {
             ));
         };
         let Others { swarms, connections, queues } = self.others(left);
-        let division = Division { max, because, fixed, store, swarms, connections, queues };
+        let division = Division { max, because, fixed, policy, store, swarms, connections, queues };
         self.check_message(&division)?;
         Ok(division)
     }
@@ -183,8 +198,17 @@ impl DivisionInput {
         (max, because)
     }
 
+    /// Returns the memory that is reserved for the policy: as much as it may ever take, unless the ceiling is too low.
+    fn policy_bytes(&self, max: u64) -> u64 {
+        let reserve = [self.policy_max, settings::LIMITS_BYTES];
+        let is_affordable = |reserve: &u64| {
+            max / RESERVED_PART >= *reserve && max - *reserve >= self.least_bytes() - self.policy
+        };
+        reserve.into_iter().find(is_affordable).unwrap_or(0).max(self.policy)
+    }
+
     const fn fixed_bytes(&self) -> u64 {
-        PROGRAM_BYTES + self.workers * WORKER_BYTES + self.policy
+        PROGRAM_BYTES + self.workers * WORKER_BYTES + self.policy + self.holdings
     }
 
     /// Returns the minimum of everything except the store and the fixed part.

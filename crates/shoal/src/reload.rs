@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Thread;
 
-use shoal_config::Differences;
+use shoal_config::{ByteSize, Differences};
 use shoal_engine::policy::Policy;
 use shoal_net::stream::StreamLimits;
 
@@ -50,6 +50,8 @@ pub(crate) struct Reloader {
     pub(crate) log: LogFilter,
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) counters: Arc<ReloadCounters>,
+    /// The memory that was reserved at start for what the policy remembers.
+    pub(crate) policy_bytes_max: u64,
 }
 
 /// The number of reloads by outcome.
@@ -89,6 +91,15 @@ impl Reloader {
         let live = self.publisher.live.latest();
         let policy = settings::policy(config.clone(), new_keys.keys(), Some(&live.policy))
             .map_err(|error| error.to_string())?;
+        let (needed, reserved) = (settings::policy_bytes(&config), self.policy_bytes_max);
+        if needed > reserved {
+            return Err(format!(
+                "limits, tokens: what these keys limit and cache takes {} now, and {} were reserved in memory.max at \
+                 start; restart the tracker, or set these keys as they were",
+                ByteSize::mib(needed.div_ceil(1 << 20)),
+                ByteSize::mib(reserved >> 20)
+            ));
+        }
         // Reading certificates is the last step that can fail.
         if let Some(certificates) = &self.certificates {
             certificates.reload(&config).map_err(|error| {

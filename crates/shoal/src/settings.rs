@@ -16,6 +16,7 @@ use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 use shoal_relay::{PEER_BYTES, QueueLimits};
 use shoal_session::{ClientHeader, ListenerProtocols, Origins, WebSocketSettings};
+use shoal_source::{HoldingLimits, Holdings};
 use shoal_store::FingerprintKey;
 use shoal_token::KeySet;
 
@@ -141,7 +142,11 @@ pub(crate) fn connection_key(config: &Config) -> anyhow::Result<ConnectionKey> {
 }
 
 /// Returns the limits of the swarms of WebTorrent, which may take `memory_bytes_max`.
-pub(crate) fn swarms(config: &Config, memory_bytes_max: u64) -> anyhow::Result<shoal_relay::Settings> {
+pub(crate) fn swarms(
+    config: &Config,
+    memory_bytes_max: u64,
+    holdings: Option<Arc<Holdings>>,
+) -> anyhow::Result<shoal_relay::Settings> {
     let [high, low] = [random()?, random()?].map(u64::from_ne_bytes);
     let peers_max = match config.webtorrent.peers_max {
         Auto::Auto => memory_bytes_max / PEER_BYTES,
@@ -151,9 +156,25 @@ pub(crate) fn swarms(config: &Config, memory_bytes_max: u64) -> anyhow::Result<s
         peers_max,
         memory_bytes_max,
         relay_rate_max: u32::try_from(config.webtorrent.relay_rate_max.0).unwrap_or(u32::MAX),
+        swarm_share_max: config.limits.swarm_share_max,
+        holdings,
         peer_lifetime_s: config.webtorrent.peer_timeout_s,
         hash_key: [high, low],
     })
+}
+
+/// Returns how much one source may hold.
+pub(crate) const fn holding_limits(config: &Config) -> HoldingLimits {
+    HoldingLimits {
+        peers_max: config.limits.peers_per_source_max,
+        torrents_max: config.limits.torrents_per_source_max,
+    }
+}
+
+/// Returns the counts of the peers and torrents of each source in all swarms, if these are limited.
+pub(crate) fn holdings(config: &Config) -> anyhow::Result<Option<Arc<Holdings>>> {
+    let [first, second, ..] = random_words()?;
+    Ok(Holdings::new(holding_limits(config), [first, second]).map(Arc::new))
 }
 
 /// Returns the limits of the queue of each WebTorrent client.
@@ -206,17 +227,26 @@ fn token_memory(config: &Config, running: Option<&Policy>) -> anyhow::Result<Arc
     })
 }
 
+/// The memory of what sources have done lately.
+pub(crate) const LIMITS_BYTES: u64 = Limits::BYTES as u64;
+
 /// Returns the memory of everything that the policy of a configuration remembers of sources and tokens.
 pub(crate) fn policy_bytes(config: &Config) -> u64 {
-    let sources = if needs_sources(config) { Limits::BYTES as u64 } else { 0 };
+    let sources = if needs_sources(config) { LIMITS_BYTES } else { 0 };
     let tokens = if config.tokens.jwks.is_some() { config.tokens.cache_max.0 } else { 0 };
     sources + tokens
+}
+
+/// Returns that memory if all of it is needed.
+pub(crate) const fn policy_bytes_max(config: &Config) -> u64 {
+    LIMITS_BYTES + config.tokens.cache_max.0
 }
 
 /// Returns the limits of the store, and the key of its fingerprints if it identifies torrents by these.
 pub(crate) fn store(
     config: &Config,
     memory_bytes_max: u64,
+    holdings: Option<Arc<Holdings>>,
 ) -> anyhow::Result<(shoal_store::Settings, Option<FingerprintKey>)> {
     let fingerprint_key = match config.store.info_hashes {
         StoredInfoHashes::Whole => None,
@@ -226,6 +256,8 @@ pub(crate) fn store(
         memory_bytes_max,
         peer_timeout_s: config.announce.peer_timeout_s,
         peers_per_source_max: config.announce.peers_per_address_max,
+        swarm_share_max: config.limits.swarm_share_max,
+        holdings,
         hash_key: random_words()?,
     };
     Ok((settings, fingerprint_key))
@@ -276,7 +308,7 @@ mod tests {
         assert_ne!(key(&config), key(&config));
         config.connection_id.key = shoal_config::SecretKey(Some([7; 16]));
         assert_eq!(key(&config), ConnectionKey::new([7; 16]));
-        let hash_key = |config: &Config| store(config, 1 << 20).unwrap().0.hash_key;
+        let hash_key = |config: &Config| store(config, 1 << 20, None).unwrap().0.hash_key;
         assert_ne!(hash_key(&config), hash_key(&config));
     }
 }

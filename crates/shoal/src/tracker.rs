@@ -14,6 +14,7 @@ use shoal_config::{Auto, ByteSize, Config, HostName, HttpConfig, Listen, UdpConf
 use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{Backend, Choice, Sockets};
 use shoal_relay::{Mailboxes, Swarms};
+use shoal_source::Holdings;
 use shoal_store::SharedStore;
 use shoal_tls::KeyShares;
 use tokio::net::TcpListener;
@@ -75,7 +76,9 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     let token_thread = token_thread.context("cannot start the thread that reads the keys of tokens")?;
     let token_keys = (token_keys, token_thread);
     let file = file.map(Path::to_owned);
-    let reloader = Reloader { file, certificates, lists, token_keys, log, publisher, counters };
+    let policy_bytes_max = division.policy;
+    let reloader =
+        Reloader { file, certificates, lists, token_keys, log, publisher, counters, policy_bytes_max };
     drop(tokio::spawn(hangups.obey(move || reloader.reload())));
     let signal = tokio::select! {
         signal = signals.next() => signal,
@@ -136,10 +139,11 @@ async fn start(
         Some(address) => Some(control::bind(address).await?),
         None => None,
     };
-    let store = open_store(config, division.store)?;
+    let holdings = settings::holdings(config)?;
+    let store = open_store(config, division.store, holdings.clone())?;
     let workers = settings::workers(config);
     let webtorrent =
-        if config.webtorrent.enabled { Some(webtorrent(config, workers, division)?) } else { None };
+        if config.webtorrent.enabled { Some(webtorrent(config, workers, division, holdings)?) } else { None };
     let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
     let connections_max = connections_max(config, workers, &sockets, &listeners);
     let share = connections_max.div_ceil(workers.get() as u64).max(1);
@@ -213,8 +217,9 @@ fn webtorrent(
     config: &Config,
     workers: NonZeroUsize,
     division: &Division,
+    holdings: Option<Arc<Holdings>>,
 ) -> anyhow::Result<pool::WebTorrent> {
-    let swarms = settings::swarms(config, division.swarms)?;
+    let swarms = settings::swarms(config, division.swarms, holdings)?;
     tracing::info!(peers_max = swarms.peers_max, "WebTorrent");
     let mailbox_bytes_max = division.mailbox_bytes_max(workers);
     let posts_bytes_max = division.posts_bytes_max(workers);
@@ -351,10 +356,14 @@ fn addresses(sockets: &[Sockets]) -> String {
     addresses.map(|address| address.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-fn open_store(config: &Config, memory_bytes_max: u64) -> anyhow::Result<SharedStore> {
+fn open_store(
+    config: &Config,
+    memory_bytes_max: u64,
+    holdings: Option<Arc<Holdings>>,
+) -> anyhow::Result<SharedStore> {
     let huge_pages = memory::huge_pages(Path::new(ROOT));
     let shards = settings::shards(settings::workers(config), memory_bytes_max);
-    let (settings, fingerprint_key) = settings::store(config, memory_bytes_max)?;
+    let (settings, fingerprint_key) = settings::store(config, memory_bytes_max, holdings)?;
     let store = SharedStore::new(&settings, shards, fingerprint_key).with_context(|| {
         format!("the kernel cannot reserve {memory_bytes_max} bytes of address space; lower memory.max")
     })?;

@@ -31,6 +31,19 @@ pub fn allowance(used: u64, max: u64, entries_max: u64) -> Option<u64> {
     Some(u64::try_from(share).unwrap_or(u64::MAX).max(floor))
 }
 
+/// Number of peers of one source that are admitted to a swarm whatever share of it they are.
+pub const SWARM_SHARE_PEERS_MIN: usize = 4;
+
+/// Returns how many peers one source may have in a swarm that has `len` peers before a new one, if it may have this share
+/// of them, in per cent. A share of zero, or of a hundred or more, is no limit.
+#[must_use]
+pub fn swarm_share(len: usize, per_cent: u32) -> usize {
+    match per_cent {
+        0 | 100.. => usize::MAX,
+        _ => (len.saturating_add(1).saturating_mul(per_cent as usize) / 100).max(SWARM_SHARE_PEERS_MIN),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +66,13 @@ mod tests {
         assert_eq!(allowance(0, 0, 0), Some(FLOOR_ENTRIES));
         assert_eq!(allowance(10, 10, 100), Some(FLOOR_ENTRIES));
         assert!(allowance(u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX).is_some());
+    }
+
+    #[test]
+    fn a_share_of_a_swarm_is_at_least_a_few_peers() {
+        assert_eq!([0, 39, 49, 99].map(|len| swarm_share(len, 10)), [4, 4, 5, 10]);
+        assert_eq!([0, 100, 1000].map(|per_cent| swarm_share(99, per_cent)), [usize::MAX; 3]);
+        assert_eq!(swarm_share(usize::MAX, 99), usize::MAX / 100);
     }
 
     /// Fills a ceiling from `sources`, each as far as it may, and returns the part in use at the end, in per cent.

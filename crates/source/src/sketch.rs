@@ -12,13 +12,17 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// hold much only if there are thousands of those.
 const ROWS: usize = 4;
 
-/// Number of bits of a hash for each row.
+/// Number of bits by which a hash is rotated from row to row. Rows of up to as many counters use bits of their own; wider
+/// ones share some with the next row.
 const ROW_BITS: u32 = u64::BITS / 4;
 
 /// Minimum and maximum number of counters of a row, as powers of two: 128 KiB and 256 KiB in all.
 const WIDTH_BITS: (u32, u32) = (13, 14);
 
 const _: () = assert!(WIDTH_BITS.1 <= ROW_BITS, "each row has bits of its own");
+
+/// Maximum number of counters of a row, as a power of two, beyond which rows would share most of their bits.
+const COUNTERS_BITS_MAX: u32 = 24;
 
 /// Number of possible entries for each counter of a row, within the bounds above.
 const ENTRIES_PER_COUNTER: u64 = 8;
@@ -39,8 +43,21 @@ impl Sketch {
     #[must_use]
     pub fn new(entries_max: u64) -> Self {
         let counters = (entries_max / ENTRIES_PER_COUNTER).clamp(1 << WIDTH_BITS.0, 1 << WIDTH_BITS.1);
-        let width = 1_usize << counters.ilog2();
+        Self::with_counters(counters.ilog2())
+    }
+
+    /// Creates a sketch with all counts at zero and this number of counters in each row, as a power of two, at most 2²⁴.
+    /// It takes [`bytes`](Self::bytes).
+    #[must_use]
+    pub fn with_counters(bits: u32) -> Self {
+        let width = 1_usize << bits.min(COUNTERS_BITS_MAX);
         Self { rows: core::array::from_fn(|_| (0..width).map(|_| AtomicU32::new(0)).collect()) }
+    }
+
+    /// Returns the memory of a sketch with this number of counters in each row, as a power of two.
+    #[must_use]
+    pub const fn bytes(bits: u32) -> usize {
+        (ROWS * size_of::<AtomicU32>()) << bits
     }
 
     /// Returns the number of counters of a row.
@@ -74,10 +91,11 @@ impl Sketch {
 
     #[inline]
     fn counters(&self, hash: u64) -> [&AtomicU32; ROWS] {
-        core::array::from_fn(|row| {
-            let counters = &self.rows[row];
-            let bits = hash >> (ROW_BITS as usize * row) & 0xffff;
-            &counters[usize::try_from(bits).unwrap_or(0) & (counters.len() - 1)]
+        let mut hash = hash;
+        self.rows.each_ref().map(|counters| {
+            let bits = hash & (counters.len() as u64 - 1);
+            hash = hash.rotate_right(ROW_BITS);
+            &counters[usize::try_from(bits).unwrap_or(0)]
         })
     }
 }

@@ -3,11 +3,13 @@
 use core::fmt;
 use std::sync::Arc;
 
+use shoal_source::{Excess, Holdings};
 use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
 
 use crate::arena::Arena;
 use crate::hash::HashKey;
 use crate::pressure::Pressure;
+use crate::private::{self, PrivateSwarms};
 use crate::shard::Rules;
 use crate::source_limit::SourceLimit;
 use crate::swarm_id::{Fingerprint, FingerprintKey, SwarmId};
@@ -31,6 +33,13 @@ pub struct Settings {
     /// Approximate maximum number of peers of one IPv4 address or one IPv6 /48 in a swarm; 0 means no limit. A large
     /// swarm may accept half as many again, or twice as many where the limit is above 128.
     pub peers_per_source_max: u32,
+    /// Maximum share of the peers of a swarm, in per cent, that are of one such source; 0 means no limit. Some
+    /// peers of a source are admitted in any case, see [`swarm_share`](shoal_source::swarm_share). Has no effect without
+    /// `peers_per_source_max`.
+    pub swarm_share_max: u32,
+    /// The peers and torrents of each source in all swarms, and their limits, if there are any. In a large swarm, a source
+    /// has as many torrents as slots in which it has peers: at most 16 unless `peers_per_source_max` is above 64.
+    pub holdings: Option<Arc<Holdings>>,
 }
 
 impl fmt::Debug for Settings {
@@ -40,6 +49,8 @@ impl fmt::Debug for Settings {
             .field("memory_bytes_max", &self.memory_bytes_max)
             .field("peer_timeout_s", &self.peer_timeout_s)
             .field("peers_per_source_max", &self.peers_per_source_max)
+            .field("swarm_share_max", &self.swarm_share_max)
+            .field("holdings", &self.holdings)
             .finish_non_exhaustive()
     }
 }
@@ -52,6 +63,8 @@ pub struct Store<I: SwarmId = InfoHash> {
     pub v4: Swarms<PeerV4, I>,
     /// Swarms of IPv6 peers.
     pub v6: Swarms<PeerV6, I>,
+    /// The swarms of private networks that are kept apart.
+    pub private: PrivateSwarms<I>,
     arena: Arc<Arena>,
 }
 
@@ -91,6 +104,14 @@ pub enum Rejection {
     Full,
     /// Memory is short, and the source of the peer holds its full share.
     OverShare,
+    /// The source of the peer would exceed a limit.
+    Excess(Excess),
+}
+
+impl From<Excess> for Rejection {
+    fn from(excess: Excess) -> Self {
+        Self::Excess(excess)
+    }
 }
 
 impl Store {
@@ -142,12 +163,15 @@ impl<I: SwarmId> Store<I> {
         let rules = Rules {
             key,
             timeout_s: settings.peer_timeout_s,
-            source_limit: SourceLimit::new(settings.peers_per_source_max),
-            pressure: Arc::new(Pressure::new(&arena, &key)),
+            source_limit: SourceLimit::new(settings.peers_per_source_max, settings.swarm_share_max),
+            pressure: Arc::new(Pressure::new(&arena, &key, settings.holdings.clone())),
         };
-        let v4 = Swarms::new(&arena, &rules, secret, shards);
-        let v6 = Swarms::new(&arena, &rules, secret, shards);
-        Ok(Self { v4, v6, arena })
+        let v4 = Swarms::new(&arena, &rules, secret, shards, 0);
+        let v6 = Swarms::new(&arena, &rules, secret, shards, 0);
+        // The shards of a store are numbered consecutively.
+        let private_v4 = Swarms::new(&arena, &rules, secret, private::SHARDS, shards);
+        let private_v6 = Swarms::new(&arena, &rules, secret, private::SHARDS, shards);
+        Ok(Self { v4, v6, private: PrivateSwarms::new(private_v4, private_v6, &key), arena })
     }
 
     /// Asks the kernel to populate the memory that will be needed next, and to combine pages that are all in use. Call

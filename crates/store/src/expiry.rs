@@ -158,6 +158,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
                 let cause = criteria.cause(&entry.peer, entry.stamp);
                 if let Some(cause) = cause {
                     criteria.pressure.remove(&entry.peer);
+                    self.leave_small(&entry.peer, || &[]);
                     expired.count(seeds, cause);
                     *budget = budget.saturating_sub(1);
                 }
@@ -220,6 +221,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         while let Some((index, seeds, peer, cause)) = due(Small::read(self.memory.block(block, class))) {
             SmallMut::<P>::edit(self.memory.block_mut(block, class)).remove(index);
             criteria.pressure.remove(&peer);
+            self.leave_small(&peer, || Small::<P>::read(self.memory.block(block, class)).peers);
             expired.count(seeds, cause);
         }
         count

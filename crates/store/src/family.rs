@@ -1,7 +1,9 @@
 //! The differences between the address families, which are only in sizes.
 
 use core::fmt::Debug;
+use core::net::Ipv4Addr;
 
+use shoal_source::{Networks, Source, SourceHasher};
 use shoal_types::{InfoHash, PeerV4, PeerV6};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -43,6 +45,10 @@ pub(crate) trait Stored:
     fn hash_in_slot(&self, key: &HashKey, slot: u64) -> u64;
     /// Returns the networks that the peer counts towards when memory is short, from small to large.
     fn networks(&self) -> Self::Networks;
+    /// Returns the source whose peers and torrents are counted.
+    fn hashed_source(&self, hasher: &SourceHasher) -> Source;
+    /// Returns the networks of that source that are also those of another peer.
+    fn networks_shared_with(&self, other: &Self) -> Networks;
 
     /// Returns the index of the peer among `peers`.
     fn index_in(&self, peers: &[Self]) -> Option<usize>;
@@ -133,6 +139,16 @@ impl Stored for PeerV4 {
         // A /24 does not count as a source: carriers and hosters assign one to many unrelated clients.
         [Network { bits: self.source(), length: 32, shares: 1 }]
     }
+
+    fn hashed_source(&self, hasher: &SourceHasher) -> Source {
+        hasher.source_v4(Ipv4Addr::from(word::<4>(&self.0, 0)))
+    }
+
+    #[inline]
+    fn networks_shared_with(&self, other: &Self) -> Networks {
+        let is_shared = self.source() == other.source();
+        Networks { address: is_shared, site: is_shared }
+    }
 }
 
 impl Family for PeerV6 {}
@@ -179,6 +195,15 @@ impl Stored for PeerV6 {
             Network { bits: u64::from_le_bytes(word(&self.0, 0)), length: 64, shares: 1 },
             Network { bits: self.source(), length: 48, shares: SITE_SHARES },
         ]
+    }
+
+    fn hashed_source(&self, hasher: &SourceHasher) -> Source {
+        hasher.source_v6(word(&self.0, 0))
+    }
+
+    #[inline]
+    fn networks_shared_with(&self, other: &Self) -> Networks {
+        Networks { address: self.0[..8] == other.0[..8], site: self.source() == other.source() }
     }
 }
 

@@ -1,13 +1,20 @@
 //! A large swarm: two tables of peers, so that a request of a seeder never walks over seeders.
 
+use shoal_source::Networks;
+
 use crate::family::{Family, PeerRow, Stored};
 use crate::hash::{HashKey, Seed};
+use crate::holding::networks_in_slot;
 use crate::memory::Memory;
 use crate::peer_line::PeerEntry;
 use crate::pressure::{Cause, ExpiryCriteria};
 use crate::source_limit::{SLOTS_COUNTED_MAX, SourceLimit};
 use crate::stamp::{Stamp, Tick};
 use crate::table::{At, Bucket, Table};
+
+/// Units of the budget of expiry for a peer that is removed where the torrents of sources are counted: the lines of its
+/// slot in both tables.
+const UNITS_PER_TORRENT: usize = 4;
 
 /// A table of the peers of one role.
 pub(crate) type Peers<P> = Table<<P as Stored>::Line>;
@@ -61,15 +68,29 @@ impl<P: Family> Large<P> {
         Self { leechers: table(of_leechers, leechers), seeders: table(of_seeders, seeders), is_skewed: false }
     }
 
-    /// Returns the number of peers in both roles that are of the same source as `peer` and in `slot`. All of them lie
-    /// in the same two lines of a table.
-    pub(crate) fn count_in_slot(&self, memory: &Memory, key: &HashKey, peer: &P, slot: u64) -> usize {
+    /// Visits the peers in both roles that are of the same source as `peer` and in `slot`. All of them lie in the same
+    /// two lines of a table.
+    pub(crate) fn visit_slot(
+        &self,
+        memory: &Memory,
+        key: &HashKey,
+        peer: &P,
+        slot: u64,
+        mut visit: impl FnMut(&P),
+    ) {
         let hash = peer.hash_in_slot(key, slot);
         let is_in_slot = |other: &&P| other.source() == peer.source() && other.slot(key) == slot;
-        let mut count = 0;
         for table in [&self.leechers, &self.seeders] {
-            table.visit_lines(memory, hash, |line| count += line.peers().iter().filter(is_in_slot).count());
+            table.visit_lines(memory, hash, |line| {
+                line.peers().iter().filter(is_in_slot).for_each(&mut visit);
+            });
         }
+    }
+
+    /// Returns the number of peers in both roles that are of the same source as `peer` and in `slot`.
+    pub(crate) fn count_in_slot(&self, memory: &Memory, key: &HashKey, peer: &P, slot: u64) -> usize {
+        let mut count = 0;
+        self.visit_slot(memory, key, peer, slot, |_| count += 1);
         count
     }
 
@@ -170,9 +191,11 @@ impl<P: Family> Large<P> {
             cursor = match cursor {
                 LargeCursor::Line { seeds, line } if line < self.table(seeds).end() => {
                     *budget -= 1;
-                    let (table, before) = (self.table_mut(seeds), expired.len());
-                    expire_line(table, memory, criteria, line, |cause| expired.count(seeds, cause));
-                    *budget = budget.saturating_sub(expired.len() - before);
+                    let before = expired.len();
+                    self.expire_line(memory, key, criteria, (seeds, line), expired);
+                    let units = if criteria.pressure.counts_torrents() { UNITS_PER_TORRENT } else { 1 };
+                    *budget = budget.saturating_sub((expired.len() - before) * units);
+                    let table = self.table_mut(seeds);
                     let next = table.number_after(line);
                     if table.is_last_of_segment(line) {
                         table.shrink_segment(memory, key, line);
@@ -191,6 +214,30 @@ impl<P: Family> Large<P> {
             };
         }
         Some(cursor)
+    }
+
+    /// Removes the peers of one line that should be forgotten, including those that a removal pulls into it.
+    fn expire_line(
+        &mut self,
+        memory: &mut Memory,
+        key: &HashKey,
+        criteria: &ExpiryCriteria,
+        (seeds, number): (bool, u32),
+        expired: &mut ExpiredPeers,
+    ) {
+        let due = |line: &P::Line| {
+            let mut entries = line.peers().iter().zip(line.stamps()).enumerate();
+            entries.find_map(|(slot, (peer, &stamp))| Some((slot, criteria.cause(peer, Stamp(stamp))?)))
+        };
+        while let Some((slot, cause)) = self.table(seeds).line(memory, number).and_then(due) {
+            let PeerEntry { peer, .. } = self.table_mut(seeds).remove(memory, At::new(number, slot));
+            criteria.pressure.remove(&peer);
+            if criteria.pressure.counts_torrents() {
+                let remaining = networks_in_slot(self, memory, key, &peer);
+                criteria.pressure.remove_torrent(&peer, Networks::ALL.without(remaining));
+            }
+            expired.count(seeds, cause);
+        }
     }
 
     /// Visits all peers with their roles, for the conversion of the swarm to a small one.
@@ -231,27 +278,5 @@ impl ExpiredPeers {
         *if seeds { &mut self.seeders } else { &mut self.leechers } += 1;
         self.evicted += usize::from(cause == Cause::OverShare);
         self.removed += usize::from(cause == Cause::Removal);
-    }
-}
-
-/// Removes the peers of one line that should be forgotten, including those that a removal pulls into it.
-fn expire_line<B, P>(
-    table: &mut Table<B>,
-    memory: &mut Memory,
-    criteria: &ExpiryCriteria,
-    number: u32,
-    mut forgotten: impl FnMut(Cause),
-) where
-    P: Family,
-    B: Bucket<Entry = PeerEntry<P>> + PeerRow<P>,
-{
-    let due = |line: &B| {
-        let mut entries = line.peers().iter().zip(line.stamps()).enumerate();
-        entries.find_map(|(slot, (peer, &stamp))| Some((slot, criteria.cause(peer, Stamp(stamp))?)))
-    };
-    while let Some((slot, cause)) = table.line(memory, number).and_then(due) {
-        let entry = table.remove(memory, At::new(number, slot));
-        criteria.pressure.remove(&entry.peer);
-        forgotten(cause);
     }
 }

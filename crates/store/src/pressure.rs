@@ -5,12 +5,15 @@
 //! peers of sources beyond their allowance are refused, and the sweep removes their peers until they are within it.
 //!
 //! It counts stored peers, not recent ones: a source that keeps its peers alive cannot wait until its count has
-//! decayed. Every addition and removal of a peer must be reported to it; otherwise the counts drift.
+//! decayed. Every addition and removal of a peer must be reported to it; otherwise the counts drift. It passes them on to
+//! the [`Holdings`] of sources, if these are limited: those limits hold whatever memory is left. Which torrents are new to
+//! a source, and which it has left, is found by [`crate::holding`].
 
 use std::sync::Arc;
 
-use shoal_source::{Sketch, allowance};
+use shoal_source::{Holdings, Networks, Sketch, allowance};
 
+use crate::api::Rejection;
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::family::{Family, Network};
 use crate::hash::HashKey;
@@ -34,6 +37,7 @@ pub(crate) struct Pressure {
     sketch: Sketch,
     arena: Arc<Arena>,
     entries_max: u64,
+    holdings: Option<Arc<Holdings>>,
 }
 
 /// The criteria by which a sweep, or the removal of a swarm, decides which peers to remove.
@@ -60,20 +64,49 @@ pub(crate) enum Cause {
 }
 
 impl Pressure {
-    pub(crate) fn new(arena: &Arc<Arena>, key: &HashKey) -> Self {
+    pub(crate) fn new(arena: &Arc<Arena>, key: &HashKey, holdings: Option<Arc<Holdings>>) -> Self {
         let entries_max = (arena.pages_max() * (PAGE_BYTES / ENTRY_BYTES)) as u64;
         Self {
             key: key.derived(KEY_PURPOSE),
             sketch: Sketch::new(entries_max),
             arena: Arc::clone(arena),
             entries_max,
+            holdings,
         }
     }
 
-    /// Returns whether a new peer of these networks may be stored.
+    /// Decides whether a new peer may be stored, in a swarm that is a new torrent for these of its networks.
     #[inline]
-    pub(crate) fn admits<P: Family>(&self, peer: &P) -> bool {
-        self.allowance().is_none_or(|allowance| !self.holds(peer, allowance))
+    pub(crate) fn admit<P: Family>(&self, peer: &P, new: Networks, is_exempt: bool) -> Result<(), Rejection> {
+        if self.allowance().is_some_and(|allowance| self.holds(peer, allowance)) {
+            return Err(Rejection::OverShare);
+        }
+        match &self.holdings {
+            Some(holdings) if !is_exempt => Ok(holdings.admit(peer.hashed_source(holdings.hasher()), new)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether the torrents of sources are counted.
+    #[inline]
+    pub(crate) fn counts_torrents(&self) -> bool {
+        self.holdings.as_ref().is_some_and(|holdings| holdings.counts_torrents())
+    }
+
+    /// Counts a torrent for those networks of a peer to which it is new.
+    #[inline]
+    pub(crate) fn add_torrent<P: Family>(&self, peer: &P, new: Networks) {
+        if let Some(holdings) = &self.holdings {
+            holdings.add_torrent(peer.hashed_source(holdings.hasher()), new);
+        }
+    }
+
+    /// Stops counting a torrent for those networks of a peer that have left it.
+    #[inline]
+    pub(crate) fn remove_torrent<P: Family>(&self, peer: &P, gone: Networks) {
+        if let Some(holdings) = &self.holdings {
+            holdings.remove_torrent(peer.hashed_source(holdings.hasher()), gone);
+        }
     }
 
     /// Counts a peer that was added.
@@ -82,6 +115,9 @@ impl Pressure {
         for network in peer.networks().as_ref() {
             self.sketch.add(self.hash(network));
         }
+        if let Some(holdings) = &self.holdings {
+            holdings.add_peer(peer.hashed_source(holdings.hasher()));
+        }
     }
 
     /// Counts a peer that was removed.
@@ -89,6 +125,9 @@ impl Pressure {
     pub(crate) fn remove<P: Family>(&self, peer: &P) {
         for network in peer.networks().as_ref() {
             self.sketch.remove(self.hash(network));
+        }
+        if let Some(holdings) = &self.holdings {
+            holdings.remove_peer(peer.hashed_source(holdings.hasher()));
         }
     }
 

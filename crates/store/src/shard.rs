@@ -7,7 +7,7 @@ use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use shoal_source::Recent;
+use shoal_source::{Networks, Recent};
 use shoal_types::{Action, Counts, InfoHash};
 
 use crate::api::{Announce, Announced, Listed, Rejection};
@@ -37,7 +37,6 @@ pub(crate) struct Tally {
     pub(crate) leechers: u64,
     pub(crate) expired: u64,
     pub(crate) evicted: u64,
-    pub(crate) unregistered: u64,
 }
 
 impl Tally {
@@ -67,6 +66,8 @@ pub(crate) struct Shard<P: Family, I: SwarmId> {
     pub(crate) ticks: Ticks,
     pub(crate) source_limit: Option<SourceLimit>,
     pub(crate) pressure: Arc<Pressure>,
+    /// Whether the current announce is exempt from the limits of sources.
+    pub(crate) is_exempt: bool,
     /// Recently completed downloads, so that a peer that leaves and returns is not counted again.
     completions: Recent,
     pub(crate) swarms: Table<I::Line<P>>,
@@ -148,6 +149,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             ticks: Ticks::new(timeout_s),
             source_limit,
             pressure: Arc::clone(pressure),
+            is_exempt: false,
             completions: Recent::new(timeout_s),
             memory: Memory::new(arena),
             swarms: Table::new(seed_of_swarms(&key, index)),
@@ -338,7 +340,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             0
         } else {
             let wanted = announce.peers_wanted.min(out.len() / size_of::<P>());
-            self.sample(&form, &location, announce.action != Action::Leech, wanted, rng, out)
+            self.sample(&form, &location, wanted, rng, out)
         };
         let (seeders, leechers) = roles;
         Ok(Announced { counts: Counts { seeders, leechers, completed }, peers })
@@ -442,9 +444,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     /// Creates a swarm with its first peer, which receives no peers.
     #[inline(never)]
     fn create(&mut self, place: &Place, announce: &Announce<P>, now_s: u32) -> Result<Announced, Rejection> {
-        if !self.pressure.admits(&announce.peer) {
-            return Err(Rejection::OverShare);
-        }
+        let new = self.admit(&announce.peer, Networks::default)?;
         if !self.memory.has_room_for_swarm() {
             return Err(Rejection::Full);
         }
@@ -457,6 +457,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let inserted = self.swarms.insert(&mut self.memory, &self.key, place.hash, &swarm);
         inserted.ok_or(Rejection::Full)?;
         self.pressure.add(&announce.peer);
+        self.pressure.add_torrent(&announce.peer, new);
         self.tally.swarms += 1;
         self.tally.seeders += u64::from(seeds);
         self.tally.leechers += u64::from(!seeds);

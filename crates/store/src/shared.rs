@@ -49,19 +49,22 @@ impl SharedStore {
         in_either_mode!(self, store => store.v4.locate(info_hash))
     }
 
-    /// Removes the swarms of a torrent, of both families. Returns whether there was one, see
+    /// Removes the swarms of a torrent, of both families and in private networks. Returns whether there was one, see
     /// [`Swarms::remove`](crate::Swarms::remove).
     pub fn remove(&self, info_hash: &InfoHash) -> bool {
         in_either_mode!(self, store => {
-            let [v4, v6] = [store.v4.remove(info_hash), store.v6.remove(info_hash)];
-            v4 || v6
+            let removed = [store.v4.remove(info_hash), store.v6.remove(info_hash), store.private.remove(info_hash)];
+            removed.contains(&true)
         })
     }
 
     /// Returns the totals over all swarms of IPv4 and of IPv6.
     #[must_use]
     pub fn totals(&self) -> [Totals; 2] {
-        in_either_mode!(self, store => [store.v4.totals(), store.v6.totals()])
+        in_either_mode!(self, store => {
+            let [v4, v6] = store.private.totals();
+            [store.v4.totals().plus(v4), store.v6.totals().plus(v6)]
+        })
     }
 
     /// Returns the number of shards of a family.
@@ -71,10 +74,14 @@ impl SharedStore {
     }
 
     /// Advances expiry in the next `shards` shards of each family, see [`Swarms::expire_in`](crate::Swarms::expire_in).
-    /// The budget applies to each family.
+    /// The budget applies to each family, and once more to its swarms of private networks.
     pub fn expire_in(&self, shards: usize, now_s: u32, budget: usize) -> [Expired; 2] {
         in_either_mode!(self, store => {
-            [store.v4.expire_in(shards, now_s, budget), store.v6.expire_in(shards, now_s, budget)]
+            let [v4, v6] = store.private.expire(now_s, budget);
+            [
+                store.v4.expire_in(shards, now_s, budget).plus(v4),
+                store.v6.expire_in(shards, now_s, budget).plus(v6),
+            ]
         })
     }
 

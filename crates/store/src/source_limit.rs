@@ -7,6 +7,12 @@
 //! accepts at most twice its part, so that clients whose ports collide by chance reach the limit about as late as
 //! others. A source can therefore have half as many peers again as the limit says, or twice as many if its slots are
 //! too many to be counted.
+//!
+//! A source may also be limited to a share of the peers of a swarm. Where the share allows less than the limit, all
+//! slots are counted for each new peer, up to 16. If there are more, these are taken as a sample of all. A swarm that
+//! shrinks keeps its peers, so the share of a source in it can grow.
+
+use shoal_source::{Excess, SWARM_SHARE_PEERS_MIN, swarm_share};
 
 use crate::family::Family;
 use crate::hash::HashKey;
@@ -30,11 +36,13 @@ pub(crate) struct SourceLimit {
     peers_per_slot: usize,
     /// Number of slots of a source, a power of two.
     pub(crate) slots: u64,
+    /// Maximum share of the peers of a swarm, in per cent; zero if there is no limit.
+    share_max: u32,
 }
 
 impl SourceLimit {
-    /// Creates the limit; a `peers_max` of 0 means none.
-    pub(crate) fn new(peers_max: u32) -> Option<Self> {
+    /// Creates the limit; a `peers_max` of 0 means none, and a `share_max` of 0 no limit on the share.
+    pub(crate) fn new(peers_max: u32, share_max: u32) -> Option<Self> {
         if peers_max == 0 {
             return None;
         }
@@ -44,24 +52,32 @@ impl SourceLimit {
             peers_max: usize_of(peers_max),
             peers_per_slot: usize_of(peers_max.div_ceil(slots)),
             slots: u64::from(slots),
+            share_max,
         })
     }
 
-    /// Returns whether a new peer exceeds the limit in a small swarm, in which its source has `count` of the peers.
+    /// Checks a new peer in a small swarm, in which its source has `count` of the peers.
     #[inline]
-    pub(crate) fn is_reached<P: Family>(
+    pub(crate) fn check<P: Family>(
         &self,
         new_peer: &P,
         peers: &[P],
         count: usize,
         key: &HashKey,
-    ) -> bool {
+    ) -> Result<(), Excess> {
+        if count < SWARM_SHARE_PEERS_MIN.min(self.peers_per_slot) {
+            return Ok(());
+        }
+        self.check_share(count, peers.len())?;
         if count < self.peers_per_slot {
-            return false;
+            return Ok(());
         }
         let slot = new_peer.slot(key);
         let is_in_slot = |peer: &&P| peer.source() == new_peer.source() && peer.slot(key) == slot;
-        count >= self.peers_max || self.is_slot_full(peers.iter().filter(is_in_slot).count())
+        if count >= self.peers_max || self.is_slot_full(peers.iter().filter(is_in_slot).count()) {
+            return Err(Excess::PeersInSwarm);
+        }
+        Ok(())
     }
 
     /// Returns whether a slot with `count` peers is full, whatever the other slots hold.
@@ -69,18 +85,40 @@ impl SourceLimit {
         count >= 2 * self.peers_per_slot
     }
 
-    /// Returns whether a new peer exceeds the limit in a large swarm, in which its slot holds `in_slot` peers of its
-    /// source, and the others hold the number that `count_elsewhere` returns.
-    pub(crate) fn is_reached_in_slots(
+    /// Checks a new peer in a large swarm of `len` peers, in which its slot holds `in_slot` peers of its source, and the
+    /// others that are counted hold the number that `count_elsewhere` returns.
+    pub(crate) fn check_in_slots(
         &self,
         in_slot: usize,
+        len: u32,
         count_elsewhere: impl FnOnce() -> usize,
-    ) -> bool {
-        if in_slot < self.peers_per_slot {
-            return false;
+    ) -> Result<(), Excess> {
+        // In a swarm of this size, the share is no stricter than the limit.
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let has_share = swarm_share(len, self.share_max) < self.peers_max;
+        if in_slot < self.peers_per_slot && !has_share {
+            return Ok(());
+        }
+        if self.is_slot_full(in_slot) {
+            return Err(Excess::PeersInSwarm);
         }
         let all_are_counted = self.slots <= SLOTS_COUNTED_MAX;
-        self.is_slot_full(in_slot) || (all_are_counted && in_slot + count_elsewhere() >= self.peers_max)
+        if !all_are_counted && !has_share {
+            return Ok(());
+        }
+        let counted = in_slot + count_elsewhere();
+        if all_are_counted && in_slot >= self.peers_per_slot && counted >= self.peers_max {
+            return Err(Excess::PeersInSwarm);
+        }
+        // Where there are more slots, those that are counted stand for all.
+        let parts = usize::try_from(self.slots.div_ceil(SLOTS_COUNTED_MAX)).unwrap_or(usize::MAX);
+        let count = if counted < SWARM_SHARE_PEERS_MIN { counted } else { counted.saturating_mul(parts) };
+        self.check_share(count, len)
+    }
+
+    /// Checks a new peer of a source that has `count` of the `len` peers of a swarm.
+    fn check_share(&self, count: usize, len: usize) -> Result<(), Excess> {
+        if count >= swarm_share(len, self.share_max) { Err(Excess::ShareOfSwarm) } else { Ok(()) }
     }
 }
 
@@ -90,7 +128,8 @@ mod tests {
 
     #[test]
     fn slots_share_the_limit() {
-        let limit = |peers_max| SourceLimit::new(peers_max).map(|limit| (limit.slots, limit.peers_per_slot));
+        let limit =
+            |peers_max| SourceLimit::new(peers_max, 0).map(|limit| (limit.slots, limit.peers_per_slot));
         assert_eq!(limit(0), None);
         assert_eq!(limit(1), Some((1, 1)));
         assert_eq!(limit(15), Some((4, 4)));

@@ -4,9 +4,13 @@
 //! next form when it has to. It falls back only when it is much smaller, so that it does not alternate between two
 //! forms.
 
+use shoal_source::{Excess, Networks};
+use shoal_types::Action;
+
 use crate::api::{Announce, Rejection};
 use crate::arena::Purpose;
 use crate::family::Family;
+use crate::holding::{Conversion, convert, networks_among, networks_in_slot};
 use crate::large::{Large, LargeAt};
 use crate::peer_line::PeerEntry;
 use crate::shard::Shard;
@@ -17,7 +21,6 @@ use crate::stamp::{Stamp, Tick};
 use crate::swarm_id::SwarmId;
 use crate::swarm_line::Form;
 use crate::table::At;
-use shoal_types::Action;
 
 /// A large swarm becomes a small one when its peers are fewer than this fraction of what a block holds.
 const SMALL_AGAIN_SHARE: usize = 3;
@@ -51,8 +54,6 @@ pub(crate) enum Location {
     Small(usize),
     /// In a table of the large swarm.
     Large(LargeAt),
-    /// Not in the swarm, which has reached the limit for peers of its source.
-    Unregistered,
 }
 
 impl<P> Outcome<P> {
@@ -137,16 +138,15 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         arrival: &Arrival<P>,
     ) -> Result<Outcome<P>, Rejection> {
         let others = [stored.peer];
-        if self.exceeds_source_limit(&arrival.peer, &others, small::count_source(&others, &arrival.peer)) {
-            return Ok(self.leave_unregistered());
-        }
-        self.admit(&arrival.peer)?;
+        self.check_source_limit(&arrival.peer, &others, small::count_source(&others, &arrival.peer))?;
+        let new = self.admit(&arrival.peer, || networks_among(&arrival.peer, &others))?;
         self.ensure_room()?;
         let class = small::class_for::<P>(2).expect("two peers fit the smallest blocks");
         let block = self.memory.take_block(class);
         let mut small = SmallMut::edit(self.memory.block_mut(block, class));
         small.push(stored, stored_seeds);
         let location = small.push(&arrival.entry(), arrival.seeds).map_or(Location::Nowhere, Location::Small);
+        self.pressure.add_torrent(&arrival.peer, new);
         // The new peer may have displaced the stored one, but never the reverse.
         let form = Form::Small { block, class, is_skewed: false };
         Ok(Outcome::changed(form, location, arrival.completes))
@@ -186,14 +186,13 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     ) -> Result<Outcome<P>, Rejection> {
         let small = Small::<P>::read(self.memory.block(block, class));
         let others = small::count_source(small.peers, &arrival.peer);
-        if self.exceeds_source_limit(&arrival.peer, small.peers, others) {
-            return Ok(self.leave_unregistered());
-        }
+        self.check_source_limit(&arrival.peer, small.peers, others)?;
         let count = small.peers.len();
         let is_skewed = is_skewed || (others + 1 >= SEVERAL && self.source_limit.is_some());
-        self.admit(&arrival.peer)?;
+        let new = self.admit(&arrival.peer, || networks_among(&arrival.peer, small.peers))?;
         let entry = arrival.entry();
         if let Some(index) = SmallMut::edit(self.memory.block_mut(block, class)).push(&entry, arrival.seeds) {
+            self.pressure.add_torrent(&arrival.peer, new);
             let form = Form::Small { block, class, is_skewed };
             return Ok(Outcome::changed(form, Location::Small(index), arrival.completes));
         }
@@ -203,6 +202,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             let location = Location::Large(LargeAt { at, seeds: arrival.seeds });
             return Ok(Outcome::changed(Form::Large { index }, location, arrival.completes));
         };
+        self.pressure.add_torrent(&arrival.peer, new);
         let block = small::resize::<P>(&mut self.memory, block, class, larger);
         let index = SmallMut::edit(self.memory.block_mut(block, larger)).push(&entry, arrival.seeds);
         let location = index.map_or(Location::Nowhere, Location::Small);
@@ -252,33 +252,34 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             let slot = arrival.peer.slot(&self.key);
             let in_slot = large.count_in_slot(memory, &self.key, &arrival.peer, slot);
             let count_elsewhere = || large.count_elsewhere(memory, &self.key, &arrival.peer, limit);
-            if limit.is_reached_in_slots(in_slot, count_elsewhere) {
-                return Ok(self.leave_unregistered());
+            if !self.is_exempt {
+                limit.check_in_slots(in_slot, large.len(), count_elsewhere)?;
             }
             // In a large swarm, a few peers of one source in other slots have little effect.
             if !large.is_skewed && in_slot + 1 >= SEVERAL {
                 self.larges.large_mut(index).is_skewed = true;
             }
         }
-        self.admit(&arrival.peer)?;
+        let new = self.admit(&arrival.peer, || {
+            networks_in_slot(self.larges.large(index), &self.memory, &self.key, &arrival.peer)
+        })?;
         self.ensure_room()?;
         let large = self.larges.large_mut(index);
         let at = large.insert(&mut self.memory, &self.key, (hash, &arrival.entry()), arrival.seeds);
         let at = at.ok_or(Rejection::Full)?;
+        self.pressure.add_torrent(&arrival.peer, new);
         let location = Location::Large(LargeAt { at, seeds: arrival.seeds });
         Ok(Outcome::changed(Form::Large { index }, location, arrival.completes))
     }
 
-    /// Returns whether a new peer exceeds the limit of its source, which has `others` of the peers of a small swarm.
+    /// Checks the limit on the peers of a source in a swarm for a new peer, whose source has `others` of the peers of a
+    /// small swarm.
     #[inline]
-    fn exceeds_source_limit(&self, new_peer: &P, peers: &[P], others: usize) -> bool {
-        self.source_limit.is_some_and(|limit| limit.is_reached(new_peer, peers, others, &self.key))
-    }
-
-    /// Checks that the share of its source admits a new peer.
-    #[inline]
-    fn admit(&self, new_peer: &P) -> Result<(), Rejection> {
-        if self.pressure.admits(new_peer) { Ok(()) } else { Err(Rejection::OverShare) }
+    fn check_source_limit(&self, new_peer: &P, peers: &[P], others: usize) -> Result<(), Excess> {
+        match self.source_limit {
+            Some(limit) if !self.is_exempt => limit.check(new_peer, peers, others, &self.key),
+            _ => Ok(()),
+        }
     }
 
     /// Reserves the memory that a new peer may need.
@@ -287,18 +288,14 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         if self.memory.has_room() { Ok(()) } else { Err(Rejection::Full) }
     }
 
-    /// Leaves a swarm unchanged, without the new peer.
-    #[cold]
-    fn leave_unregistered(&mut self) -> Outcome<P> {
-        self.tally.unregistered += 1;
-        Outcome::unchanged(Location::Unregistered, false)
-    }
-
     /// Removes a peer, if it is in the swarm.
     #[inline(never)]
     fn stop(&mut self, form: &Form<P>, peer: &P) -> Outcome<P> {
         match form {
-            Form::Single { entry, .. } if entry.peer == *peer => Outcome::left(None),
+            Form::Single { entry, .. } if entry.peer == *peer => {
+                self.leave_small(peer, || &[]);
+                Outcome::left(None)
+            }
             Form::Single { .. } => Outcome::unchanged(Location::Nowhere, false),
             Form::Small { block, class, is_skewed } => self.stop_small(*block, *class, *is_skewed, peer),
             Form::Large { index } => self.stop_large(*index, peer),
@@ -310,6 +307,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             return Outcome::unchanged(Location::Nowhere, false);
         };
         SmallMut::<P>::edit(self.memory.block_mut(block, class)).remove(index);
+        self.leave_small(peer, || Small::<P>::read(self.memory.block(block, class)).peers);
         Outcome::left(self.reduce_small(block, class, is_skewed))
     }
 
@@ -319,6 +317,10 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         for seeds in [false, true] {
             if let Some((found, _stamp)) = large.find(&self.memory, hash, peer, seeds) {
                 large.remove(&mut self.memory, &self.key, found);
+                if self.pressure.counts_torrents() {
+                    let remaining = networks_in_slot(self.larges.large(index), &self.memory, &self.key, peer);
+                    self.pressure.remove_torrent(peer, Networks::ALL.without(remaining));
+                }
                 return Outcome::left(self.reduce_large(index));
             }
         }
@@ -377,9 +379,10 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             small.push(entry, *seeds);
         }
         large.release(&mut self.memory);
+        let small = Small::<P>::read(self.memory.block(block, class));
+        convert(&self.pressure, &self.key, small.peers, Conversion::ToSmall);
         // A table does not count sources as exactly as a block does.
-        let is_skewed = self.source_limit.is_some()
-            && (large.is_skewed || Small::<P>::read(self.memory.block(block, class)).is_skewed());
+        let is_skewed = self.source_limit.is_some() && (large.is_skewed || small.is_skewed());
         self.reduce_small(block, class, is_skewed)
     }
 
@@ -398,6 +401,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         }
         let small = Small::<P>::read(self.memory.block(block, class));
         let entries: Vec<_> = (0..small.peers.len()).map(|index| small.entry(index)).collect();
+        let peers = small.peers.to_vec();
         let (leechers, seeders) = (small.peers.len() - small.seeders, small.seeders);
         let seeds_of_tables = self.larges.next_table_seeds(&self.key);
         let mut large = Large::holding(&mut self.memory, seeds_of_tables, leechers, seeders);
@@ -411,6 +415,11 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             large.release(&mut self.memory);
             return Err(Rejection::Full);
         };
+        convert(&self.pressure, &self.key, &peers, Conversion::ToLarge);
+        if self.pressure.counts_torrents() {
+            let present = networks_in_slot(&large, &self.memory, &self.key, &new.peer);
+            self.pressure.add_torrent(&new.peer, Networks::ALL.without(present));
+        }
         self.memory.put_block(block);
         Ok((self.larges.add(large), at))
     }

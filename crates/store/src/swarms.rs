@@ -49,7 +49,6 @@ struct Cell<P: Family, I: SwarmId> {
     leechers: AtomicU64,
     expired: AtomicU64,
     evicted: AtomicU64,
-    unregistered: AtomicU64,
     bytes: AtomicU64,
 }
 
@@ -109,7 +108,6 @@ impl<P: Family, I: SwarmId> Cell<P, I> {
         publish(&self.leechers, tally.leechers);
         publish(&self.expired, tally.expired);
         publish(&self.evicted, tally.evicted);
-        publish(&self.unregistered, tally.unregistered);
         publish(&self.bytes, (shard.memory.pages() * PAGE_BYTES) as u64);
     }
 }
@@ -159,6 +157,24 @@ impl<P: Family, I: SwarmId> LockedShard<'_, P, I> {
         self.shard.announce(place, announce, now_s, rng, peers_out)
     }
 
+    /// As [`announce`](Self::announce), for a peer whose source has no limits. Its peer counts towards them all the same.
+    ///
+    /// # Errors
+    /// As there, except for [`Rejection::Excess`].
+    pub fn announce_exempt(
+        &mut self,
+        place: &Place,
+        announce: &Announce<P>,
+        now_s: u32,
+        rng: &mut fastrand::Rng,
+        peers_out: &mut [u8],
+    ) -> Result<Announced, Rejection> {
+        self.shard.is_exempt = true;
+        let announced = self.announce(place, announce, now_s, rng, peers_out);
+        self.shard.is_exempt = false;
+        announced
+    }
+
     /// Serves a peer that is not a member, see [`Swarms::visit`].
     pub fn visit(
         &self,
@@ -196,16 +212,22 @@ impl<P: Family, I: SwarmId> fmt::Debug for Swarms<P, I> {
 }
 
 impl<P: Family, I: SwarmId> Swarms<P, I> {
-    /// Creates an empty set of swarms in this many shards, a power of two.
-    pub(crate) fn new(arena: &Arc<Arena>, rules: &Rules, secret: I::Secret, shards: usize) -> Self {
+    /// Creates an empty set of swarms in this many shards, a power of two. `first` is the index of the first of them among
+    /// all shards of the family.
+    pub(crate) fn new(
+        arena: &Arc<Arena>,
+        rules: &Rules,
+        secret: I::Secret,
+        shards: usize,
+        first: usize,
+    ) -> Self {
         let cell = |shard| Cell {
-            shard: Mutex::new(Shard::new(Arc::clone(arena), rules, shard as u64)),
+            shard: Mutex::new(Shard::new(Arc::clone(arena), rules, (first + shard) as u64)),
             swarms: AtomicU64::new(0),
             seeders: AtomicU64::new(0),
             leechers: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
-            unregistered: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         };
         let shards = (0..shards).map(cell).collect();
@@ -259,11 +281,9 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
     /// other peers to `peers_out`, back to back in compact form, as many as fit. The content of `peers_out` behind them
     /// is unspecified. A seeder receives leechers only; a leecher receives a mix in which every peer is equally likely.
     ///
-    /// A peer whose source has reached its limit in the swarm is answered like any other, but not stored.
-    ///
     /// # Errors
     /// Returns a [`Rejection`] if the swarm or the peer is new, and there is not enough memory for it or for one more
-    /// peer of its source.
+    /// peer of its source, or its source has reached a limit. The caller may then [`visit`](Self::visit) the swarm.
     pub fn announce(
         &self,
         place: &Place,
@@ -357,6 +377,11 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
         }
     }
 
+    /// Returns whether there are no swarms, without disturbing the traffic.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|cell| cell.swarms.load(Ordering::Relaxed) == 0)
+    }
+
     /// Returns totals over all swarms, without disturbing the traffic.
     #[must_use]
     pub fn totals(&self) -> Totals {
@@ -366,7 +391,6 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
             leechers: sum.leechers + cell.leechers.load(Ordering::Relaxed),
             expired: sum.expired + cell.expired.load(Ordering::Relaxed),
             evicted: sum.evicted + cell.evicted.load(Ordering::Relaxed),
-            unregistered: sum.unregistered + cell.unregistered.load(Ordering::Relaxed),
             bytes: sum.bytes + cell.bytes.load(Ordering::Relaxed),
         })
     }

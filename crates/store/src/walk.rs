@@ -77,6 +77,8 @@ mod tests {
             memory_bytes_max: 1 << 28,
             peer_timeout_s: 1800,
             peers_per_source_max: 0,
+            swarm_share_max: 0,
+            holdings: None,
             hash_key: [1, 2, 3, 4],
         };
         let (store, mut rng) = (Store::new(&settings).unwrap(), fastrand::Rng::with_seed(1));

@@ -11,6 +11,8 @@ const SETTINGS: Settings = Settings {
     memory_bytes_max: 1 << 28,
     peer_timeout_s: 1800,
     peers_per_source_max: 64,
+    swarm_share_max: 0,
+    holdings: None,
     hash_key: [5, 6, 7, 8],
 };
 

@@ -12,6 +12,8 @@ fn store(memory_bytes_max: u64) -> Store {
         memory_bytes_max,
         peer_timeout_s: TIMEOUT_S,
         peers_per_source_max: 0,
+        swarm_share_max: 0,
+        holdings: None,
         hash_key: [1, 2, 3, 4],
     })
     .expect("address space")

@@ -18,6 +18,8 @@ const SETTINGS: Settings = Settings {
     memory_bytes_max: 1 << 30,
     peer_timeout_s: TIMEOUT_S,
     peers_per_source_max: 65_535,
+    swarm_share_max: 0,
+    holdings: None,
     hash_key: [11, 22, 33, 44],
 };
 

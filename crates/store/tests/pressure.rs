@@ -13,6 +13,8 @@ fn store(memory_bytes_max: u64) -> Store {
         memory_bytes_max,
         peer_timeout_s: TIMEOUT_S,
         peers_per_source_max: 64,
+        swarm_share_max: 0,
+        holdings: None,
         hash_key: [5, 1 << 60, 7 << 33, 9],
     };
     Store::new(&settings).unwrap()
@@ -65,7 +67,7 @@ fn fill<P: Family>(swarms: &Swarms<P>, kind: u8, peer: impl Fn(u32) -> P, now_s:
         match announce(swarms, &info_hash(kind, number), peer(number), Action::Leech, now_s) {
             Ok(()) => stored += 1,
             Err(Rejection::OverShare) => refused += 1,
-            Err(Rejection::Full) => panic!("one source has filled the store with {stored} torrents"),
+            Err(other) => panic!("one source has filled the store with {stored} torrents: {other:?}"),
         }
         if refused > 20_000 {
             break;

@@ -26,6 +26,8 @@ impl Swarm {
             memory_bytes_max: 1 << 28,
             peer_timeout_s: 1800,
             peers_per_source_max: 0,
+            swarm_share_max: 0,
+            holdings: None,
             hash_key: [5, 1 << 60, 7 << 33, 0xabcdef],
         };
         let mut swarm = Self { store: Store::new(&settings).unwrap(), rng: fastrand::Rng::with_seed(9) };

@@ -13,6 +13,8 @@ fn threads_that_announce_sample_and_expire_agree_in_the_end() {
         memory_bytes_max: 16 << 20,
         peer_timeout_s: 60,
         peers_per_source_max: 0,
+        swarm_share_max: 0,
+        holdings: None,
         hash_key: [4, 3, 2, 1],
     };
     let store = Store::new(&settings).unwrap();

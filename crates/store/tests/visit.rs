@@ -19,6 +19,8 @@ fn store() -> Store {
         memory_bytes_max: 1 << 28,
         peer_timeout_s: 1800,
         peers_per_source_max: 0,
+        swarm_share_max: 0,
+        holdings: None,
         hash_key: [5, 1 << 60, 7 << 33, 9],
     };
     Store::new(&settings).unwrap()

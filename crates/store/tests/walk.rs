@@ -31,6 +31,8 @@ impl World {
             memory_bytes_max: 1 << 28,
             peer_timeout_s: TIMEOUT_S,
             peers_per_source_max: 0,
+            swarm_share_max: 0,
+            holdings: None,
             hash_key: [11, 22, 33, 44],
         };
         Self {

@@ -51,9 +51,21 @@ pub struct Totals {
     pub expired: u64,
     /// Peers forgotten early since the start, because room was short and their source held more than its share.
     pub evicted: u64,
-    /// Announces since the start that were answered without storing the peer, because its source had reached its limit
-    /// in the swarm.
-    pub unregistered: u64,
+}
+
+impl Totals {
+    /// Returns the sums of both.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            swarms: self.swarms + other.swarms,
+            seeders: self.seeders + other.seeders,
+            leechers: self.leechers + other.leechers,
+            bytes: self.bytes + other.bytes,
+            expired: self.expired + other.expired,
+            evicted: self.evicted + other.evicted,
+        }
+    }
 }
 
 /// The result of one step of expiry.
@@ -63,4 +75,12 @@ pub struct Expired {
     pub peers: u64,
     /// Whether more work is already due, so that the caller should call again soon.
     pub behind: bool,
+}
+
+impl Expired {
+    /// Returns the result of both steps.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self { peers: self.peers + other.peers, behind: self.behind || other.behind }
+    }
 }

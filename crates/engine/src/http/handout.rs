@@ -3,11 +3,11 @@
 
 use core::net::SocketAddr;
 
-use shoal_store::{Announce, Store, SwarmId, Swarms};
+use shoal_store::{Announce, Place, Store, SwarmId, Swarms};
 use shoal_types::{Counts, InfoHash, PeerV4, PeerV6};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::Now;
+use crate::caller::Caller;
 use crate::policy::{self, Decision};
 use crate::refusal::Refusal;
 
@@ -53,24 +53,27 @@ impl Handout {
         info_hash: &InfoHash,
         address: SocketAddr,
         decision: Decision,
-        now: Now,
-        rng: &mut fastrand::Rng,
+        caller: &mut Caller<'_>,
     ) -> Result<Given<'_>, Refusal> {
         let Decision { action, peers_wanted, registers } = decision;
+        let network = caller.policy.network_apart(caller.ip);
+        let private_place = network.map(|network| store.private.locate(info_hash, network));
         let (out_v4, out_v6) = (self.v4.as_mut_bytes(), self.v6.as_mut_bytes());
         let (counts, peers_v4, peers_v6) = match address {
             SocketAddr::V4(address) => {
                 let peer = PeerV4::new(*address.ip(), address.port());
                 let announce = Announce { peer, action, peers_wanted };
                 let (own, other) = ((&store.v4, out_v4), (&store.v6, out_v6));
-                let joined = join(own, other, info_hash, &announce, registers, now, rng)?;
+                let apart = private_place.map(|place| (&store.private.v4, place));
+                let joined = join(own, other, (info_hash, apart), &announce, registers, caller)?;
                 (joined.counts, joined.own, joined.other)
             }
             SocketAddr::V6(address) => {
                 let peer = PeerV6::new(*address.ip(), address.port());
                 let announce = Announce { peer, action, peers_wanted };
                 let (own, other) = ((&store.v6, out_v6), (&store.v4, out_v4));
-                let joined = join(own, other, info_hash, &announce, registers, now, rng)?;
+                let apart = private_place.map(|place| (&store.private.v6, place));
+                let joined = join(own, other, (info_hash, apart), &announce, registers, caller)?;
                 (joined.counts, joined.other, joined.own)
             }
         };
@@ -78,27 +81,31 @@ impl Handout {
     }
 }
 
+/// The swarms of private networks, and the place of that of the client.
+type Apart<'s, P, I> = (&'s Swarms<P, I>, Place);
+
 /// Announces in the swarm of the client's own family, or only reads it if the client does not register, and reads
-/// the swarm of the other family. Each family comes with the buffer for its peers.
+/// the swarm of the other family. Each family comes with the buffer for its peers. If the network of the client is kept
+/// apart, its swarm comes with the info hash.
 fn join<P: shoal_store::Family, Q: shoal_store::Family, I: SwarmId>(
     (own, own_out): (&Swarms<P, I>, &mut [u8]),
     (other, other_out): (&Swarms<Q, I>, &mut [u8]),
-    info_hash: &InfoHash,
+    (info_hash, apart): (&InfoHash, Option<Apart<'_, P, I>>),
     announce: &Announce<P>,
     registers: bool,
-    now: Now,
-    rng: &mut fastrand::Rng,
+    caller: &mut Caller<'_>,
 ) -> Result<Joined, Refusal> {
     let place = own.locate(info_hash);
     // The other swarm loads while this one is processed.
     other.prefetch_swarm(&place);
     let seeds = policy::seeds(announce.action);
-    let joined = if registers {
-        own.announce(&place, announce, now.monotonic_s, rng, own_out)?
-    } else {
-        own.visit(&place, seeds, announce.peers_wanted, rng, own_out)
+    let joined = match apart {
+        None => caller.announce(own, &place, announce, registers, own_out)?,
+        Some((private, private_place)) => {
+            caller.announce_apart((private, &private_place), (own, &place), announce, registers, own_out)?
+        }
     };
     let missing = announce.peers_wanted.saturating_sub(joined.peers);
-    let visited = other.visit(&place, seeds, missing, rng, other_out);
+    let visited = other.visit(&place, seeds, missing, caller.rng, other_out);
     Ok(Joined { counts: joined.counts.plus(visited.counts), own: joined.peers, other: visited.peers })
 }

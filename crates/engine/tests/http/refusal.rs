@@ -12,7 +12,8 @@ use crate::harness::{
 #[test]
 fn private_addresses_are_served_unless_the_operator_refuses_them() {
     let mut open = Tracker::new(&Config::default());
-    let mut strict = Tracker::new(&configured(|config| config.address.refuse_private = true));
+    let mut strict =
+        Tracker::new(&configured(|config| config.address.private = shoal_config::PrivateAddresses::Refuse));
     for ip in ["127.0.0.1", "10.0.0.1", "::1", "fe80::1"].map(|ip| ip.parse().unwrap()) {
         open.announce(ip, &leecher(1));
         assert_eq!(strict.refusal(ip, &leecher(1)), "private addresses are not served by this tracker");

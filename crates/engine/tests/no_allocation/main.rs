@@ -25,6 +25,8 @@ fn store() -> Arc<Store> {
         memory_bytes_max: 256 << 20,
         peer_timeout_s: 2700,
         peers_per_source_max: 65_535,
+        swarm_share_max: 0,
+        holdings: None,
         hash_key: [
             0x243f_6a88_85a3_08d3,
             0x1319_8a2e_0370_7344,

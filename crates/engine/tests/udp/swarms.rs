@@ -158,7 +158,8 @@ fn a_client_at_port_0_is_handed_peers_and_is_not_registered() {
 fn private_addresses_are_served_unless_the_operator_refuses_them() {
     let private = ["127.0.0.1:1", "10.0.0.1:1", "[::1]:1", "[fe80::1]:1", "[::ffff:192.168.0.1]:1"];
     let mut open = Tracker::new(&Config::default());
-    let mut strict = Tracker::new(&configured(|config| config.address.refuse_private = true));
+    let mut strict =
+        Tracker::new(&configured(|config| config.address.private = shoal_config::PrivateAddresses::Refuse));
     for source in private.map(addr) {
         open.announce(source, &leecher(6881));
         let words = strict.refusal(source, &leecher(6881));

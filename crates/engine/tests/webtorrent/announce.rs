@@ -134,7 +134,7 @@ fn intervals_carry_jitter() {
 
 #[test]
 fn private_addresses_are_refused_if_the_operator_says_so() {
-    let strict = configured(|config| config.address.refuse_private = true);
+    let strict = configured(|config| config.address.private = shoal_config::PrivateAddresses::Refuse);
     for (ip, settings, reason) in [
         ("192.168.1.1", Config::default(), None),
         ("192.168.1.1", strict.clone(), Some("private addresses are not served by this tracker")),

@@ -64,6 +64,8 @@ pub(crate) fn relay_settings() -> shoal_relay::Settings {
         peers_max: 100_000,
         memory_bytes_max: u64::MAX,
         relay_rate_max: 0,
+        swarm_share_max: 0,
+        holdings: None,
         peer_lifetime_s: 400,
         hash_key: [11, 22],
     }

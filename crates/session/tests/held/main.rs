@@ -33,6 +33,8 @@ fn service() -> Service {
         memory_bytes_max: 64 << 20,
         peer_timeout_s: 2700,
         peers_per_source_max: 0,
+        swarm_share_max: 0,
+        holdings: None,
         hash_key: [1, 2, 3, 4],
     };
     let store = Arc::new(Store::new(&store).unwrap());
@@ -45,6 +47,8 @@ fn service() -> Service {
         peers_max: 1000,
         memory_bytes_max: 64 << 20,
         relay_rate_max: 0,
+        swarm_share_max: 0,
+        holdings: None,
         peer_lifetime_s: 600,
         hash_key: [1, 2],
     };

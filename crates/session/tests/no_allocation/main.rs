@@ -37,6 +37,8 @@ fn service(webtorrent: Option<webtorrent::Responder>, tls: Option<shoal_tls::Ser
         memory_bytes_max: 64 << 20,
         peer_timeout_s: 2700,
         peers_per_source_max: 64,
+        swarm_share_max: 0,
+        holdings: None,
         hash_key: [1, 2, 3, 4],
     };
     let store = Arc::new(Store::new(&store).unwrap());

@@ -16,6 +16,8 @@ fn webtorrent_service() -> Service {
         peers_max: 1000,
         memory_bytes_max: u64::MAX,
         relay_rate_max: 0,
+        swarm_share_max: 0,
+        holdings: None,
         peer_lifetime_s: 600,
         hash_key: [1, 2],
     };

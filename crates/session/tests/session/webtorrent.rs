@@ -23,6 +23,8 @@ pub(crate) fn swarms() -> Arc<Swarms> {
         peers_max: 1_000_000,
         memory_bytes_max: u64::MAX,
         relay_rate_max: 0,
+        swarm_share_max: 0,
+        holdings: None,
         peer_lifetime_s: 600,
         hash_key: [1, 2],
     };

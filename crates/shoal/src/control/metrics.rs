@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
-use shoal_engine::counter::{Counters, Drop, Family, Kind, Loss, Outcome, Relay};
+use shoal_engine::counter::{Counters, Drop, Family, Kind, Loss, Outcome, Relay, Unregistered};
 use shoal_engine::policy::Protocol;
 use shoal_engine::tokens::TokenMemory;
 use shoal_net::stream::{Budget, StreamCounters};
@@ -345,10 +345,18 @@ fn encode_store(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         "Peers removed early, because memory was short and their address or network held more than its share.",
         by_family(|totals| totals.evicted),
     )?;
+    let unregistered = Protocol::ALL.into_iter().flat_map(|protocol| {
+        let families = Family::ALL.into_iter().flat_map(|family| Unregistered::ALL.map(|why| (family, why)));
+        families.map(move |(family, reason)| {
+            let labels =
+                [("protocol", protocol.name()), ("family", family.name()), ("reason", reason.name())];
+            (labels, sources.sum(protocol, |counters| counters.unregistered(family, reason)))
+        })
+    });
     page.counters(
         "shoal_peers_unregistered",
-        "Announces answered without registering the peer, because its address had the maximum of peers in the torrent.",
-        by_family(|totals| totals.unregistered),
+        "Announces answered without registering the peer, by the limit of its source that it would have exceeded.",
+        unregistered,
     )?;
     page.gauges(
         "shoal_store_memory",

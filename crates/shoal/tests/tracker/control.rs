@@ -48,7 +48,7 @@ fn metrics_are_openmetrics_and_complete() {
         "shoal_replies_total{protocol=\"udp\",family=\"v6\",kind=\"announce\",outcome=\"store_full\"} 0",
         "shoal_replies_total{protocol=\"udp\",family=\"v6\",kind=\"announce\",outcome=\"source_over_share\"} 0",
         "shoal_peers_evicted_total{family=\"v4\"} 0",
-        "shoal_peers_unregistered_total{family=\"v6\"} 0",
+        "shoal_peers_unregistered_total{protocol=\"udp\",family=\"v6\",reason=\"swarm_share\"} 0",
         "shoal_drops_total{protocol=\"udp\",family=\"v4\",reason=\"truncated\"} 0",
         "shoal_drops_total{protocol=\"udp\",family=\"v6\",reason=\"oversized\"} 0",
         "shoal_reply_drops_total{protocol=\"udp\",family=\"v4\",reason=\"buffer_full\"} 0",

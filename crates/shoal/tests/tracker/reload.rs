@@ -151,7 +151,7 @@ fn rules_of_clients_and_times_of_connections_apply_to_open_connections() {
     let reloading = Reloading::start("");
     let mut clients = Clients::connect(&reloading.tracker);
     clients.assert_refused(false);
-    let text = "[address]\nrefuse_private = true\n[http]\nidle_timeout_s = 1\n";
+    let text = "[address]\nprivate = \"refuse\"\n[http]\nidle_timeout_s = 1\n";
     reloading.reload(text, "the configuration was read again");
     clients.assert_refused(true);
     assert!(clients.http[0].until_closed().is_ok(), "an idle connection is closed after a second");

@@ -1,6 +1,7 @@
 //! Attacks on the tables of swarms and peers.
 
 mod filling;
+mod holding;
 mod learning;
 mod order;
 mod poisoning;
@@ -123,6 +124,20 @@ pub(super) const ATTACKS: &[Attack] = &[
         "new torrents of other sources are always accepted",
         LITTLE_MEMORY,
         filling::fill_known,
+    ),
+    store(
+        "holding-one-address",
+        "one address announces forty times as many torrents as a source may have",
+        "none beyond the limit is stored, and other sources notice nothing",
+        holding::SETTINGS,
+        holding::one_address,
+    ),
+    store(
+        "holding-many-sources",
+        "10,000 sources announce a few torrents each, where what a source holds is limited",
+        "new torrents of other sources are always accepted",
+        holding::SETTINGS,
+        holding::many_sources,
     ),
     store(
         "poisoning-one-address",

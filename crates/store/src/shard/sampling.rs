@@ -18,7 +18,6 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         &self,
         form: &Form<P>,
         location: &Location,
-        seeds: bool,
         wanted: usize,
         rng: &mut fastrand::Rng,
         out: &mut [u8],
@@ -34,9 +33,6 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             }
             (Form::Large { index }, Location::Large(at)) => {
                 self.sample_large(self.larges.large(*index), at.seeds, Some(at.at), wanted, rng, out)
-            }
-            (form, Location::Unregistered) => {
-                return self.sample_for_non_member(form, seeds, wanted, rng, out);
             }
             _ => 0,
         };

@@ -41,7 +41,7 @@ pub(super) fn fill_known(context: &Context<'_>) -> Result<()> {
 }
 
 /// Checks that clients at other addresses can announce new torrents.
-fn check_new_torrents(context: &Context<'_>, flow: &Flow) {
+pub(super) fn check_new_torrents(context: &Context<'_>, flow: &Flow) {
     let (mut refused, mut reason) = (0, String::new());
     for number in 0..CLIENTS {
         for source in [honest_v4(300 + number), honest_v6(300 + number)] {

@@ -1,0 +1,136 @@
+//! Announces that need more than one step in the store: those of peers beyond a limit of their source, and those of clients
+//! in private networks that are kept apart.
+//!
+//! The stores count, and say which limit a new peer would exceed. Then the client is exempt, answered as if the peer was
+//! registered, or refused. That is decided here, for every protocol, and announces within the limits pay nothing for it.
+
+use core::net::IpAddr;
+
+use shoal_source::Excess;
+use shoal_store::{Announce, Announced, LockedShard, Place, Rejection, SwarmId, Swarms};
+
+use crate::Now;
+use crate::counter::{Family, Tally, Unregistered};
+use crate::policy::{self, Policy};
+use crate::refusal::Refusal;
+
+/// How a client is served whose peer would exceed a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handling {
+    /// Its network has no limits.
+    Exempt,
+    /// It gets a normal reply, but no reply contains its peer.
+    Answer,
+    /// It is told the reason.
+    Refuse(Refusal),
+}
+
+impl Policy {
+    /// Returns how a client at a canonical address is served whose peer would exceed a limit.
+    pub(crate) fn handle_excess(&self, ip: IpAddr, excess: Excess) -> Handling {
+        if self.is_exempt(ip) {
+            Handling::Exempt
+        } else if self.config().limits.refuse_excess {
+            Handling::Refuse(excess.into())
+        } else {
+            Handling::Answer
+        }
+    }
+}
+
+/// The client of an announce, and the parts of a responder that serve it.
+pub(crate) struct Caller<'a> {
+    /// The address of the client, which is canonical.
+    pub(crate) ip: IpAddr,
+    pub(crate) policy: &'a Policy,
+    pub(crate) tally: &'a mut Tally,
+    pub(crate) now: Now,
+    pub(crate) rng: &'a mut fastrand::Rng,
+}
+
+impl Caller<'_> {
+    /// Serves an announce whose peer the store has not registered, because it would exceed this limit, from the locked
+    /// shard of its swarm.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn serve_excess<P: shoal_store::Family, I: SwarmId>(
+        &mut self,
+        shard: &mut LockedShard<'_, P, I>,
+        place: &Place,
+        announce: &Announce<P>,
+        excess: Excess,
+        out: &mut [u8],
+    ) -> Result<Announced, Refusal> {
+        match self.policy.handle_excess(self.ip, excess) {
+            Handling::Exempt => {
+                Ok(shard.announce_exempt(place, announce, self.now.monotonic_s, self.rng, out)?)
+            }
+            Handling::Answer => {
+                self.tally.unregistered(Family::of(self.ip), excess.into());
+                let seeds = policy::seeds(announce.action);
+                Ok(shard.visit(place, seeds, announce.peers_wanted, self.rng, out))
+            }
+            Handling::Refuse(refusal) => Err(refusal),
+        }
+    }
+
+    /// Announces in a swarm, or only reads it if the peer does not register.
+    pub(crate) fn announce<P: shoal_store::Family, I: SwarmId>(
+        &mut self,
+        swarms: &Swarms<P, I>,
+        place: &Place,
+        announce: &Announce<P>,
+        registers: bool,
+        out: &mut [u8],
+    ) -> Result<Announced, Refusal> {
+        if !registers {
+            let seeds = policy::seeds(announce.action);
+            return Ok(swarms.visit(place, seeds, announce.peers_wanted, self.rng, out));
+        }
+        let mut shard = swarms.lock(place.shard());
+        match shard.announce(place, announce, self.now.monotonic_s, self.rng, out) {
+            Err(Rejection::Excess(excess)) => self.serve_excess(&mut shard, place, announce, excess, out),
+            announced => Ok(announced?),
+        }
+    }
+
+    /// Announces in the swarm of a private network that is kept apart. Peers of the public swarm fill up the reply, and
+    /// the counts are those of both.
+    pub(crate) fn announce_apart<P: shoal_store::Family, I: SwarmId>(
+        &mut self,
+        (private, private_place): (&Swarms<P, I>, &Place),
+        (public, public_place): (&Swarms<P, I>, &Place),
+        announce: &Announce<P>,
+        registers: bool,
+        out: &mut [u8],
+    ) -> Result<Announced, Refusal> {
+        let near = self.announce(private, private_place, announce, registers, out)?;
+        let missing = announce.peers_wanted.saturating_sub(near.peers);
+        let seeds = policy::seeds(announce.action);
+        let room = &mut out[near.peers * size_of::<P>()..];
+        let far = public.visit(public_place, seeds, missing, self.rng, room);
+        Ok(Announced { counts: near.counts.plus(far.counts), peers: near.peers + far.peers })
+    }
+}
+
+impl From<Excess> for Unregistered {
+    fn from(excess: Excess) -> Self {
+        match excess {
+            Excess::PeersInSwarm => Self::PeersPerAddress,
+            Excess::ShareOfSwarm => Self::SwarmShare,
+            Excess::Peers => Self::PeersPerSource,
+            Excess::Torrents => Self::TorrentsPerSource,
+        }
+    }
+}
+
+impl From<Excess> for Refusal {
+    fn from(excess: Excess) -> Self {
+        match excess {
+            Excess::PeersInSwarm => Self::PeersPerAddress,
+            Excess::ShareOfSwarm => Self::SwarmShare,
+            Excess::Peers => Self::PeersPerSource,
+            Excess::Torrents => Self::TorrentsPerSource,
+        }
+    }
+}
