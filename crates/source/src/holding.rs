@@ -4,7 +4,7 @@
 //! subtracted when it leaves, stops announcing or is removed. They lie in a [`Sketch`] of a fixed size for each of the
 //! two limits. A source has a limit on its IPv4 address or its IPv6 /64, and a wider one on its /48.
 //!
-//! A count in a sketch is never too low. What other sources add to it is about the number of all entries divided by the
+//! A count in a sketch is never too low. Other sources add to it about the number of all entries divided by the
 //! number of counters of a row. This average is granted to each source in addition to its limit, so that no number of
 //! other sources that each hold little makes a limit stricter. So the error of a limit is in favour of the source: with 20
 //! million peers, some twenty above the limit. The error is against it only where each of its four counters

@@ -49,7 +49,7 @@ pub(crate) fn networks_in_slot<P: Family>(
     found
 }
 
-/// What happens to the counts when a swarm changes between small and large.
+/// The effect on the counts when a swarm changes between small and large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Conversion {
     ToLarge,

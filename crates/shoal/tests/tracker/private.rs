@@ -17,7 +17,7 @@ fn start(private: &str) -> Tracker {
     ])
 }
 
-/// What a reply says.
+/// The content of a reply.
 #[derive(Debug, PartialEq, Eq)]
 struct Reply {
     leechers: u32,
