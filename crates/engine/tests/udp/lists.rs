@@ -21,7 +21,7 @@ const REFUSED: Outcome = Outcome::Refused(Refusal::TorrentNotAllowed);
 fn access() -> Access {
     let key = HashKey::new([1, 2, 3, 4]);
     let mut table = TableBuilder::default();
-    table.add(LISTED, None).unwrap();
+    table.add(LISTED, None).expect("a table has room for one");
     let torrents = TorrentLists::new(key, Some(vec![Arc::new(table.build(&key))]), Vec::new());
     Access { torrents: Some(Arc::new(torrents)), ..Access::default() }
 }
