@@ -4,7 +4,7 @@
 //! one costs a signature, some 20 to 100 µs, so attackers must not choose how many:
 //!
 //! - A source that has shown too many tokens with wrong signatures is refused before its next unknown token is read
-//!   ([`FAILURES`]). Tokens in the cache are served, whatever their source has done.
+//!   (`FAILURES`). Tokens in the cache are served, whatever their source has done.
 //! - All sources together have a budget of signatures. Sources that have failed lately get the half of it that the others
 //!   leave. So an attacker needs thousands of new addresses each second to delay the new tokens of others.
 //!

@@ -6,7 +6,7 @@ use super::{Details, TableBuilder};
 /// The format of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Lines, see [`Entry`](super::Entry).
+    /// Lines, see [`Entry`].
     Lines,
     /// JSON, see [`read_json`](super::read_json).
     Json,
