@@ -33,6 +33,9 @@ const FAILURES: Rate = Rate::new(1, 30);
 /// The part of a second for which the budget of signatures may be used at once.
 const BURST_SHARE: u32 = 10;
 
+/// In place of a torrent, in the tag of a token with a good signature that is bound to torrents. No torrent has it.
+const NO_TORRENT: InfoHash = InfoHash([0xff; 20]);
+
 /// Maximum length of the path and query of a UDP client. A datagram holds no more.
 const URL_BYTES_MAX: usize = 2048;
 
@@ -240,19 +243,17 @@ impl Tokens {
         {
             return Ok(());
         }
-        let claims = self.verify(token, ip, wanted, now)?;
-        let insert = |tag| {
-            let is_valid = |other| self.is_valid(other, now);
-            self.memory.cache.insert(tag, claims.verified(), now.unix_s, is_valid);
-        };
-        match (&claims.torrents, wanted) {
-            (None, _) => insert(tag),
-            (Some(_), Wanted::Torrents(torrents)) => {
-                torrents.iter().for_each(|info_hash| insert(self.bind(tag, info_hash)));
-            }
-            (Some(_), Wanted::All | Wanted::Socket) => {}
+        let claims = self.verify(token, tag, ip, wanted, now)?;
+        if let (Some(_), Wanted::Torrents(torrents)) = (&claims.torrents, wanted) {
+            torrents.iter().for_each(|info_hash| self.remember(self.bind(tag, info_hash), &claims, now));
         }
         Ok(())
+    }
+
+    /// Enters a token, or one that is bound to a torrent, into the cache.
+    fn remember(&self, tag: Tag, claims: &Claims, now: Now) {
+        let is_valid = |other| self.is_valid(other, now);
+        self.memory.cache.insert(tag, claims.verified(), now.unix_s, is_valid);
     }
 
     /// Reads the token of a WebSocket. One that is refused is part of the result, so that the client is told at its
@@ -262,21 +263,36 @@ impl Tokens {
     /// Returns why the client has to connect again later.
     pub(crate) fn read_socket(&self, url: Url<'_>, ip: IpAddr, now: Now) -> Result<SocketToken, Refusal> {
         let Some(token) = url.token(&self.parameter) else { return Ok(SocketToken::default()) };
-        match self.verify(token, ip, Wanted::Socket, now) {
+        let tag = self.memory.cache.key().tag(token).ok_or(Refusal::TokenMalformed);
+        match tag.and_then(|tag| self.verify(token, tag, ip, Wanted::Socket, now)) {
             Err(refusal @ (Refusal::TokenSourceLimited | Refusal::TokenOverload)) => Err(refusal),
+            // The keys are on their way, and with them the same token may be good.
+            Err(refusal @ Refusal::TokenUnknownKey) if self.keys().is_empty() => Err(refusal),
             read => Ok(SocketToken(Some(Box::new(read)))),
         }
     }
 
-    /// Reads a token and verifies its signature.
+    /// Reads a token and verifies its signature, unless that is known to be good.
     #[cold]
-    fn verify(&self, token: &[u8], ip: IpAddr, wanted: Wanted<'_>, now: Now) -> Result<Claims, Refusal> {
+    fn verify(
+        &self,
+        token: &[u8],
+        tag: Tag,
+        ip: IpAddr,
+        wanted: Wanted<'_>,
+        now: Now,
+    ) -> Result<Claims, Refusal> {
         let level = self.sources.level(ip, Activity::BadToken, FAILURES, now);
         if level == Level::Empty {
             return Err(Refusal::TokenSourceLimited);
         }
         let unverified = self.verifier.read(token, now.unix_s)?;
         wanted.check(&unverified.claims)?;
+        // A token for all torrents is in the cache as such; one that is bound to some has an entry for its signature.
+        let signed = if unverified.claims.torrents.is_none() { tag } else { self.bind(tag, &NO_TORRENT) };
+        if self.is_known(signed, now) {
+            return Ok(unverified.claims);
+        }
         let is_reserved = level != Level::Full;
         if !self.memory.budget.take(self.budget, is_reserved, now.monotonic_ns()) {
             return Err(Refusal::TokenOverload);
@@ -290,7 +306,9 @@ impl Tokens {
             }
         };
         count.fetch_add(1, Ordering::Relaxed);
-        Ok(verified?)
+        let claims = verified?;
+        self.remember(signed, &claims, now);
+        Ok(claims)
     }
 
     #[inline]

@@ -26,6 +26,9 @@ const PEERS_RETAINED: usize = 4;
 /// Maximum number of peers that are looked at for the share of a source.
 const SHARE_SAMPLE: usize = 128;
 
+/// Maximum number of peers of a swarm that are all counted before one is refused for the share of its source.
+const SHARE_COUNTED: usize = 4096;
+
 /// A connected peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -125,7 +128,8 @@ impl Swarm {
 
     /// Returns whether a new peer would give its source more than a share of the swarm, in per cent. In a swarm of more than
     /// 128 peers, as many that are drawn at random stand for all, so the share of a source may be
-    /// exceeded by half before it is noticed almost always, or be noticed at two thirds now and then.
+    /// exceeded by half before it is noticed almost always. In one of up to 4,096 peers, all are counted before a peer is
+    /// refused; in a larger one, a source with two thirds of its share is refused now and then.
     pub(crate) fn exceeds_share(&self, source: Source, per_cent: u32, rng: &mut fastrand::Rng) -> bool {
         let len = self.peers.len();
         let allowed = swarm_share(len, per_cent);
@@ -133,13 +137,13 @@ impl Swarm {
         if allowed > len {
             return false;
         }
-        let count = if len <= SHARE_SAMPLE {
-            self.peers.iter().filter(|peer| is_of_source(peer)).count()
-        } else {
+        if len > SHARE_SAMPLE {
             let drawn = (0..SHARE_SAMPLE).filter(|_| is_of_source(&self.peers[rng.usize(..len)])).count();
-            drawn * len / SHARE_SAMPLE
-        };
-        count >= allowed
+            if drawn * len / SHARE_SAMPLE < allowed || len > SHARE_COUNTED {
+                return drawn * len / SHARE_SAMPLE >= allowed;
+            }
+        }
+        self.peers.iter().filter(|peer| is_of_source(peer)).count() >= allowed
     }
 
     /// Adds a peer that is not present. Returns its position.

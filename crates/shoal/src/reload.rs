@@ -89,8 +89,7 @@ impl Reloader {
         let new_keys = keys.following(&config, false)?;
         // The policy may have other keys than a moment ago.
         let live = self.publisher.live.latest();
-        let policy = settings::policy(config.clone(), new_keys.keys(), Some(&live.policy))
-            .map_err(|error| error.to_string())?;
+        // Before anything of that size is allocated.
         let (needed, reserved) = (settings::policy_bytes(&config), self.policy_bytes_max);
         if needed > reserved {
             return Err(format!(
@@ -100,6 +99,8 @@ impl Reloader {
                 ByteSize::mib(reserved >> 20)
             ));
         }
+        let policy = settings::policy(config.clone(), new_keys.keys(), Some(&live.policy))
+            .map_err(|error| error.to_string())?;
         // Reading certificates is the last step that can fail.
         if let Some(certificates) = &self.certificates {
             certificates.reload(&config).map_err(|error| {

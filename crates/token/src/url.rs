@@ -35,13 +35,14 @@ impl<'u> Url<'u> {
 }
 
 /// Returns whether a segment of a path has the form of a token: three parts of base64url with dots between them, the last
-/// of which is empty if there is no signature.
+/// of which is empty if there is no signature. The first is that of a JSON object, which begins with `{"` (other paths have
+/// dots, too, such as host names and versions).
 #[must_use]
 pub fn is_token(segment: &[u8]) -> bool {
     let is_base64url = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let mut parts = segment.split(|&byte| byte == b'.');
     let has_part = |part: Option<&[u8]>| part.is_some_and(|part| !part.is_empty());
-    has_part(parts.next())
+    parts.next().is_some_and(|header| header.starts_with(b"ey"))
         && has_part(parts.next())
         && parts.next().is_some()
         && parts.next().is_none()
@@ -63,20 +64,21 @@ mod tests {
             ("/announce?x=1&jwt=a.b.c&info_hash=%00", Some("a.b.c")),
             ("/announce?jwt=&jwt=a.b.c&jwt=d.e.f", Some("a.b.c")),
             ("/announce?jwt=nonsense", Some("nonsense")),
-            ("/announce/a-_9.b.c", Some("a-_9.b.c")),
-            ("/announce/a.b.c/", Some("a.b.c")),
-            ("/a.b.c/announce", Some("a.b.c")),
-            ("/x/a.b./announce.php?jwt=", Some("a.b.")),
-            ("/announce/a.b.c?jwt=d.e.f", Some("d.e.f")),
-            ("/announce/a.b.c?x=1", Some("a.b.c")),
-            ("/a.b.c", Some("a.b.c")),
-            ("a.b.c", Some("a.b.c")),
+            ("/announce/ey-_9.b.c", Some("ey-_9.b.c")),
+            ("/announce/ey.b.c/", Some("ey.b.c")),
+            ("/eyA.b.c/announce", Some("eyA.b.c")),
+            ("/x/eyA.b./announce.php?jwt=", Some("eyA.b.")),
+            ("/announce/eyA.b.c?jwt=d.e.f", Some("d.e.f")),
+            ("/announce/eyA.b.c?x=1", Some("eyA.b.c")),
+            ("/eyA.b.c", Some("eyA.b.c")),
+            ("eyA.b.c", Some("eyA.b.c")),
             ("/announce?JWT=a.b.c", None),
             ("/announce?jwt", None),
             ("/announce.php", None),
             ("/announce/a.b", None),
-            ("/announce/a.b.c.d", None),
-            ("/announce/.b.c/a..c/a.b+c.d", None),
+            ("/announce/eyA.b.c.d", None),
+            ("/announce/.b.c/ey..c/eyA.b+c.d", None),
+            ("/tracker.example.org/v1.2.3/announce", None),
             ("", None),
             ("?", None),
         ] {

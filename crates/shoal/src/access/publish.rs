@@ -24,6 +24,9 @@ const LOOK_EVERY: Duration = Duration::from_micros(500);
 /// Number of looks after which the removal does not wait any longer, about two seconds. A worker takes milliseconds.
 const LOOKS_MAX: u32 = 4000;
 
+/// Number of looks after which the workers are woken again, five milliseconds.
+const LOOKS_PER_WAKE: u32 = 10;
+
 /// Everything that a change of rules has an effect on.
 pub(crate) struct Publisher {
     pub(crate) live: Arc<Published<Live>>,
@@ -44,6 +47,10 @@ impl Publisher {
         let new = self.live.latest();
         let (old_lists, Some(new_lists)) = (lists(&old.policy), lists(&new.policy)) else { return };
         if old_lists.is_some_and(|old| core::ptr::eq(old, new_lists)) {
+            // No torrent is forbidden that was not before.
+            if old.policy.permits_swarms() {
+                self.permit_swarms();
+            }
             return;
         }
         let is_adopted = self.wait_for_workers(version);
@@ -55,18 +62,29 @@ impl Publisher {
             None => self.remove_all_forbidden(&new.policy),
         };
         if is_adopted && is_whole {
-            self.live.replace(|live| live.with_policy(live.policy.as_ref().clone().with_permitted_swarms()));
+            self.permit_swarms();
         }
         if removed > 0 {
             tracing::info!(removed, "swarms of torrents that are no longer served were removed");
         }
     }
 
+    /// Tells the workers that every torrent with a swarm is served. That cannot become wrong by a change of other rules.
+    fn permit_swarms(&self) {
+        if !self.live.latest().policy.permits_swarms() {
+            self.live.replace(|live| live.with_policy(live.policy.as_ref().clone().with_permitted_swarms()));
+        }
+    }
+
     /// Waits until every worker has taken over the rules of this version. Returns whether that has happened.
     fn wait_for_workers(&self, version: u64) -> bool {
-        for _ in 0..LOOKS_MAX {
+        for look in 0..LOOKS_MAX {
             if self.live.is_adopted(version) {
                 return true;
+            }
+            // A worker that finds the value locked goes to sleep again.
+            if look % LOOKS_PER_WAKE == LOOKS_PER_WAKE - 1 {
+                self.wakers.iter().for_each(Waker::wake);
             }
             thread::sleep(LOOK_EVERY);
         }

@@ -70,7 +70,7 @@ fn a_client_at_port_0_is_handed_peers_and_is_not_registered(way: Way) {
 }
 
 fn private_addresses_are_refused_on_request_but_may_leave(way: Way) {
-    let tracker = way.start(&[("SHOAL_ADDRESS_REFUSE_PRIVATE", "true")]);
+    let tracker = way.start(&[("SHOAL_ADDRESS_PRIVATE", "refuse")]);
     let client = way.client(&tracker);
     let words = client.refusal(&Announce::leecher(hash(1), 1001).packet(client.connect(), 5));
     assert!(words.contains("private"), "{words}");
