@@ -14,7 +14,7 @@ mod search;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-pub use self::parse::{LINE_BYTES_MAX, ListFault, NETWORKS_MAX, parse};
+pub use self::parse::{LINE_BYTES_MAX, LIST_BYTES_MAX, ListFault, NETWORKS_MAX, parse};
 use self::search::{Indexed, Sorted};
 
 /// The number of bits of an IPv4 address.

@@ -29,7 +29,7 @@ pub use line::{
 pub use list::{ListError, ListReader};
 pub use metainfo::{MetainfoError, info_hashes};
 pub use publication::{DenyWalk, Outdated, Publication, PublishedFields};
-pub use table::{TORRENTS_MAX, TableBuilder, TorrentTable};
+pub use table::{TEXTS_BYTES_MAX, TORRENTS_MAX, TableBuilder, TorrentTable};
 
 /// Maximum number of torrents of a changed table that are compared one by one.
 const CHANGED_TORRENTS_MAX: usize = 1 << 17;

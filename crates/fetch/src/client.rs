@@ -19,7 +19,7 @@ use ureq::config::Config;
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, ResponseExt};
 
 use crate::copy::{self, Head};
 use crate::{FetchError, Limits, REDIRECTS_MAX};
@@ -28,6 +28,8 @@ use crate::{FetchError, Limits, REDIRECTS_MAX};
 #[derive(Debug)]
 pub(crate) struct Client {
     agent: Agent,
+    /// Whether the request in progress has led to https.
+    has_https: Arc<AtomicBool>,
 }
 
 /// The reply of a server.
@@ -45,15 +47,18 @@ impl Client {
             .https_only(uri.scheme() == Some(&Scheme::HTTPS))
             .http_status_as_error(false)
             .max_redirects(REDIRECTS_MAX)
+            .save_redirect_history(true)
             .user_agent(concat!("shoal/", env!("CARGO_PKG_VERSION")))
             .tls_config(tls())
             .build();
+        let has_https = Arc::new(AtomicBool::new(false));
         let resolver = Guard {
             resolver: DefaultResolver::default(),
             first: uri.clone(),
             is_first_private: AtomicBool::new(false),
+            has_https: Arc::clone(&has_https),
         };
-        Self { agent: Agent::with_parts(config, DefaultConnector::default(), resolver) }
+        Self { agent: Agent::with_parts(config, DefaultConnector::default(), resolver), has_https }
     }
 
     /// Asks for a content, unless it is the one that `known` describes.
@@ -70,7 +75,12 @@ impl Client {
             }
         }
         let request = request.config().timeout_global(Some(limits.time_max)).build();
+        self.has_https.store(false, Ordering::Relaxed);
         let reply = request.call().map_err(|error| of_request(error, limits))?;
+        // Through a proxy, the look-up has not seen the redirects.
+        if reply.get_redirect_history().is_some_and(has_downgrade) {
+            return Err(FetchError::Downgrade);
+        }
         match reply.status() {
             StatusCode::OK => content(reply, limits),
             StatusCode::NOT_MODIFIED if etag.is_some() || last_modified.is_some() => Ok(Reply::Unchanged),
@@ -92,6 +102,12 @@ impl Client {
         }
         Ok(bytes)
     }
+}
+
+/// Returns whether a URL of https has led to one of http.
+fn has_downgrade(history: &[Uri]) -> bool {
+    let is_https = |uri: &Uri| uri.scheme() == Some(&Scheme::HTTPS);
+    history.windows(2).any(|hop| is_https(&hop[0]) && !is_https(&hop[1]))
 }
 
 /// Returns the content of a reply.
@@ -160,6 +176,8 @@ struct Guard {
     resolver: DefaultResolver,
     first: Uri,
     is_first_private: AtomicBool,
+    /// Whether the request in progress has led to https. It does not go on to http.
+    has_https: Arc<AtomicBool>,
 }
 
 /// A name leads to no public address.
@@ -174,12 +192,25 @@ impl Resolver for Guard {
         config: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        // The name of a proxy is no redirect.
+        if config.proxy().is_none_or(|proxy| proxy.uri() != uri) {
+            self.admit_scheme(uri)?;
+        }
         let found = self.resolver.resolve(uri, config, timeout)?;
         self.admit(uri, &found)
     }
 }
 
 impl Guard {
+    fn admit_scheme(&self, uri: &Uri) -> Result<(), ureq::Error> {
+        if uri.scheme() == Some(&Scheme::HTTPS) {
+            self.has_https.store(true, Ordering::Relaxed);
+        } else if self.has_https.load(Ordering::Relaxed) {
+            return Err(ureq::Error::RequireHttpsOnly(String::new()));
+        }
+        Ok(())
+    }
+
     fn admit(&self, uri: &Uri, found: &[SocketAddr]) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let is_first = uri.host() == self.first.host() && uri.port_u16() == self.first.port_u16();
         if is_first && found.iter().any(|address| is_private(address.ip())) {
@@ -264,13 +295,34 @@ mod tests {
         list.iter().map(|address| address.parse().unwrap()).collect()
     }
 
-    #[test]
-    fn only_the_url_of_the_operator_may_lead_to_a_private_address() {
-        let guard = |first: &str| Guard {
+    fn guard(first: &str) -> Guard {
+        Guard {
             resolver: DefaultResolver::default(),
             first: first.parse().unwrap(),
             is_first_private: AtomicBool::new(false),
-        };
+            has_https: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn no_request_leads_from_https_to_http() {
+        let uri = |scheme: &str| format!("{scheme}://lists.example/").parse::<Uri>().unwrap();
+        for (schemes, is_refused) in [
+            (&["http", "http", "https", "https"][..], false),
+            (&["http", "https", "http"], true),
+            (&["http", "https", "https", "http"], true),
+            (&["https", "http"], true),
+        ] {
+            let (guard, uris): (_, Vec<Uri>) =
+                (guard("http://lists.example/"), schemes.iter().map(|s| uri(s)).collect());
+            let refused = uris.iter().position(|uri| guard.admit_scheme(uri).is_err());
+            assert_eq!(refused, is_refused.then(|| uris.len() - 1), "{schemes:?}");
+            assert_eq!(has_downgrade(&uris), is_refused, "{schemes:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_url_of_the_operator_may_lead_to_a_private_address() {
         let local = addresses(&["127.0.0.1:80", "[::1]:80", "169.254.169.254:80", "[::ffff:10.0.0.1]:80"]);
         let public = addresses(&["198.51.100.7:80", "[2001:db8::1]:80"]);
         let other: Uri = "http://other.example/".parse().unwrap();

@@ -242,8 +242,8 @@ impl Lists {
 /// Reads the last good copies of the URLs that are new, and has them fetched from now on.
 fn read_copies<E: Entries>(list: &mut List<E>, fetches: &Fetches, key: &HashKey) {
     for url in list.urls() {
-        fetches.add::<E>(list.name(), &url, |content: &mut UrlContent| {
-            let reading = content.read_copy::<E>(key);
+        fetches.add::<E>(list.name(), &url, |content: &mut UrlContent, bytes_max| {
+            let reading = content.read_copy::<E>(bytes_max, key);
             list.take_copy(&url, reading);
         });
     }

@@ -26,8 +26,8 @@ pub const LINE_BYTES_MAX: usize = 4096;
 /// Maximum number of networks of a list. The largest lists in use have some hundred thousand ranges.
 pub const NETWORKS_MAX: usize = 4 << 20;
 
-/// Maximum size of a list after decompression.
-const LIST_BYTES_MAX: u64 = 512 << 20;
+/// Maximum size of a list after decompression, whatever the caller admits.
+pub const LIST_BYTES_MAX: u64 = 512 << 20;
 
 /// Ranges of eMule above this level are not blocked.
 const EMULE_LEVEL_MAX: u32 = 127;
@@ -61,13 +61,14 @@ impl fmt::Display for ListFault {
 
 impl core::error::Error for ListFault {}
 
-/// Appends the networks of a list to `out`. A faulty line is left out.
+/// Appends the networks of a list to `out`. A faulty line is left out. A compressed list may have `bytes_max` bytes after
+/// decompression, and [`LIST_BYTES_MAX`] at most.
 ///
 /// # Errors
 /// Returns the first faulty line.
-pub fn parse(list: &[u8], out: &mut Vec<Network>) -> Result<(), ListFault> {
+pub fn parse(list: &[u8], bytes_max: u64, out: &mut Vec<Network>) -> Result<(), ListFault> {
     let whole = |fault| ListFault { line: 0, fault, faulty_lines: 0 };
-    let list = decompress(list).map_err(whole)?;
+    let list = decompress(list, bytes_max.min(LIST_BYTES_MAX)).map_err(whole)?;
     let mut first = None;
     for (line, text) in (1..).zip(list.split(|&byte| byte == b'\n')) {
         if let Err(fault) = parse_line(text, out) {
@@ -80,16 +81,16 @@ pub fn parse(list: &[u8], out: &mut Vec<Network>) -> Result<(), ListFault> {
     first.map_or(Ok(()), Err)
 }
 
-fn decompress(list: &[u8]) -> Result<Cow<'_, [u8]>, &'static str> {
+fn decompress(list: &[u8], bytes_max: u64) -> Result<Cow<'_, [u8]>, &'static str> {
     if !list.starts_with(&GZIP_MAGIC) {
         return Ok(Cow::Borrowed(list));
     }
     let mut text = Vec::new();
     MultiGzDecoder::new(list)
-        .take(LIST_BYTES_MAX + 1)
+        .take(bytes_max + 1)
         .read_to_end(&mut text)
         .map_err(|_| "the gzip data is damaged or ends early")?;
-    if text.len() as u64 > LIST_BYTES_MAX { Err("the list is too large") } else { Ok(Cow::Owned(text)) }
+    if text.len() as u64 > bytes_max { Err("the list is too large") } else { Ok(Cow::Owned(text)) }
 }
 
 fn parse_line(line: &[u8], out: &mut Vec<Network>) -> Result<(), &'static str> {
@@ -185,7 +186,7 @@ mod tests {
 
     fn parsed(list: &[u8]) -> Result<Vec<Network>, ListFault> {
         let mut networks = Vec::new();
-        parse(list, &mut networks).map(|()| networks)
+        parse(list, LIST_BYTES_MAX, &mut networks).map(|()| networks)
     }
 
     fn network(ip: &str, length: u8) -> Network {
@@ -256,7 +257,7 @@ mod tests {
         ] {
             let list = format!("# a list\n192.0.2.1\n{fault}\n192.0.2.2\n{fault}\n");
             let mut networks = Vec::new();
-            let found = parse(list.as_bytes(), &mut networks).unwrap_err();
+            let found = parse(list.as_bytes(), LIST_BYTES_MAX, &mut networks).unwrap_err();
             assert_eq!((found.line, found.faulty_lines), (3, 2), "{fault}");
             assert_eq!(networks, [network("192.0.2.1", 32), network("192.0.2.2", 32)]);
         }
@@ -275,6 +276,8 @@ mod tests {
         let member = gzip.finish().unwrap();
         assert_eq!(parsed(&member), Ok(vec![network("192.0.2.0", 24)]));
         assert_eq!(parsed(&[&member[..], &member].concat()).unwrap().len(), 2);
+        assert_eq!(parse(&member, 13, &mut Vec::new()), Ok(()));
+        assert_eq!(parse(&member, 12, &mut Vec::new()).unwrap_err().fault, "the list is too large");
         assert_eq!(parsed(&member[..member.len() - 5]).unwrap_err().line, 0);
         assert_eq!(parsed(b"\x1f\x8bgarbage").unwrap_err().line, 0);
     }

@@ -47,9 +47,12 @@ pub fn read_feed(
             Err(error) => (true, Err(error.to_string())),
         };
         if let Err(reason) = outcome {
-            let read = document.get(..usize::try_from(position).unwrap_or(usize::MAX)).unwrap_or(document);
-            let line = 1 + read.iter().filter(|byte| **byte == b'\n').count() as u64;
-            fault.get_or_insert(DocumentError { line, fault: reason });
+            // Lines are counted once, since a document can have a fault in every element.
+            fault.get_or_insert_with(|| {
+                let read =
+                    document.get(..usize::try_from(position).unwrap_or(usize::MAX)).unwrap_or(document);
+                DocumentError::new(1 + read.iter().filter(|byte| **byte == b'\n').count() as u64, &reason)
+            });
         }
         if is_end || feed.is_web_page() {
             return fault.map_or(Ok(()), Err);
@@ -309,5 +312,12 @@ mod tests {
     fn many_attributes_take_time_in_proportion() {
         let attributes: String = (0..200_000).map(|number| format!(" a{number}='x'")).collect();
         assert_eq!(read(&format!("<rss{attributes}/>")).2, Ok(()));
+    }
+
+    #[test]
+    fn many_faults_take_time_in_proportion() {
+        let faults = "<btih>x</btih>\n".repeat(200_000);
+        let error = read(&format!("<rss>\n{faults}</rss>")).2.unwrap_err();
+        assert_eq!(error, DocumentError::new(2, "btih is no info hash"));
     }
 }

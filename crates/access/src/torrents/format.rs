@@ -52,13 +52,27 @@ pub struct DocumentError {
     pub fault: String,
 }
 
+/// Maximum length of a fault. A longer one quotes the document.
+const FAULT_BYTES_MAX: usize = 300;
+
+impl DocumentError {
+    /// Creates the error of a line. A fault that is too long ends early.
+    pub(super) fn new(line: u64, fault: &str) -> Self {
+        let fault = match fault.len() {
+            0..=FAULT_BYTES_MAX => fault.to_owned(),
+            _ => format!("{}...", &fault[..fault.floor_char_boundary(FAULT_BYTES_MAX)]),
+        };
+        Self { line, fault }
+    }
+}
+
 /// Adds the torrents that a text names, by a hash or a magnet link.
 pub(super) fn add(text: &str, builder: &mut TableBuilder, reason: Option<&str>) -> Result<(), String> {
     let entry = Entry::parse(text.as_bytes()).map_err(|error| error.to_string())?;
     let entry = entry.ok_or_else(|| LineError::NoInfoHash.to_string())?;
     let details = Details { reason: reason.or(entry.reason), ..entry.details() };
     for info_hash in entry.info_hashes {
-        builder.add(info_hash, details).map_err(|_| "there are too many torrents".to_owned())?;
+        builder.add(info_hash, details).map_err(|_| "there are too many torrents or details".to_owned())?;
     }
     Ok(())
 }
@@ -71,6 +85,17 @@ pub(super) fn plain_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fault_is_cut_at_a_character() {
+        let fault = |text: &str| DocumentError::new(1, text).fault;
+        assert_eq!(fault(&"x".repeat(300)), "x".repeat(300));
+        assert_eq!(fault(&"x".repeat(301)), "x".repeat(300) + "...");
+        assert_eq!(
+            fault(&("x".to_owned() + &"\u{e9}".repeat(1000))),
+            format!("x{}...", "\u{e9}".repeat(149))
+        );
+    }
 
     #[test]
     fn formats_are_recognised() {

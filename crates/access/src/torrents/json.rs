@@ -7,7 +7,6 @@
 use core::fmt;
 
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::Value;
 
 use super::TableBuilder;
 use super::format::{DocumentError, add, plain_name};
@@ -33,7 +32,7 @@ pub fn read_json(document: &[u8], builder: &mut TableBuilder) -> Result<(), Docu
         let (line, text) = (error.line() as u64, error.to_string());
         // The library appends the place, which is told by lines everywhere else.
         let fault = text.rsplit_once(" at line ").map_or(text.as_str(), |(fault, _)| fault);
-        DocumentError { line: line.max(1), fault: fault.to_owned() }
+        DocumentError::new(line.max(1), fault)
     })
 }
 
@@ -45,6 +44,9 @@ struct Items<'b>(&'b mut TableBuilder);
 
 /// An item.
 struct Item<'b>(&'b mut TableBuilder);
+
+/// The text of a field, or `None` if its value is no text, which is skipped without being kept.
+struct Text;
 
 /// Implements `DeserializeSeed` by the visitor itself.
 macro_rules! seed {
@@ -115,13 +117,9 @@ impl<'de> Visitor<'de> for Item<'_> {
         while let Some(name) = fields.next_key::<String>()? {
             let name = plain_name(&name);
             if HASHES.contains(&&*name) {
-                if let Value::String(text) = fields.next_value()? {
-                    names.push(text);
-                }
+                names.extend(fields.next_value_seed(Text)?);
             } else if name == "reason" {
-                if let Value::String(text) = fields.next_value()? {
-                    reason = Some(text);
-                }
+                reason = fields.next_value_seed(Text)?.or(reason);
             } else {
                 fields.next_value::<IgnoredAny>()?;
             }
@@ -131,6 +129,54 @@ impl<'de> Visitor<'de> for Item<'_> {
         }
         let reason = reason.as_deref().map(check_reason).transpose().map_err(de::Error::custom)?.flatten();
         names.iter().try_for_each(|text| add(text, self.0, reason).map_err(de::Error::custom))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Text {
+    type Value = Option<String>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<String>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Text {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Option<String>, E> {
+        Ok(Some(text.to_owned()))
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_u64<E: de::Error>(self, _: u64) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Option<String>, E> {
+        Ok(None)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Option<String>, A::Error> {
+        IgnoredAny.visit_seq(items).map(|_| None)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Option<String>, A::Error> {
+        IgnoredAny.visit_map(fields).map(|_| None)
     }
 }
 
@@ -175,6 +221,25 @@ mod tests {
             assert_eq!((&entries[..], outcome), (&expected[..], Ok(())), "{document}");
         }
         assert_eq!(read("[]"), (Vec::new(), Ok(())));
+    }
+
+    #[test]
+    fn a_field_that_is_no_text_is_skipped() {
+        let numbers = format!("[{}1]", "1,".repeat(10_000));
+        // Values that are kept have at most 128 levels.
+        let deep = format!("{}{}", "[".repeat(1000), "]".repeat(1000));
+        for value in ["null", "true", "-1", "1", "1.5", "{\"a\": [\"b\"]}", &numbers, &format!("[{deep}]")] {
+            let items = format!("[{{\"hash\": {value}, \"btih\": \"{}\", \"reason\": {value}}}]", hex(1));
+            assert_eq!(read(&items), (vec![(1, None)], Ok(())), "{value:.20}");
+            let error = read(&format!("[{{\"hash\": {value}}}]")).1.unwrap_err();
+            assert!(error.fault.contains("the item has no info hash"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_fault_does_not_quote_a_long_text() {
+        let error = read(&format!("\"{}\"", "\u{e9}".repeat(100_000))).1.unwrap_err();
+        assert!(error.fault.len() <= 303 && error.fault.ends_with("..."), "{} bytes", error.fault.len());
     }
 
     #[test]

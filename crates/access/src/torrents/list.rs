@@ -3,7 +3,7 @@
 use crate::HashKey;
 
 use super::line::{Entry, LINE_BYTES_MAX, LineError};
-use super::table::{TORRENTS_MAX, TableBuilder, TorrentTable};
+use super::table::{TEXTS_BYTES_MAX, TORRENTS_MAX, TableBuilder, TorrentTable};
 
 /// The mark with which some editors begin a file in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -33,8 +33,8 @@ pub enum ListError {
         /// The number of such lines.
         faulty_lines: u64,
     },
-    /// The list has too many torrents.
-    #[error("it has more than {TORRENTS_MAX} torrents")]
+    /// The list has too many torrents, or too many details.
+    #[error("it has more than {TORRENTS_MAX} torrents, or more than {} MiB of details", TEXTS_BYTES_MAX >> 20)]
     Full,
 }
 
@@ -56,10 +56,18 @@ impl ListReader {
         self.lines
     }
 
-    /// Reads the next piece.
+    /// Returns whether the table is full, so that there is no use in further pieces.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        matches!(self.fault, Some(ListError::Full))
+    }
+
+    /// Reads the next piece. A full table takes nothing more.
     pub fn read(&mut self, piece: &[u8]) {
         let mut rest = piece;
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+        while !self.is_full()
+            && let Some(end) = rest.iter().position(|byte| *byte == b'\n')
+        {
             if self.line.is_empty() {
                 self.end_line(&rest[..end]);
             } else {
@@ -90,6 +98,9 @@ impl ListReader {
     }
 
     fn end_line(&mut self, line: &[u8]) {
+        if self.is_full() {
+            return;
+        }
         self.lines += 1;
         let line = if self.lines == 1 { line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line) } else { line };
         match Entry::parse(line) {

@@ -17,6 +17,9 @@ use crate::hash::HashKey;
 /// Maximum number of entries of a table.
 pub const TORRENTS_MAX: usize = 100_000_000;
 
+/// Maximum size of the details of a table, of which equal ones count once. Ten million short ones fit.
+pub const TEXTS_BYTES_MAX: usize = 512 << 20;
+
 /// Average number of torrents in a bucket, which fill one line and a quarter.
 const BUCKET_TORRENTS: usize = 4;
 
@@ -45,11 +48,13 @@ pub struct TableBuilder {
     /// Indices of torrents with the numbers of their texts, in ascending order.
     places: Vec<(u32, u32)>,
     texts: HashMap<Box<str>, u32>,
+    /// The size of the texts together.
+    texts_bytes: usize,
     /// The text of the current torrent.
     text: String,
 }
 
-/// A table has [`TORRENTS_MAX`] entries.
+/// A table has [`TORRENTS_MAX`] entries, or [`TEXTS_BYTES_MAX`] bytes of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableFull;
 
@@ -69,7 +74,14 @@ impl TableBuilder {
             let next = as_u32(self.texts.len());
             let text = match self.texts.get(&*self.text) {
                 Some(&text) => text,
-                None => *self.texts.entry(self.text.as_str().into()).or_insert(next),
+                None => {
+                    let texts_bytes = self.texts_bytes + self.text.len();
+                    if texts_bytes > TEXTS_BYTES_MAX {
+                        return Err(TableFull);
+                    }
+                    self.texts_bytes = texts_bytes;
+                    *self.texts.entry(self.text.as_str().into()).or_insert(next)
+                }
             };
             self.places.push((as_u32(self.hashes.len()), text));
         }
@@ -327,6 +339,19 @@ mod tests {
                 (0..table.bounds.len() - 1).map(|bucket| table.bounds[bucket + 1] - table.bounds[bucket]);
             assert!(crowded.max() <= Some(24), "the hash spreads them");
         }
+    }
+
+    #[test]
+    fn the_texts_of_a_table_are_bounded() {
+        let mut builder = TableBuilder::default();
+        builder.add(torrent(1), Some("known")).unwrap();
+        builder.texts_bytes = TEXTS_BYTES_MAX - 5;
+        assert_eq!(builder.add(torrent(2), Some("long")), Err(TableFull));
+        assert_eq!(builder.add(torrent(3), Some("abc")), Ok(()));
+        assert_eq!(builder.add(torrent(4), Some("known")), Ok(()), "an equal text takes no memory");
+        assert_eq!(builder.add(torrent(5), Some("x")), Err(TableFull));
+        assert_eq!(builder.add(torrent(6), None), Ok(()));
+        assert_eq!(builder.build(&KEY).len(), 4);
     }
 
     #[test]

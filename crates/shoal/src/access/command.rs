@@ -546,7 +546,7 @@ fn read_whole(source: &ListSource, config: &Config) -> anyhow::Result<Reading<To
     let folder = config.fetch.folder.as_ref().context("fetch.folder names no folder")?;
     let is_deny = config.access.torrents_deny.contains(source);
     let list = if is_deny { "torrents_deny" } else { "torrents_allow" };
-    let copy = UrlContent::new(url, folder, list).read_copy(&key);
+    let copy = UrlContent::new(url, folder, list).read_copy(config.fetch.size_max.0, &key);
     let copy = copy.map_err(|fault| anyhow!("{source}: {fault}"))?;
     copy.with_context(|| format!("{source} has not been fetched yet"))
 }

@@ -26,6 +26,8 @@ pub(super) struct Body<'b> {
     pub(super) text: &'b mut dyn BufRead,
     /// The media type that a server declared.
     pub(super) media_type: Option<&'b str>,
+    /// Maximum size after decompression, if it is compressed itself.
+    pub(super) bytes_max: u64,
 }
 
 /// The entries of a source.

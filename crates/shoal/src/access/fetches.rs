@@ -98,12 +98,13 @@ impl Fetches {
         state.tasks.iter_mut().for_each(|task| task.is_configured = false);
     }
 
-    /// Adds a URL, unless it is known already. `read_copy` is called before it is fetched for the first time.
+    /// Adds a URL, unless it is known already. `read_copy` is called before it is fetched for the first time, with
+    /// the maximum size of a content.
     pub(super) fn add<E: Entries>(
         &self,
         list: &'static str,
         url: &SourceUrl,
-        read_copy: impl FnOnce(&mut UrlContent),
+        read_copy: impl FnOnce(&mut UrlContent, u64),
     ) {
         let mut state = self.lock();
         if let Some(task) = state.tasks.iter_mut().find(|task| task.list == list && task.url == *url) {
@@ -111,9 +112,10 @@ impl Fetches {
             return;
         }
         let Some(folder) = state.config.folder.clone() else { return };
+        let bytes_max = state.config.size_max.0;
         drop(state);
         let mut content = Box::new(UrlContent::new(url, &folder, list));
-        read_copy(&mut content);
+        read_copy(&mut content, bytes_max);
         self.lock().tasks.push(Task {
             list,
             url: url.clone(),
@@ -246,22 +248,25 @@ impl UrlContent {
     }
 
     /// Reads the last good copy, if there is one. The targets of its links are known from earlier fetches, or not yet.
-    pub(super) fn read_copy<E: Entries>(&mut self, key: &HashKey) -> UrlReading<E> {
+    /// A copy that is compressed itself may have `bytes_max` bytes after decompression.
+    pub(super) fn read_copy<E: Entries>(&mut self, bytes_max: u64, key: &HashKey) -> UrlReading<E> {
         let linked = &mut self.linked;
-        let reading = self.remote.read_copy(|content| read::<E>(content, linked, None, key, &mut None));
+        let reading =
+            self.remote.read_copy(|content| read::<E>(content, linked, (None, bytes_max), key, &mut None));
         reading.map_err(|error| error.to_string())
     }
 
     /// Fetches the content, and what its links lead to.
     fn fetch<E: Entries>(&mut self, limits: Limits, key: &HashKey) -> UrlReading<E> {
         let Self { remote, linked } = self;
+        let of = |limits: Limits| (Some(limits), limits.bytes_max);
         let mut partial = None;
         let fetched =
-            remote.fetch(limits, |content| read::<E>(content, linked, Some(limits), key, &mut partial));
+            remote.fetch(limits, |content| read::<E>(content, linked, of(limits), key, &mut partial));
         match fetched {
             // The links that could not be fetched last time are tried again.
             Ok(None) if linked.is_missing_some() => remote
-                .read_copy(|content| read::<E>(content, linked, Some(limits), key, &mut None))
+                .read_copy(|content| read::<E>(content, linked, of(limits), key, &mut None))
                 .map_err(|error| error.to_string()),
             Err(FetchError::Refused(fault)) => partial.map_or(Err(fault), |reading| Ok(Some(reading))),
             fetched => fetched.map_err(|error| error.to_string()),
@@ -269,12 +274,12 @@ impl UrlContent {
     }
 }
 
-/// Reads a content. If a part of it cannot be read, that becomes `partial`, and the content is refused. Without limits,
-/// links are not fetched.
+/// Reads a content. If a part of it cannot be read, that becomes `partial`, and the content is refused. It may have
+/// `bytes_max` bytes after decompression. Without limits, links are not fetched.
 fn read<E: Entries>(
     content: &mut Content<'_>,
     linked: &mut Linked,
-    limits: Option<Limits>,
+    (limits, bytes_max): (Option<Limits>, u64),
     key: &HashKey,
     partial: &mut Option<Reading<E>>,
 ) -> Result<Reading<E>, String> {
@@ -285,7 +290,7 @@ fn read<E: Entries>(
     }
     let mut links = Vec::new();
     let media_type = content.media_type.clone();
-    let body = Body { text: &mut content.body, media_type: media_type.as_deref() };
+    let body = Body { text: &mut content.body, media_type: media_type.as_deref(), bytes_max };
     let mut reading = E::parse(body, key, &mut links).map_err(|error| error.to_string())?;
     if !reading.is_whole {
         let faults = reading.faults.join("; ");

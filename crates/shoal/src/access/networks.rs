@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use shoal_access::HashKey;
-use shoal_access::networks::{Network, NetworkTable, parse};
+use shoal_access::networks::{LIST_BYTES_MAX, Network, NetworkTable, parse};
 
 use super::entries::{Body, Entries, Reading};
 use super::fetches::{Fetched, UrlReading};
@@ -22,7 +22,8 @@ impl Entries for Networks {
     fn read(&mut self, path: &Path, key: &HashKey) -> io::Result<Reading<Self>> {
         let file = file::open(path)?;
         let mut reader = file::reader(&file, FILE_BYTES_MAX);
-        Self::parse(Body { text: &mut reader, media_type: None }, key, &mut Vec::new())
+        let body = Body { text: &mut reader, media_type: None, bytes_max: LIST_BYTES_MAX };
+        Self::parse(body, key, &mut Vec::new())
     }
 
     fn len(&self) -> usize {
@@ -37,7 +38,7 @@ impl Entries for Networks {
         let mut bytes = Vec::new();
         io::Read::read_to_end(&mut Capped::new(body.text, FILE_BYTES_MAX), &mut bytes)?;
         let mut networks = Vec::new();
-        let fault = parse(&bytes, &mut networks).err();
+        let fault = parse(&bytes, body.bytes_max, &mut networks).err();
         Ok(Reading::new(Self(networks), fault.map(|fault| fault.to_string())))
     }
 }

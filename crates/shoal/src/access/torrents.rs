@@ -94,7 +94,8 @@ impl Entries for Torrents {
             return Ok(reading);
         }
         let mut reader = file::reader(&file, FILE_BYTES_MAX);
-        let mut read = read_text(Body { text: &mut reader, media_type: None }, key, &mut Vec::new())?;
+        let body = Body { text: &mut reader, media_type: None, bytes_max: FILE_BYTES_MAX };
+        let mut read = read_text(body, key, &mut Vec::new())?;
         if let (Some(lines), true) = (read.lines, read.reading.is_whole) {
             read.reading.entries.part = ReadPart::of(&file, reader.get_ref().bytes(), lines)?;
         }
@@ -155,7 +156,7 @@ struct TextRead {
 }
 
 fn read_text(body: Body<'_>, key: &HashKey, links: &mut Vec<String>) -> io::Result<TextRead> {
-    let mut text = Text::new(body.text, FILE_BYTES_MAX)?;
+    let mut text = Text::new(body.text, body.bytes_max)?;
     let is_plain = text.is_plain();
     let format = Format::of(text.get().fill_buf()?, body.media_type);
     if format != Format::Lines {
@@ -163,7 +164,7 @@ fn read_text(body: Body<'_>, key: &HashKey, links: &mut Vec<String>) -> io::Resu
         return Ok(TextRead { reading: read_document(format, &document, key, links), lines: None });
     }
     let (mut reader, text) = (ListReader::default(), text.get());
-    loop {
+    while !reader.is_full() {
         let piece = text.fill_buf()?;
         if piece.is_empty() {
             break;
@@ -225,7 +226,10 @@ fn tables(list: &List<Torrents>, key: &HashKey) -> Vec<Arc<TorrentTable>> {
         several => {
             let mut shared = TableBuilder::default();
             for table in several {
-                shared.add_all(table).expect("the sources of a list together are not that many");
+                if shared.add_all(table).is_err() {
+                    // The details together are too many. The part that was added does no harm.
+                    tables.push(Arc::clone(table));
+                }
             }
             tables.push(Arc::new(shared.build(key)));
         }
