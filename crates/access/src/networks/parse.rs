@@ -61,8 +61,8 @@ impl fmt::Display for ListFault {
 
 impl core::error::Error for ListFault {}
 
-/// Appends the networks of a list to `out`. A faulty line is left out. A compressed list may have `bytes_max` bytes after
-/// decompression, and [`LIST_BYTES_MAX`] at most.
+/// Appends the networks of a list to `out`. A faulty line is left out. A compressed list may have `bytes_max` bytes
+/// after decompression, and [`LIST_BYTES_MAX`] at most.
 ///
 /// # Errors
 /// Returns the first faulty line.

@@ -236,3 +236,32 @@ fn tables(list: &List<Torrents>, key: &HashKey) -> Vec<Arc<TorrentTable>> {
     }
     tables
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    #[test]
+    fn a_compressed_content_has_the_limit_of_its_source() {
+        let hash = "ab".repeat(20);
+        let (lines, json) = (format!("{hash}\n").repeat(100), format!("[\"{hash}\"]{}", " ".repeat(5000)));
+        for text in [lines, json] {
+            let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+            gzip.write_all(text.as_bytes()).unwrap();
+            let gzip = gzip.finish().unwrap();
+            let read = |bytes_max| {
+                let body = Body { text: &mut &gzip[..], media_type: None, bytes_max };
+                Torrents::parse(body, &HashKey::new([1, 2, 3, 4]), &mut Vec::new())
+            };
+            let bytes = text.len() as u64;
+            assert_eq!(read(bytes).unwrap().entries.len(), 1);
+            let fault = read(bytes - 1).unwrap_err().to_string();
+            assert_eq!(fault, format!("it has more than {} bytes", bytes - 1));
+        }
+    }
+}
