@@ -170,6 +170,20 @@ mod tests {
         assert_eq!(reader.finish(&KEY).1, Some(expected));
     }
 
+    #[test]
+    fn a_full_table_takes_nothing_more() {
+        let mut reader = ListReader::default();
+        reader.builder.texts_bytes = TEXTS_BYTES_MAX;
+        let [one, two, three] = ["01", "02", "03"].map(|byte| byte.repeat(20));
+        reader.read(format!("{one}\n{two} why").as_bytes());
+        assert!(!reader.is_full());
+        reader.read(format!("\n{three}\nbad\n{three}").as_bytes());
+        assert!(reader.is_full());
+        let (table, fault) = reader.finish(&KEY);
+        assert_eq!((table.len(), fault), (1, Some(ListError::Full)));
+        assert!(ListError::Full.to_string().ends_with("512 MiB of details"));
+    }
+
     proptest! {
         #[test]
         fn pieces_of_any_size_are_read_as_one_text(

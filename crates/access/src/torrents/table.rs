@@ -49,7 +49,7 @@ pub struct TableBuilder {
     places: Vec<(u32, u32)>,
     texts: HashMap<Box<str>, u32>,
     /// The size of the texts together.
-    texts_bytes: usize,
+    pub(super) texts_bytes: usize,
     /// The text of the current torrent.
     text: String,
 }
