@@ -205,30 +205,27 @@ impl Delivery {
         self.format.keeps_alive()
     }
 
-    /// Appends the next part to `out`, using the buffer `piece`.
+    /// Appends the next part to `out`, using the buffer `piece`. A part may be empty, so that each takes little time.
     pub(crate) fn write_next(
         &mut self,
         responder: &Responder,
         piece: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Progress {
+        piece.clear();
+        let has_more = match &mut self.content {
+            Content::FullScrape(scrape) => scrape.next(responder, piece),
+            Content::Blocklist(list) => match list.next(piece) {
+                Ok(has_more) => has_more,
+                Err(_) => return Progress::CutOff,
+            },
+        };
         // The encoder may retain some pieces.
-        let (mut has_more, start) = (true, out.len());
-        while has_more && out.len() == start {
-            piece.clear();
-            has_more = match &mut self.content {
-                Content::FullScrape(scrape) => scrape.next(responder, piece),
-                Content::Blocklist(list) => match list.next(piece) {
-                    Ok(has_more) => has_more,
-                    Err(_) => return Progress::CutOff,
-                },
-            };
-            self.compress(has_more, piece);
-            let chunk = self.format.is_chunked().then(|| Chunk::begin(out));
-            out.extend_from_slice(piece);
-            if let Some(chunk) = chunk {
-                chunk.end(out);
-            }
+        self.compress(has_more, piece);
+        let chunk = self.format.is_chunked().then(|| Chunk::begin(out));
+        out.extend_from_slice(piece);
+        if let Some(chunk) = chunk {
+            chunk.end(out);
         }
         if !has_more && self.format.is_chunked() {
             out.extend_from_slice(END_OF_CHUNKS);

@@ -106,6 +106,7 @@ impl Lists {
         read_copies(&mut self.networks_allow, &self.fetches, &key);
         read_copies(&mut self.networks_deny, &self.fetches, &key);
         self.fetches.end_configuration();
+        self.count_faulty();
         let mut sources: Vec<_> =
             self.torrents_allow.counters().chain(self.torrents_deny.counters()).collect();
         sources.extend(self.networks_allow.counters().chain(self.networks_deny.counters()));
@@ -223,6 +224,7 @@ impl Lists {
     fn count_faulty(&self) {
         self.counters.allow.set_faulty(self.torrents_allow.faulty());
         self.counters.deny.set_faulty(self.torrents_deny.faulty());
+        self.counters.set_faulty_networks([self.networks_allow.faulty(), self.networks_deny.faulty()]);
     }
 
     fn count_torrents(&self, rules: &Access) {

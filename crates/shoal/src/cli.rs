@@ -101,8 +101,14 @@ fn serve(file: Option<&Path>) -> ExitCode {
 
 /// Executes a command about lists.
 fn examine(action: &command::Action) -> ExitCode {
-    match command::run(action).and_then(|outcome| print(&outcome.text).map(|()| outcome.code)) {
-        Ok(code) => code,
+    let examined = command::run(action).and_then(|outcome| print(&outcome.text).map(|()| outcome));
+    match examined {
+        Ok(outcome) => {
+            if let Some(warning) = outcome.warning {
+                log::report(&warning);
+            }
+            outcome.code
+        }
         Err(failure) => exit_code(Err(failure)),
     }
 }

@@ -3,6 +3,7 @@
 //! A separate thread writes it from a bounded queue. If standard error is not read, for example on a terminal
 //! that was stopped with Ctrl-S, lines are lost, and the tracker continues and can be stopped.
 
+use std::fmt::Display;
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -15,8 +16,6 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
-
-use crate::failure::Failure;
 
 /// Maximum number of lines that wait to be written.
 const LINES_MAX: usize = 8192;
@@ -103,8 +102,8 @@ fn begin_with(
     LogFilter(handle)
 }
 
-/// Reports why the program ends: in the log, if it is open already, or else on standard error.
-pub(crate) fn report(failure: &Failure) {
+/// Reports why the program ends, or a fault that it has found: in the log, if it is open already, or else on standard error.
+pub(crate) fn report(failure: &impl Display) {
     if tracing::dispatcher::has_been_set() {
         tracing::error!("{failure}");
     } else {

@@ -61,8 +61,8 @@ impl DenyWalk {
         self.tables.capacity() * size_of::<Weak<TorrentTable>>()
     }
 
-    /// Calls `each` with the next torrents, `count_max` at most, and what is published of their details. Returns whether
-    /// there may be more.
+    /// Examines the next entries, `count_max` at most, and calls `each` with those that no earlier table has, which may be
+    /// none, and what is published of their details. Returns whether there may be more.
     ///
     /// # Errors
     /// Fails if the list has changed, so that the rest cannot be read.
@@ -140,6 +140,20 @@ mod tests {
         assert_eq!(walk(&mut DenyWalk::new(&empty, ALL), 1), Ok(BTreeMap::new()));
         let none = walk(&mut DenyWalk::new(&lists, PublishedFields::default()), 1).unwrap();
         assert!(none.values().all(String::is_empty));
+    }
+
+    #[test]
+    fn a_step_examines_no_more_entries_than_it_may() {
+        let entries: Vec<_> = (0..100).map(|byte| (byte, "a")).collect();
+        let lists = TorrentLists::new(KEY, None, vec![table(&entries), table(&entries)]);
+        let (mut begun, mut found) = (DenyWalk::new(&lists, ALL), Vec::new());
+        let mut has_more = true;
+        while has_more {
+            let mut count = 0;
+            has_more = begun.next(10, |_, _| count += 1).unwrap();
+            found.push(count);
+        }
+        assert_eq!(found, [[0; 10], [10; 10]].concat(), "the last table has nothing of its own");
     }
 
     #[test]

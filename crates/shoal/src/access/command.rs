@@ -28,22 +28,31 @@ use crate::{config_file, log};
 /// The exit code of a `check` that finds a torrent refused, and of a `remove` that finds nothing to remove.
 const NEGATIVE: u8 = 3;
 
+/// The exit code of a command whose result may not be that of a running tracker, because a source has lines that cannot be
+/// read.
+const FAULTY: u8 = 4;
+
+/// Maximum number of lines of a source that a warning names.
+const FAULTS_NAMED_MAX: usize = 10;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
     /// Add torrents to a list
     ///
     /// A tracker that runs applies it at once. The name of the user stands behind the entry and in the log, which goes to
-    /// standard error, and in access.audit_file if the configuration names one.
+    /// standard error, and in access.audit_file if the configuration names one. Exit code 4 if the file has lines that
+    /// cannot be read: the torrents were added, but a running tracker keeps the entries that it had.
     Add(Add),
     /// Remove torrents from a list
     ///
-    /// Exit code 3 if the file has none of them.
+    /// Exit code 3 if the file has none of them, and 4 if it has lines that cannot be read.
     Remove(Remove),
     /// Print the entries of the lists
     List(List),
     /// Tell whether torrents are served, or check all lists for lines that cannot be read
     ///
-    /// Exit code 3 if one of the torrents is not served, and 2 if a list has faults.
+    /// Exit code 3 if one of the torrents is not served, and 4 if a list has lines that cannot be read, so that a running
+    /// tracker may decide otherwise. Without a torrent, exit code 2 if a list has faults.
     Check(Check),
     /// Make the running tracker read all lists again, through its control listener, and print what it has then
     ///
@@ -71,7 +80,7 @@ pub(crate) struct Target {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// The file to change, if it is not the first one of the list
+    /// The file of the list to change, if not its first one
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 
@@ -167,6 +176,26 @@ pub(crate) struct Reload {
 pub(crate) struct Outcome {
     pub(crate) text: String,
     pub(crate) code: ExitCode,
+    /// The lines that a tracker cannot read, and what follows.
+    pub(crate) warning: Option<String>,
+}
+
+impl Outcome {
+    const fn new(text: String, code: ExitCode) -> Self {
+        Self { text, code, warning: None }
+    }
+
+    /// Returns the outcome if the sources have these faults.
+    fn with_faults(self, faults: &[String]) -> Self {
+        if faults.is_empty() {
+            return self;
+        }
+        let faults = faults.join("\n  ");
+        let warning = format!(
+            "a running tracker keeps the entries that it had of a source until all of its lines can be read:\n  {faults}"
+        );
+        Self { code: ExitCode::from(FAULTY), warning: Some(warning), ..self }
+    }
 }
 
 /// Executes a command.
@@ -205,7 +234,7 @@ fn run_add(add: &Add) -> Result<Outcome, Failure> {
     let text = add.target.tell(&add.which, &path, &wanted, &added, ["added", "present"], |was_added| {
         if was_added { "added to" } else { "is already in" }
     });
-    Ok(Outcome { text, code: ExitCode::SUCCESS })
+    Ok(Outcome::new(text, ExitCode::SUCCESS).with_faults(&faults_of(path, &config)?))
 }
 
 fn begin_audit<'c>(
@@ -275,7 +304,7 @@ fn run_remove(remove: &Remove) -> Result<Outcome, Failure> {
             if was_removed { "removed from" } else { "is not in" }
         });
     let code = if removed.is_empty() { ExitCode::from(NEGATIVE) } else { ExitCode::SUCCESS };
-    Ok(Outcome { text, code })
+    Ok(Outcome::new(text, code).with_faults(&faults_of(path, &config)?))
 }
 
 fn run_list(list: &List) -> Result<Outcome, Failure> {
@@ -298,7 +327,7 @@ fn run_list(list: &List) -> Result<Outcome, Failure> {
             }
         })?;
     }
-    Ok(Outcome { text, code: ExitCode::SUCCESS })
+    Ok(Outcome::new(text, ExitCode::SUCCESS))
 }
 
 /// Where a torrent was found.
@@ -315,8 +344,9 @@ fn run_check(check: &Check) -> Result<Outcome, Failure> {
     let config = config_file::read(check.config.as_deref())?;
     let wanted = parse_torrents(&check.torrents)?;
     let mut found: Vec<Found> = wanted.iter().map(|_| Found::default()).collect();
+    let mut faults = Vec::new();
     for (name, source) in sources(&config) {
-        for_each_entry(source, &config, |entry| {
+        faults.extend(for_each_entry(source, &config, |entry| {
             for (info_hash, found) in wanted.iter().zip(&mut found) {
                 if !entry.info_hashes.contains(info_hash) {
                     continue;
@@ -328,7 +358,7 @@ fn run_check(check: &Check) -> Result<Outcome, Failure> {
                     found.reason = entry.reason.map(str::to_owned);
                 }
             }
-        })?;
+        })?);
     }
     let serves_all = config.access.torrents_allow.is_empty();
     let (mut text, mut is_any_refused) = (String::new(), false);
@@ -353,7 +383,7 @@ fn run_check(check: &Check) -> Result<Outcome, Failure> {
         }
     }
     let code = if is_any_refused { ExitCode::from(NEGATIVE) } else { ExitCode::SUCCESS };
-    Ok(Outcome { text, code })
+    Ok(Outcome::new(text, code).with_faults(&faults))
 }
 
 /// Checks every line of every list.
@@ -389,7 +419,7 @@ fn run_check_of_lists(check: &Check) -> Result<Outcome, Failure> {
                 Ok(entry) => entries += u64::from(entry.is_some()),
                 Err(error) => {
                     faulty += 1;
-                    if faulty <= 10 {
+                    if faulty <= FAULTS_NAMED_MAX {
                         faults.push_str(&format!("{shown}: line {number}: {error}\n"));
                     }
                 }
@@ -398,7 +428,7 @@ fn run_check_of_lists(check: &Check) -> Result<Outcome, Failure> {
         text.push_str(&format!("{name} {shown}: {entries} entries, {faulty} lines that cannot be read\n"));
     }
     if faults.is_empty() {
-        Ok(Outcome { text, code: ExitCode::SUCCESS })
+        Ok(Outcome::new(text, ExitCode::SUCCESS))
     } else {
         Err(Failure::Configuration(faults))
     }
@@ -422,7 +452,7 @@ fn run_reload(reload: &Reload) -> Result<Outcome, Failure> {
         text = format!("{told}\n");
     }
     let code = if has_faults { ExitCode::from(NEGATIVE) } else { ExitCode::SUCCESS };
-    Ok(Outcome { text, code })
+    Ok(Outcome::new(text, code))
 }
 
 impl Target {
@@ -458,21 +488,37 @@ impl Which {
     }
 }
 
-/// Returns the file to change.
+/// Returns the file to change, which is one of the list.
 fn target(config: &Config, which: &Which, target: &Target) -> Result<PathBuf, Failure> {
     let list = if which.deny { &config.access.torrents_deny } else { &config.access.torrents_allow };
-    let first = list.iter().find_map(|source| match source {
-        ListSource::Path(path) if !path.is_dir() => Some(path.clone()),
+    // A removal would otherwise replace the link and not the file.
+    let resolve = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    let files = list.iter().filter_map(|source| match source {
+        ListSource::Path(path) if !path.is_dir() => Some(path),
         _ => None,
     });
-    let path = target.file.clone().or(first).ok_or_else(|| {
-        Failure::Configuration(format!(
-            "access.torrents_{} names no file to change; add one to the configuration and pass it by --config",
-            which.name()
-        ))
-    })?;
-    // A removal would otherwise replace the link and not the file.
-    Ok(path.canonicalize().unwrap_or(path))
+    let files: Vec<_> = files.collect();
+    let name = which.name();
+    let Some(first) = files.first() else {
+        return Err(Failure::Configuration(format!(
+            "access.torrents_{name} names no file to change; add one to the configuration and pass it by --config"
+        )));
+    };
+    let path = resolve(target.file.as_ref().unwrap_or(first));
+    if files.iter().any(|file| resolve(file) == path) {
+        return Ok(path);
+    }
+    let shown: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+    Err(Failure::Configuration(format!(
+        "{} is no file of access.torrents_{name}, so the tracker does not read it; its files: {}",
+        path.display(),
+        shown.join(", ")
+    )))
+}
+
+/// Returns the lines of a file that was changed that a tracker cannot read.
+fn faults_of(path: PathBuf, config: &Config) -> Result<Vec<String>, Failure> {
+    for_each_entry(&ListSource::Path(path), config, |_| ())
 }
 
 /// Returns every source of every list with the name of the list.
@@ -497,20 +543,25 @@ fn parse_torrents(texts: &[String]) -> Result<Vec<InfoHash>, Failure> {
     Ok(info_hashes)
 }
 
-/// Calls `each` with every entry of a source. Lines that cannot be read are skipped; `check` reports them. Of a URL, these
-/// are the entries of the last good copy.
+/// Calls `each` with every entry of a source. Of a URL, these are the entries of the last good copy. Returns the first lines
+/// that cannot be read, because of which a tracker keeps the entries that it had.
 fn for_each_entry(
     source: &ListSource,
     config: &Config,
     mut each: impl FnMut(&Entry<'_>),
-) -> Result<(), Failure> {
+) -> Result<Vec<String>, Failure> {
     if let Some(file) = open_lines(source)? {
-        let read = edit::for_each_line(&file, |number, line| {
-            if let Ok(Some(entry)) = Entry::parse(edit::without_end(number, line)) {
-                each(&entry);
-            }
-        });
-        return Ok(read.with_context(|| format!("{source} cannot be read"))?);
+        let mut faults = Vec::new();
+        let read =
+            edit::for_each_line(&file, |number, line| match Entry::parse(edit::without_end(number, line)) {
+                Ok(Some(entry)) => each(&entry),
+                Err(error) if faults.len() < FAULTS_NAMED_MAX => {
+                    faults.push(format!("{source}: line {number}: {error}"));
+                }
+                Ok(None) | Err(_) => {}
+            });
+        read.with_context(|| format!("{source} cannot be read"))?;
+        return Ok(faults);
     }
     let reading = read_whole(source, config)?;
     for (info_hash, Details { date, reference, reason }) in
@@ -518,7 +569,9 @@ fn for_each_entry(
     {
         each(&Entry { info_hashes: [*info_hash].into_iter().collect(), date, reference, reason });
     }
-    Ok(())
+    // A directory is whole even if some of its files are not, because each of them counts by itself.
+    let faults = if reading.is_whole { Vec::new() } else { reading.faults };
+    Ok(faults.iter().map(|fault| format!("{source}: {fault}")).collect())
 }
 
 /// Opens a source if it is a file of lines.

@@ -7,11 +7,13 @@ use shoal_access::torrents::TorrentTable;
 
 use crate::clock;
 
-/// The numbers of both lists.
+/// The numbers of all lists.
 #[derive(Debug, Default)]
 pub(crate) struct ListCounters {
     pub(crate) allow: ListCounter,
     pub(crate) deny: ListCounter,
+    /// The numbers of sources of `access.networks_allow` and `access.networks_deny` that could not be read as a whole.
+    faulty_networks: [AtomicU64; 2],
     /// The numbers of every source of every list, in the order of the configuration.
     sources: Mutex<Vec<Arc<SourceCounter>>>,
 }
@@ -27,7 +29,7 @@ pub(crate) struct SourceCounter {
     good_unix_s: AtomicU64,
 }
 
-/// The numbers of one list.
+/// The numbers of one list of torrents.
 #[derive(Debug, Default)]
 pub(crate) struct ListCounter {
     torrents: AtomicU64,
@@ -47,7 +49,19 @@ impl ListCounters {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the memory of both lists.
+    /// Records the numbers of sources of networks, allowed and denied, that could not be read as a whole.
+    pub(super) fn set_faulty_networks(&self, sources: [usize; 2]) {
+        for (counter, sources) in self.faulty_networks.iter().zip(sources) {
+            counter.store(sources as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the numbers of sources of networks, allowed and denied, that could not be read as a whole.
+    pub(crate) fn faulty_networks(&self) -> [u64; 2] {
+        self.faulty_networks.each_ref().map(|sources| sources.load(Ordering::Relaxed))
+    }
+
+    /// Returns the memory of both lists of torrents.
     pub(crate) fn bytes(&self) -> u64 {
         self.allow.bytes() + self.deny.bytes()
     }

@@ -6,15 +6,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, fchown};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
 use shoal_access::torrents::{Entry, LINE_BYTES_MAX};
 use shoal_types::InfoHash;
 
-/// Appends lines to a file, which is created if it does not exist. `lines` ends with the end of a line, or is empty.
+/// The mode of a file with records, which name cases that are nobody else's business.
+const RECORDS_MODE: u32 = 0o640;
+
+/// The mode of a list, which the umask of the user restricts.
+const LIST_MODE: u32 = 0o666;
+
+/// Appends lines to a file of records, which is created if it does not exist. `lines` ends with the end of a line, or is
+/// empty.
 pub(super) fn append(path: &Path, lines: &str) -> io::Result<()> {
-    write_end(&open_locked(path, true)?, lines)
+    write_end(&open_locked(path, Some(RECORDS_MODE))?, lines)
 }
 
 /// Maximum size of a file in which an addition looks for the torrents first. Otherwise the search of a large file would
@@ -24,7 +31,7 @@ const SEARCHED_BYTES_MAX: u64 = 16 << 20;
 /// Adds torrents with their lines to a file, which is created if it does not exist. Returns those that it did not have, as
 /// far as it was searched.
 pub(super) fn add(path: &Path, lines: &BTreeMap<InfoHash, String>) -> io::Result<Vec<InfoHash>> {
-    let file = open_locked(path, true)?;
+    let file = open_locked(path, Some(LIST_MODE))?;
     let mut present = BTreeSet::new();
     if file.metadata()?.len() <= SEARCHED_BYTES_MAX {
         for_each_line(&file, |number, line| {
@@ -56,7 +63,7 @@ fn write_end(mut file: &File, lines: &str) -> io::Result<()> {
 
 /// Removes torrents from a file. Returns those that were in it. Comments and all other lines stay as they are.
 pub(super) fn remove(path: &Path, info_hashes: &[InfoHash]) -> io::Result<Vec<InfoHash>> {
-    let file = open_locked(path, false)?;
+    let file = open_locked(path, None)?;
     let mut removed = Vec::new();
     let mut rest = Vec::new();
     for_each_line(&file, |number, line| {
@@ -125,10 +132,13 @@ fn replace(path: &Path, old: &File, content: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Opens a file and waits for its lock. Another command may replace the file in the meantime.
-fn open_locked(path: &Path, create: bool) -> io::Result<File> {
+/// Opens a file and waits for its lock. Another command may replace the file in the meantime. With a mode, a file that does
+/// not exist is created.
+fn open_locked(path: &Path, create: Option<u32>) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(create.is_some()).mode(create.unwrap_or(LIST_MODE));
     loop {
-        let file = OpenOptions::new().read(true).append(true).create(create).open(path)?;
+        let file = options.open(path)?;
         file.lock()?;
         let (opened, named) = (file.metadata()?, fs::metadata(path)?);
         if (opened.dev(), opened.ino()) == (named.dev(), named.ino()) {
@@ -152,6 +162,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("list");
         append(&path, "a\n").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777 & !RECORDS_MODE, 0);
         append(&path, "b\n").unwrap();
         fs::write(&path, "unfinished").unwrap();
         append(&path, "c\n").unwrap();

@@ -443,18 +443,20 @@ fn encode_memory(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     page.gauge("shoal_memory_max", "Ceiling of the whole process.", Some(Unit::Bytes), max)
 }
 
-/// Appends the metrics of the lists of torrents.
+/// Appends the metrics of the lists.
 fn encode_lists(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {
     let by_list = |read: fn(&ListCounter) -> u64| {
         [("allow", &lists.allow), ("deny", &lists.deny)].map(|(name, list)| ([("list", name)], read(list)))
     };
     page.gauges("shoal_list_torrents", "Torrents of a list.", None, by_list(ListCounter::torrents))?;
     page.gauges("shoal_list_memory", "Memory of a list.", Some(Unit::Bytes), by_list(ListCounter::bytes))?;
+    let [allowed, denied] = lists.faulty_networks();
+    let of_networks = [([("list", "networks_allow")], allowed), ([("list", "networks_deny")], denied)];
     page.gauges(
         "shoal_list_sources_faulty",
         "Sources of a list that could not be read as a whole when they were read last.",
         None,
-        by_list(ListCounter::faulty_sources),
+        by_list(ListCounter::faulty_sources).into_iter().chain(of_networks),
     )?;
     page.gauges(
         "shoal_list_applied_time",

@@ -1,6 +1,7 @@
 //! The operator's lists of torrents, over every protocol.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
@@ -163,8 +164,14 @@ fn sighup_reads_the_lists_again_and_a_broken_one_keeps_its_entries() {
 
 #[test]
 fn a_list_that_cannot_be_read_at_the_start_stops_nothing() {
-    let tracker = Tracker::start(&[("SHOAL_ACCESS_TORRENTS_DENY", "/nonexistent/list,/dev/null")]);
+    let tracker = Tracker::start(&[
+        ("SHOAL_ACCESS_TORRENTS_DENY", "/nonexistent/list,/dev/null"),
+        ("SHOAL_ACCESS_NETWORKS_DENY", "/nonexistent/networks"),
+    ]);
     assert_reason(&tracker, 'a', None);
+    let faulty = ["allow", "deny", "networks_allow", "networks_deny"]
+        .map(|list| tracker.metric("shoal_list_sources_faulty", &[&format!("list=\"{list}\"")]));
+    assert_eq!(faulty, [0, 2, 0, 1]);
     assert!(tracker.log().contains("it is not a regular file"));
 }
 
@@ -418,7 +425,33 @@ fn wrong_arguments_change_nothing() {
         assert_eq!(fs::read_to_string(listed.path("deny")).unwrap(), "");
     }
     let (code, _, error) = access(&listed, &["add", "--deny", &hash, "--file", "/nonexistent/list"]);
-    assert_eq!((code, error.contains("/nonexistent/list cannot be changed")), (Some(1), true), "{error}");
+    let said = "/nonexistent/list is no file of access.torrents_deny";
+    assert_eq!((code, error.contains(said)), (Some(2), true), "{error}");
+    assert!(error.contains(&listed.path("deny").display().to_string()), "{error}");
+    assert_eq!(fs::read_to_string(listed.path("deny")).unwrap(), "");
+}
+
+#[test]
+fn commands_warn_if_a_line_keeps_the_tracker_from_reading_the_list() {
+    let listed = Listed::start("", "");
+    listed.write("deny", "# ours\nnonsense\n");
+    listed.tracker.wait_for_line("a list cannot be read");
+    let hash = "61".repeat(20);
+    let line = format!("{}: line 2: it does not begin with an info hash", listed.path("deny").display());
+    for (arguments, said) in [
+        (["add", "--deny", &hash].as_slice(), "added to"),
+        (&["check", &hash], "denied by"),
+        (&["remove", "--deny", &hash], "removed from"),
+    ] {
+        let (code, text, error) = access(&listed, arguments);
+        assert_eq!(
+            (code, text.contains(said), error.contains(&line)),
+            (Some(4), true, true),
+            "{text}{error}"
+        );
+        assert!(error.contains("a running tracker keeps the entries"), "{error}");
+        assert_reason(&listed.tracker, 'a', None);
+    }
 }
 
 #[test]
@@ -451,6 +484,8 @@ fn changes_are_recorded_with_their_author_in_the_log_of_the_tracker_and_in_the_a
     let lines: Vec<serde_json::Value> =
         audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 2);
+    let mode = fs::metadata(listed.path("audit")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777 & !0o640, 0, "{mode:o}");
     for (line, change) in lines.iter().zip(["added", "removed"]) {
         assert_eq!((&line["change"], &line["info_hash"]), (&change.into(), &hash.as_str().into()), "{line}");
         assert!(line["by"].as_str().unwrap().contains("uid ") && line["time"].is_string(), "{line}");

@@ -201,6 +201,26 @@ fn a_change_during_a_download_cuts_it_off_and_a_source_has_one_at_a_time() {
     let whole = ask(Web::connect(tracker.http[0], false), "GET /blocklist.json", "");
     let objects: Vec<serde_json::Value> = serde_json::from_str(&whole.body).unwrap();
     assert_eq!(objects.len(), 400_000);
+    // Another source with the same torrents has a table of its own, of which nothing is published.
+    let other = directory.path().join("other");
+    fs::write(&other, many.replace("reason", "doubt")).unwrap();
+    let overlapping = Tracker::start(&[
+        ("SHOAL_ACCESS_TORRENTS_DENY", &format!("{deny},{}", other.display())),
+        ("SHOAL_ACCESS_BLOCKLIST_PUBLISH", "true"),
+        ("SHOAL_WORKERS_COUNT", "1"),
+    ]);
+    for is_compressed in [false, true] {
+        let mut web = Web::connect(overlapping.http[0], false);
+        let coding = if is_compressed { "Accept-Encoding: gzip\r\n" } else { "" };
+        let head = "GET /blocklist.txt HTTP/1.1\r\nHost: t\r\nConnection: close\r\n";
+        web.send(format!("{head}{coding}\r\n").as_bytes());
+        let bytes = web.until_closed().unwrap();
+        assert!(bytes.ends_with(b"\r\n0\r\n\r\n"));
+        if !is_compressed {
+            let text = String::from_utf8(bytes).unwrap();
+            assert_eq!((text.matches("a reason").count(), text.contains("doubt")), (400_000, false));
+        }
+    }
     let mut slow = Web::connect(tracker.http[0], false);
     slow.send(b"GET /blocklist.txt HTTP/1.1\r\nHost: t\r\n\r\n");
     eventually("the slow download has begun", || {
