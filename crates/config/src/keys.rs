@@ -431,9 +431,10 @@ settings! {
         /// taken if jwks is set, together with 32 MiB that it shares with the section limits.
         cache_max: ByteSize = ByteSize::mib(32), in ByteSize::kib(64)..=ByteSize::gib(64) => Reload;
 
-        /// Maximum number of signatures that are verified for each second, of all clients together, for each worker: all
-        /// workers share this number times their number. One takes 20 to 100 µs. Clients with new tokens beyond it are told to try again later; those with tokens in the cache
-        /// are served. A source that sends tokens with wrong signatures may send 30 of them, and then one for each second.
+        /// Maximum number of signatures that are verified for each second, of all clients together, for each worker:
+        /// all workers share this number times their number. One takes 20 to 100 µs. Clients with new tokens beyond it
+        /// are told to try again later; those with tokens in the cache are served. A source that sends tokens with
+        /// wrong signatures may send 30 of them, and then one for each second.
         signatures_per_s: u32 = 3000, in 10..=1_000_000 => Reload;
     }
 
@@ -504,9 +505,9 @@ settings! {
 
         /// Maximum share of the peers of one torrent, in per cent, that have one IPv4 address or are in one IPv6 /48. Four
         /// of them are admitted in any case, so with 10 the share holds in torrents of 40 peers or more. It is
-        /// checked when a peer joins; a torrent that shrinks keeps its peers. If announce.peers_per_address_max exceeds 64, a
-        /// source that chooses its ports may have four peers for each 64 of it, whatever the share. 0 means no limit other
-        /// than announce.peers_per_address_max.
+        /// checked when a peer joins; a torrent that shrinks keeps its peers. If announce.peers_per_address_max exceeds
+        /// 64, a source that chooses its ports may have four peers for each 64 of it, whatever the share. 0 means no
+        /// limit other than announce.peers_per_address_max.
         swarm_share_max: u32 = 0, in 0..=100 => Restart;
 
         /// Refuse new peers beyond a limit on peers or torrents, or beyond announce.peers_per_address_max, with the reason.

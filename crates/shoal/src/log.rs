@@ -102,7 +102,8 @@ fn begin_with(
     LogFilter(handle)
 }
 
-/// Reports why the program ends, or a fault that it has found: in the log, if it is open already, or else on standard error.
+/// Reports why the program ends, or a fault that it has found: in the log, if it is open already, or else on standard
+/// error.
 pub(crate) fn report(failure: &impl Display) {
     if tracing::dispatcher::has_been_set() {
         tracing::error!("{failure}");

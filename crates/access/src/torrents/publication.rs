@@ -61,8 +61,8 @@ impl DenyWalk {
         self.tables.capacity() * size_of::<Weak<TorrentTable>>()
     }
 
-    /// Examines the next entries, `count_max` at most, and calls `each` with those that no earlier table has, which may be
-    /// none, and what is published of their details. Returns whether there may be more.
+    /// Examines the next entries, `count_max` at most, and calls `each` with those that no earlier table has, which may
+    /// be none, and what is published of their details. Returns whether there may be more.
     ///
     /// # Errors
     /// Fails if the list has changed, so that the rest cannot be read.

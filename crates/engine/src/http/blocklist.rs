@@ -65,8 +65,8 @@ impl Blocklist {
         self.walk.held_bytes() + self.entry.capacity()
     }
 
-    /// Appends the next piece to `body`: at most about 80 KiB, sometimes nothing. Returns whether there is more. After the
-    /// last piece it must not be called again.
+    /// Appends the next piece to `body`: at most about 80 KiB, sometimes nothing. Returns whether there is more. After
+    /// the last piece it must not be called again.
     ///
     /// # Errors
     /// Fails if the list has changed. The reply is then to be cut off.

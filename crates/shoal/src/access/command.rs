@@ -28,8 +28,8 @@ use crate::{config_file, log};
 /// The exit code of a `check` that finds a torrent refused, and of a `remove` that finds nothing to remove.
 const NEGATIVE: u8 = 3;
 
-/// The exit code of a command whose result may not be that of a running tracker, because a source has lines that cannot be
-/// read.
+/// The exit code of a command whose result may not be that of a running tracker, because a source has lines that cannot
+/// be read.
 const FAULTY: u8 = 4;
 
 /// Maximum number of lines of a source that a warning names.
@@ -51,8 +51,8 @@ pub(crate) enum Action {
     List(List),
     /// Tell whether torrents are served, or check all lists for lines that cannot be read
     ///
-    /// Exit code 3 if one of the torrents is not served, and 4 if a list has lines that cannot be read, so that a running
-    /// tracker may decide otherwise. Without a torrent, exit code 2 if a list has faults.
+    /// Exit code 3 if one of the torrents is not served, and 4 if a list has lines that cannot be read, so that a
+    /// running tracker may decide otherwise. Without a torrent, exit code 2 if a list has faults.
     Check(Check),
     /// Make the running tracker read all lists again, through its control listener, and print what it has then
     ///
@@ -192,7 +192,7 @@ impl Outcome {
         }
         let faults = faults.join("\n  ");
         let warning = format!(
-            "a running tracker keeps the entries that it had of a source until all of its lines can be read:\n  {faults}"
+            "a running tracker keeps the entries that it had of a source until all lines can be read:\n  {faults}"
         );
         Self { code: ExitCode::from(FAULTY), warning: Some(warning), ..self }
     }
@@ -543,8 +543,8 @@ fn parse_torrents(texts: &[String]) -> Result<Vec<InfoHash>, Failure> {
     Ok(info_hashes)
 }
 
-/// Calls `each` with every entry of a source. Of a URL, these are the entries of the last good copy. Returns the first lines
-/// that cannot be read, because of which a tracker keeps the entries that it had.
+/// Calls `each` with every entry of a source. Of a URL, these are the entries of the last good copy. Returns the first
+/// lines that cannot be read, because of which a tracker keeps the entries that it had.
 fn for_each_entry(
     source: &ListSource,
     config: &Config,

@@ -18,8 +18,8 @@ const RECORDS_MODE: u32 = 0o640;
 /// The mode of a list, which the umask of the user restricts.
 const LIST_MODE: u32 = 0o666;
 
-/// Appends lines to a file of records, which is created if it does not exist. `lines` ends with the end of a line, or is
-/// empty.
+/// Appends lines to a file of records, which is created if it does not exist. `lines` ends with the end of a line, or
+/// is empty.
 pub(super) fn append(path: &Path, lines: &str) -> io::Result<()> {
     write_end(&open_locked(path, Some(RECORDS_MODE))?, lines)
 }
@@ -132,8 +132,8 @@ fn replace(path: &Path, old: &File, content: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Opens a file and waits for its lock. Another command may replace the file in the meantime. With a mode, a file that does
-/// not exist is created.
+/// Opens a file and waits for its lock. Another command may replace the file in the meantime. With a mode, a file that
+/// does not exist is created.
 fn open_locked(path: &Path, create: Option<u32>) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(create.is_some()).mode(create.unwrap_or(LIST_MODE));
