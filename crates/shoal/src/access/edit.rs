@@ -12,7 +12,7 @@ use std::path::Path;
 use shoal_access::torrents::{Entry, LINE_BYTES_MAX};
 use shoal_types::InfoHash;
 
-/// The mode of a file with records, which name cases that are nobody else's business.
+/// The mode of a file with records, which name cases that are no writer else's business.
 const RECORDS_MODE: u32 = 0o640;
 
 /// The mode of a list, which the umask of the user restricts.
