@@ -12,7 +12,7 @@ use std::path::Path;
 use shoal_access::torrents::{Entry, LINE_BYTES_MAX};
 use shoal_types::InfoHash;
 
-/// The mode of a file with records, which name cases that are no writer else's business.
+/// The mode of a file with records: they name cases, which not every user of the machine may read.
 const RECORDS_MODE: u32 = 0o640;
 
 /// The mode of a list, which the umask of the user restricts.
