@@ -221,7 +221,7 @@ impl World {
 
         let known = self.model.get(&swarm).and_then(|swarm| swarm.peers.get(&peer));
         let joined = known.is_none_or(|known| known.connection != connection);
-        let is_dead = |since_s: u32| self.now_s - since_s >= CHALLENGE_S;
+        let is_dead = |since_s: u32| self.now_s.saturating_sub(since_s) >= CHALLENGE_S;
         let holder = known.filter(|known| joined && !known.challenged_s.is_some_and(is_dead));
         let peers: usize = self.model.values().map(|swarm| swarm.peers.len()).sum();
         let rejection = match (joined, holder, may_join, known) {

@@ -83,7 +83,6 @@ fn it_is_compressed_for_those_who_can_read_it() {
     for fields in ["Accept-Encoding: gzip, deflate\r\n", "accept-encoding: br, GZIP;q=0.5\r\n"] {
         let mut tracker = tracker();
         let (pieces, next) = pieces(&mut tracker, &scrape("HTTP/1.1", fields));
-        assert!(pieces.iter().all(|piece| !piece.is_empty()), "no call is made without output");
         let received = Received { output: pieces.concat(), next };
         let response = &received.responses()[0];
         assert_eq!(response.field("content-encoding"), Some("gzip"));
