@@ -542,16 +542,30 @@ settings! {
         info_hashes: StoredInfoHashes = StoredInfoHashes::Whole => Restart;
     }
 
-    /// The listener for operators, which serves /health and /metrics (Prometheus) over HTTP.
+    /// The listener for operators, which serves /health, /metrics (Prometheus) and the API over HTTP.
     section control: ControlConfig {
-        /// Address of the control listener; "" disables it. It has no authentication, so use an address that only you can
-        /// reach.
+        /// Address of the control listener; "" disables it. Without tokens, everything that can reach it may read all of
+        /// it; so configure tokens, and a certificate, before you use an address that others can reach.
         listen: Option<SocketAddr> = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, CONTROL_PORT))) => Restart;
 
         /// Host names that requests may use, as in http://NAME:6970/metrics, in addition to IP addresses and localhost.
         /// All other names are refused, because a web page could point a name of its own at this address. "*" allows all
         /// names.
         hosts: Vec<HostName> = Vec::new(), in 0..=FILES_MAX => Restart;
+
+        /// File of the certificate (PEM) with which the listener serves HTTPS instead of HTTP; "" serves HTTP. SIGHUP reads
+        /// it again.
+        certificate: Option<PathBuf> = None => Restart;
+
+        /// File of its private key (PEM); "" if the key is in the file of the certificate.
+        private_key: Option<PathBuf> = None => Restart;
+
+        /// File of the tokens that clients of the listener show ("Authorization: Bearer TOKEN"). Each line is
+        /// "ROLE NAME sha256:HEX", where ROLE is "read" or "admin"; "shoal ctl token" makes a token and prints its line.
+        /// SIGHUP reads it again. With tokens, here or in the environment variables SHOAL_CONTROL_READ_TOKEN and
+        /// SHOAL_CONTROL_ADMIN_TOKEN, everything but /health needs one. Without any, everything can be read, and nothing
+        /// can be changed.
+        tokens: Option<PathBuf> = None => Reload;
     }
 
     /// The log, which goes to standard error.

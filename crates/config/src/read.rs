@@ -15,6 +15,16 @@ use crate::raw::Raw;
 use crate::reload::Reloaded;
 use crate::rules;
 
+/// The variables with this prefix that are not keys: secrets of the control listener, and where its clients find it.
+const OTHER_VARIABLES: [&str; 6] = [
+    "SHOAL_CONTROL_READ_TOKEN",
+    "SHOAL_CONTROL_ADMIN_TOKEN",
+    "SHOAL_CONTROL_URL",
+    "SHOAL_CONTROL_TOKEN",
+    "SHOAL_CONTROL_TOKEN_FILE",
+    "SHOAL_CONTROL_CA_FILE",
+];
+
 /// The content of a configuration file.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfigFile<'t> {
@@ -184,6 +194,7 @@ impl Reader<'_> {
             .into_iter()
             .map(|(name, value)| (name.to_string_lossy().into_owned(), value))
             .filter(|(name, _)| name.starts_with(ENVIRONMENT_PREFIX) && !is_service_link(name))
+            .filter(|(name, _)| !OTHER_VARIABLES.contains(&&**name))
             .collect();
         variables.sort();
         for (name, value) in variables {

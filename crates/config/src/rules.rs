@@ -41,6 +41,7 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         full_scrape_has_info_hashes,
         urls_have_a_folder,
         share_needs_peers_per_address,
+        control_key_has_certificate,
     ];
     rules.iter().filter_map(|rule| rule(config)).collect()
 }
@@ -293,6 +294,15 @@ fn share_needs_peers_per_address(config: &Config) -> Option<Conflict> {
         fault:
             "peers of one address are counted only if their number is limited; swarm_share_max must be 0, or \
                 announce.peers_per_address_max at least 1"
+                .to_owned(),
+    })
+}
+
+fn control_key_has_certificate(config: &Config) -> Option<Conflict> {
+    (config.control.private_key.is_some() && config.control.certificate.is_none()).then(|| Conflict {
+        keys: &["control.certificate", "control.private_key"],
+        fault:
+            "a private key needs its certificate; certificate must name a file, or private_key must be \"\""
                 .to_owned(),
     })
 }

@@ -1,5 +1,5 @@
-//! The certificates of the TLS listeners. They are read at the start, and again whenever the operator asks for
-//! it.
+//! The certificates of the TLS listeners, and that of the control listener. They are read at the start, and again
+//! whenever the operator asks for it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,10 +21,14 @@ const READ_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The certificates in use.
 #[derive(Debug)]
-pub(crate) struct Certificates(Server);
+pub(crate) struct Certificates {
+    server: Server,
+    /// Returns the files that a configuration names.
+    files: fn(&Config) -> Vec<CertificateFiles>,
+}
 
 impl Certificates {
-    /// Reads the certificates, if any listener needs them.
+    /// Reads the certificates of the listeners for clients, if any listener needs them.
     ///
     /// # Errors
     /// Returns which file is unusable, and why.
@@ -32,34 +36,53 @@ impl Certificates {
         if config.tls.listen.is_empty() {
             return Ok(None);
         }
-        let files = files(config);
-        let read = move || Server::load(&files).map(Self);
+        Self::read(config, files, "tls.certificates and tls.keys").await.map(Some)
+    }
+
+    /// Reads the certificate of the control listener, if it has one.
+    ///
+    /// # Errors
+    /// Returns which file is unusable, and why.
+    pub(crate) async fn load_control(config: &Config) -> Result<Option<Self>, Failure> {
+        if config.control.certificate.is_none() || config.control.listen.is_none() {
+            return Ok(None);
+        }
+        Self::read(config, control_files, "control.certificate and control.private_key").await.map(Some)
+    }
+
+    async fn read(
+        config: &Config,
+        files: fn(&Config) -> Vec<CertificateFiles>,
+        keys: &str,
+    ) -> Result<Self, Failure> {
+        let named = files(config);
+        let read = move || Server::load(&named).map(|server| Self { server, files });
         let read = tokio::time::timeout(READ_TIME_MAX, tokio::task::spawn_blocking(read)).await;
         let Ok(read) = read else {
             let limit_s = READ_TIME_MAX.as_secs();
             return Err(Failure::Configuration(format!(
-                "the files in tls.certificates and tls.keys could not be read within {limit_s} s: is their file system \
+                "the files in {keys} could not be read within {limit_s} s: is their file system \
                  available?"
             )));
         };
         let loaded = read.context("the thread that reads certificates has failed")?;
         let loaded = loaded.map_err(|error| Failure::Configuration(error.to_string()))?;
-        show(&loaded.0);
-        Ok(Some(loaded))
+        show(&loaded.server);
+        Ok(loaded)
     }
 
-    /// Returns the server configuration with which workers accept connections.
+    /// Returns the server configuration with which connections are accepted.
     pub(crate) fn server(&self) -> Server {
-        self.0.clone()
+        self.server.clone()
     }
 
     /// Reads the files that `config` names. Open connections continue even if the files are unusable, and new connections
     /// then get the old certificates.
     pub(crate) fn reload(&self, config: &Config) -> Result<(), CertificateError> {
-        let files = files(config);
-        self.0.reload(&files)?;
+        let files = (self.files)(config);
+        self.server.reload(&files)?;
         tracing::info!(certificates = files.len(), "the certificates were read again");
-        show(&self.0);
+        show(&self.server);
         Ok(())
     }
 }
@@ -90,4 +113,14 @@ fn files(config: &Config) -> Vec<CertificateFiles> {
     let keys = config.tls.keys.iter().map(|key| Some(key.clone())).chain(std::iter::repeat(None));
     let file = |(chain, key): (&PathBuf, Option<PathBuf>)| CertificateFiles { chain: chain.clone(), key };
     config.tls.certificates.iter().zip(keys).map(file).collect()
+}
+
+fn control_files(config: &Config) -> Vec<CertificateFiles> {
+    let key = config.control.private_key.clone();
+    config
+        .control
+        .certificate
+        .iter()
+        .map(|chain| CertificateFiles { chain: chain.clone(), key: key.clone() })
+        .collect()
 }

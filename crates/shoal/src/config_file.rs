@@ -50,7 +50,7 @@ pub(crate) fn reread(running: &Config, path: Option<&Path>) -> Result<Reloaded, 
 }
 
 /// Reads a regular file of bounded size. Other files are not even opened: a reader of a FIFO would wait for a writer.
-fn read_regular(path: &Path) -> io::Result<Option<String>> {
+pub(crate) fn read_regular(path: &Path) -> io::Result<Option<String>> {
     if !fs::metadata(path)?.is_file() {
         return Ok(None);
     }

@@ -25,6 +25,7 @@ mod process;
 mod processors;
 mod published;
 mod reload;
+mod repeated;
 mod service;
 mod settings;
 mod signals;

@@ -17,6 +17,7 @@ use shoal_net::stream::StreamLimits;
 
 use crate::access::{Lists, Publisher};
 use crate::certificates::Certificates;
+use crate::control::{TokenSet, Tokens};
 use crate::log::LogFilter;
 use crate::token_keys::TokenKeys;
 use crate::{config_file, settings};
@@ -41,8 +42,10 @@ impl Live {
 pub(crate) struct Reloader {
     /// The configuration file, if there is one.
     pub(crate) file: Option<PathBuf>,
-    /// The certificates, if any listener needs them.
-    pub(crate) certificates: Option<Certificates>,
+    /// The certificates of all listeners that need them.
+    pub(crate) certificates: Vec<Certificates>,
+    /// The tokens of the control listener.
+    pub(crate) control_tokens: Arc<Tokens>,
     /// The lists of torrents.
     pub(crate) lists: Arc<Mutex<Lists>>,
     /// The keys of tokens, and the thread that reads them again.
@@ -101,13 +104,15 @@ impl Reloader {
         }
         let policy = settings::policy(config.clone(), new_keys.keys(), Some(&live.policy))
             .map_err(|error| error.to_string())?;
+        let control_tokens = TokenSet::read(&config)?;
         // Reading certificates is the last step that can fail.
-        if let Some(certificates) = &self.certificates {
+        for certificates in &self.certificates {
             certificates.reload(&config).map_err(|error| {
                 tracing::error!(%error, "the certificates stay as they were");
                 error.to_string()
             })?;
         }
+        self.control_tokens.replace(control_tokens);
         self.log.set_level(config.log.level);
         // The lock is held until the lists are published, so that no older ones replace them.
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use shoal_access::Access;
-use shoal_config::{Auto, ByteSize, Config, HostName, HttpConfig, Listen, UdpConfig};
+use shoal_config::{Auto, ByteSize, Config, HttpConfig, Listen, UdpConfig};
 use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{Backend, Choice, Sockets};
 use shoal_relay::{Mailboxes, Swarms};
@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 
 use crate::access::{ListControl, Lists, Publisher};
 use crate::certificates::Certificates;
-use crate::control::{self, Sources};
+use crate::control::{self, Control, Sources, TokenSet, Tokens};
 use crate::failure::Failure;
 use crate::keeper::{Connections, Keeper};
 use crate::log::LogFilter;
@@ -65,20 +65,39 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     // tracker.
     let hangups = Hangups::take().context("cannot handle SIGHUP")?;
     let certificates = Certificates::load(config).await?;
+    let control_certificates = Certificates::load_control(config).await?;
+    let control_access = control::Access {
+        hosts: config.control.hosts.clone(),
+        tls: control_certificates.as_ref().map(Certificates::server),
+    };
+    let control_tokens = load_control_tokens(config).await?;
     let token_keys = load_token_keys(config).await?;
     let (lists, access) = load_lists(config).await?;
     let counters = Arc::<ReloadCounters>::default();
-    let Running { mut pool, control, mut keeper, publisher } =
+    let Running { mut pool, control, sources, mut keeper, publisher } =
         start(config, (&lists, access), &token_keys, &division, certificates.as_ref(), Arc::clone(&counters))
             .await?;
+    let control_tokens = Arc::new(Tokens::new(control_tokens));
+    let shared = Control::new(sources, Arc::clone(&control_tokens));
+    let control = control.map(|listener| ControlTask::spawn(listener, shared, control_access));
     access::watch(&lists, &publisher).context("cannot start the thread that watches lists")?;
     let token_thread = token_keys.watch(&lists, &publisher);
     let token_thread = token_thread.context("cannot start the thread that reads the keys of tokens")?;
     let token_keys = (token_keys, token_thread);
     let file = file.map(Path::to_owned);
     let policy_bytes_max = division.policy;
-    let reloader =
-        Reloader { file, certificates, lists, token_keys, log, publisher, counters, policy_bytes_max };
+    let certificates = certificates.into_iter().chain(control_certificates).collect();
+    let reloader = Reloader {
+        file,
+        certificates,
+        control_tokens,
+        lists,
+        token_keys,
+        log,
+        publisher,
+        counters,
+        policy_bytes_max,
+    };
     drop(tokio::spawn(hangups.obey(move || reloader.reload())));
     let signal = tokio::select! {
         signal = signals.next() => signal,
@@ -101,7 +120,9 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
 /// A running tracker.
 struct Running {
     pool: WorkerPool,
-    control: Option<ControlTask>,
+    /// The control listener, on which nothing is served yet.
+    control: Option<TcpListener>,
+    sources: Sources,
     keeper: Keeper,
     publisher: Arc<Publisher>,
 }
@@ -187,10 +208,9 @@ async fn start(
         live: Arc::clone(&publisher.live),
     };
     let control_address = control.as_ref().and_then(|listener| listener.local_addr().ok());
-    let control = control.map(|listener| ControlTask::spawn(listener, sources, config.control.hosts.clone()));
     let control_shown = control_address.map_or("off".to_owned(), |address| address.to_string());
     tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
-    Ok(Running { pool, control, keeper, publisher })
+    Ok(Running { pool, control, sources, keeper, publisher })
 }
 
 /// Reads the lists of torrents on a separate thread, since a file system can hang.
@@ -209,6 +229,14 @@ async fn load_token_keys(config: &Config) -> Result<TokenKeys, Failure> {
     let config = config.clone();
     let read = tokio::task::spawn_blocking(move || TokenKeys::load(&config));
     let read = read.await.context("the thread that reads the keys of tokens has failed")?;
+    read.map_err(Failure::Configuration)
+}
+
+/// Reads the tokens of the control listener, for the same reason.
+async fn load_control_tokens(config: &Config) -> Result<TokenSet, Failure> {
+    let config = config.clone();
+    let read = tokio::task::spawn_blocking(move || TokenSet::read(&config));
+    let read = read.await.context("the thread that reads the tokens of the control listener has failed")?;
     read.map_err(Failure::Configuration)
 }
 
@@ -395,8 +423,8 @@ fn open_store(
 struct ControlTask(tokio::task::JoinHandle<()>);
 
 impl ControlTask {
-    fn spawn(listener: TcpListener, sources: Sources, hosts: Vec<HostName>) -> Self {
-        Self(tokio::spawn(control::serve(listener, Arc::new(sources), hosts)))
+    fn spawn(listener: TcpListener, control: Control, access: control::Access) -> Self {
+        Self(tokio::spawn(control::serve(listener, control, access)))
     }
 }
 

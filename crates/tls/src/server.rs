@@ -88,7 +88,9 @@ impl Server {
         self.selector.summary()
     }
 
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+    /// Returns the configuration of rustls, for connections that are not bytes in and bytes out.
+    #[must_use]
+    pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)
     }
 }

@@ -1,8 +1,9 @@
 //! Which requests the control listener answers.
 //!
-//! The listener has no password, and browsers on the same host can reach it on its loopback address. A page that
-//! resolves a name of its own to that address (DNS rebinding) could read the metrics. Requests must therefore
-//! name a host of ours. Other pages cannot read the responses, but they have no reason to send requests either.
+//! Browsers on the same host can reach the listener on its loopback address. A page that resolves a name of its own to
+//! that address (DNS rebinding) could read the metrics. Requests must therefore name a host of ours. Other pages cannot
+//! read the responses, but they have no reason to send requests either: a request that a page sends must come from this
+//! listener's own page.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,11 +23,9 @@ const OTHER_SITE: &str = "this listener does not serve pages of other sites; ope
 /// Answers a request or refuses it. Browsers neither cache the response nor treat it as a page.
 pub(super) async fn admit(State(hosts): State<Arc<[HostName]>>, request: Request, next: Next) -> Response {
     let authority = request.uri().authority().map(Authority::as_str);
-    // A browser marks requests that a page of another site makes (Fetch Metadata).
-    let is_cross_site = request.headers().get_all("sec-fetch-site").iter().any(|site| site == "cross-site");
     let mut response = if !is_ours(&hosts, authority, request.headers()) {
         (StatusCode::MISDIRECTED_REQUEST, OTHER_HOST).into_response()
-    } else if is_cross_site {
+    } else if is_of_other_page(request.headers()) {
         (StatusCode::FORBIDDEN, OTHER_SITE).into_response()
     } else {
         next.run(request).await
@@ -42,6 +41,21 @@ pub(super) async fn admit(State(hosts): State<Arc<[HostName]>>, request: Request
 fn is_ours(hosts: &[HostName], authority: Option<&str>, headers: &HeaderMap) -> bool {
     let fields = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
     authority.into_iter().chain(fields).all(|host| is_host(hosts, host))
+}
+
+/// Returns whether a page sends the request that is not our own. Browsers say so in two ways: by the relation of the
+/// page's site to ours (Fetch Metadata), in which another port of the same host is the same site; and by the origin of
+/// the page, at least if the request could change something.
+fn is_of_other_page(headers: &HeaderMap) -> bool {
+    let is_other_site =
+        headers.get_all("sec-fetch-site").iter().any(|site| site != "same-origin" && site != "none");
+    let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
+    let is_other_origin = headers.get_all(header::ORIGIN).iter().any(|origin| {
+        let origin = origin.as_bytes();
+        let rest = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
+        !rest.zip(host).is_some_and(|(rest, host)| rest.eq_ignore_ascii_case(host))
+    });
+    is_other_site || is_other_origin
 }
 
 fn is_host(hosts: &[HostName], host: &str) -> bool {
@@ -101,5 +115,37 @@ mod tests {
         let mut two = fields(&["localhost"]);
         two.append(header::HOST, HeaderValue::from_static("evil.example"));
         assert!(!is_ours(&[], None, &two));
+    }
+
+    #[test]
+    fn requests_of_other_pages_are_recognised_by_site_and_by_origin() {
+        let is_other = |fields: &[(&'static str, &'static str)]| {
+            let fields = [("host", "localhost:6970")].iter().chain(fields);
+            let field = |(name, value): &(&'static str, &'static str)| {
+                (axum::http::HeaderName::from_static(name), HeaderValue::from_static(value))
+            };
+            is_of_other_page(&fields.map(field).collect())
+        };
+        for fields in [
+            &[][..],
+            &[("sec-fetch-site", "none")],
+            &[("sec-fetch-site", "same-origin"), ("origin", "http://localhost:6970")],
+            &[("origin", "https://LOCALHOST:6970")],
+        ] {
+            assert!(!is_other(fields), "{fields:?}");
+        }
+        for fields in [
+            [("sec-fetch-site", "cross-site")],
+            [("sec-fetch-site", "same-site")],
+            [("origin", "null")],
+            [("origin", "http://localhost:3000")],
+            [("origin", "http://evil.example")],
+            [("origin", "http://localhost:6970.evil.example")],
+            [("origin", "file://localhost:6970")],
+        ] {
+            assert!(is_other(&fields), "{fields:?}");
+        }
+        let without_host = [(header::ORIGIN, HeaderValue::from_static("http://localhost"))];
+        assert!(is_of_other_page(&without_host.into_iter().collect()));
     }
 }

@@ -13,6 +13,7 @@ mod cli;
 mod client;
 mod conformance;
 mod control;
+mod control_tokens;
 mod frozen;
 mod harness;
 mod holding;

@@ -1,0 +1,179 @@
+//! Who may ask the control listener for what: tokens, roles and rates.
+//!
+//! Every route belongs to one of the kinds of [`Need`], and the middleware of its router asks for it. A client shows its token
+//! in the field Authorization, never in a cookie, which a browser would send on behalf of other pages.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tokio::time::Instant;
+
+use super::connections::{Connection, Source};
+use super::problem::{JSON, Problem};
+use super::rate::Rates;
+use super::tokens::{Role, Tokens};
+use crate::repeated::Repeated;
+
+/// Requests of a token, or of a source without one: the time for each, and how many may come at once.
+const REQUEST_INTERVAL: Duration = Duration::from_millis(20);
+const REQUESTS_AT_ONCE: u32 = 200;
+
+/// The same for wrong tokens of a source. Right ones are accepted all the same: only the work for wrong ones is limited.
+const WRONG_TOKEN_INTERVAL: Duration = Duration::from_secs(3);
+const WRONG_TOKENS_AT_ONCE: u32 = 20;
+
+/// What a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// A token of any role, if tokens are configured.
+    Read,
+    /// A token of the role admin.
+    Admin,
+    /// The same, if tokens are configured: what this does, the operator has written into files already.
+    Reload,
+}
+
+/// The sender of a request, which handlers get as an extension.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// The name of the token, or "anyone".
+    pub(crate) name: String,
+    pub(crate) role: Role,
+}
+
+/// The tokens, and the rates at which they are used.
+#[derive(Debug)]
+pub(super) struct Auth {
+    tokens: Arc<Tokens>,
+    rates: Mutex<Rates<Client>>,
+    wrong: Mutex<(Rates<Source>, Repeated)>,
+}
+
+/// Whose requests are counted together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Client {
+    Token(String),
+    Source(Source),
+}
+
+impl Auth {
+    pub(super) fn new(tokens: Arc<Tokens>) -> Self {
+        Self {
+            tokens,
+            rates: Mutex::new(Rates::new(REQUEST_INTERVAL, REQUESTS_AT_ONCE)),
+            wrong: Mutex::new((Rates::new(WRONG_TOKEN_INTERVAL, WRONG_TOKENS_AT_ONCE), Repeated::default())),
+        }
+    }
+
+    /// Returns the sender of a request that may be answered.
+    fn admit(&self, need: Need, headers: &HeaderMap, connection: &Connection) -> Result<Caller, Problem> {
+        let source = Source::of(connection.peer.ip());
+        let (caller, client) = match self.identify(headers, source)? {
+            Some(caller) => (caller.clone(), Client::Token(caller.name)),
+            None => (Caller { name: "anyone".to_owned(), role: Role::Read }, Client::Source(source)),
+        };
+        let is_open = matches!(client, Client::Source(_));
+        if need == Need::Admin && is_open {
+            return Err(Problem::new(StatusCode::FORBIDDEN, NO_TOKENS));
+        }
+        if need != Need::Read && !is_open && caller.role != Role::Admin {
+            let error = format!("this needs a token of the role admin; {} has the role read", caller.name);
+            return Err(Problem::new(StatusCode::FORBIDDEN, error));
+        }
+        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        rates.take(client, Instant::now()).map_err(|wait| {
+            Problem::later(StatusCode::TOO_MANY_REQUESTS, "too many requests; ask less often", wait)
+        })?;
+        Ok(caller)
+    }
+
+    /// Returns the owner of the token of a request, or `None` if no tokens are configured.
+    fn identify(&self, headers: &HeaderMap, source: Source) -> Result<Option<Caller>, Problem> {
+        let tokens = self.tokens.latest();
+        if tokens.is_empty() {
+            return Ok(None);
+        }
+        let shown = bearer(headers).ok_or_else(|| Problem::new(StatusCode::UNAUTHORIZED, NO_TOKEN_SHOWN))?;
+        if let Some((role, name)) = tokens.find(shown) {
+            return Ok(Some(Caller { name: name.to_owned(), role }));
+        }
+        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if let Some(unlogged) = wrong.1.note(now) {
+            tracing::warn!(?source, unlogged, "a client of the control listener has shown a wrong token");
+        }
+        Err(match wrong.0.take(source, now) {
+            Ok(()) => Problem::new(StatusCode::UNAUTHORIZED, WRONG_TOKEN),
+            Err(wait) => Problem::later(StatusCode::TOO_MANY_REQUESTS, WRONG_TOKEN, wait),
+        })
+    }
+}
+
+/// Answers a request of a sender that may send it, or refuses it.
+pub(super) async fn require(
+    State((auth, need)): State<(Arc<Auth>, Need)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Some(connection) = request.extensions().get::<Connection>() else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
+    let is_json = request.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == JSON);
+    match auth.admit(need, request.headers(), connection) {
+        Err(problem) => problem.into_response(),
+        // A page of another site cannot send such a request: browsers ask first whether they may send JSON, and get no
+        // permission.
+        Ok(_) if request.method() == Method::POST && !is_json => {
+            Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, NOT_JSON).into_response()
+        }
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+    }
+}
+
+/// Returns the token of the field Authorization (RFC 6750, 2.1).
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut fields = headers.get_all(header::AUTHORIZATION).iter();
+    let (field, None) = (fields.next()?, fields.next()) else { return None };
+    let (scheme, token) = field.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim_start_matches(' '))
+}
+
+const NO_TOKENS: &str = "changes need a token of the role admin, and none is configured: `shoal ctl token --role admin \
+                         --name NAME` makes one and prints the line to add to the file that control.tokens names";
+
+const NO_TOKEN_SHOWN: &str = "this needs a token: send the field \"Authorization: Bearer TOKEN\" (`shoal ctl` takes it \
+                              from --token-file or SHOAL_CONTROL_TOKEN)";
+
+const WRONG_TOKEN: &str = "this token is not valid here; `shoal ctl token` makes one and prints the line to add to the \
+                           file that control.tokens names";
+
+const NOT_JSON: &str = "send the field Content-Type: application/json";
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_shown_in_one_field() {
+        let fields = |values: &[&'static str]| {
+            let field = |value: &&'static str| (header::AUTHORIZATION, HeaderValue::from_static(value));
+            let mut headers = HeaderMap::new();
+            headers.extend(values.iter().map(field));
+            headers
+        };
+        assert_eq!(bearer(&fields(&["Bearer abc"])), Some("abc"));
+        assert_eq!(bearer(&fields(&["bEARER   abc"])), Some("abc"));
+        for wrong in [&[][..], &["abc"], &["Basic abc"], &["Bearer"], &["Bearer a", "Bearer b"]] {
+            assert_eq!(bearer(&fields(wrong)), None, "{wrong:?}");
+        }
+    }
+}

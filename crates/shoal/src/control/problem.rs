@@ -1,0 +1,44 @@
+//! Refusals of the control listener: a status, and a text that says what to do.
+
+use std::time::Duration;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+/// The media type of JSON.
+pub(crate) const JSON: &str = "application/json";
+
+/// A refused request. Its response is `{"error": TEXT}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    pub(crate) error: String,
+    retry_after: Option<Duration>,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Self {
+        Self { status, error: error.into(), retry_after: None }
+    }
+
+    /// Returns the refusal of a request that can be sent again after a time.
+    pub(crate) fn later(status: StatusCode, error: impl Into<String>, after: Duration) -> Self {
+        Self { retry_after: Some(after), ..Self::new(status, error) }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = serde_json::json!({ "error": self.error });
+        let mut response = (self.status, [(header::CONTENT_TYPE, JSON)], format!("{body}\n")).into_response();
+        let headers = response.headers_mut();
+        if let Some(after) = self.retry_after {
+            let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+            headers.insert(header::RETRY_AFTER, seconds.max(1).into());
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
