@@ -2,7 +2,8 @@
 //!
 //! This module owns the JWK set of `tokens.jwks`. A set that cannot be read leaves the keys as they were, except when the
 //! tracker starts or the operator names another source. A thread looks at the file once a second, or fetches the URL at its
-//! interval, and publishes new keys. All of this happens off the data path.
+//! interval, and publishes new keys. It fetches without the lock of the keys, so that a reload does not wait for a server
+//! whose keys are known. All of this happens off the data path.
 //!
 //! A tracker whose URL is away at the start uses its last good copy. Without one, it starts without keys and refuses all
 //! tokens until the URL is there.
@@ -69,19 +70,22 @@ pub(crate) struct State {
     last: KeyNumber,
     /// The file as it was read last.
     seen: Option<Seen>,
-    /// The content of a URL.
-    fetched: Option<Fetched>,
+    /// The content of a URL. Absent while the thread fetches it.
+    url: Option<UrlKeys>,
+    /// Held during a fetch: a URL that is configured again while the thread still fetches it has the same copy on disk.
+    fetching: Arc<Mutex<()>>,
     is_faulty: bool,
 }
 
 /// The keys of a URL.
 #[derive(Debug)]
-struct Fetched {
+struct UrlKeys {
     remote: Remote,
     limits: Limits,
     interval_ms: u64,
     /// The time of the next fetch, on the monotonic clock.
     due_ms: u64,
+    fetching: Arc<Mutex<()>>,
 }
 
 impl TokenKeys {
@@ -130,8 +134,18 @@ impl TokenKeys {
 
     /// Reads the keys again if they may have changed, and publishes them. Returns whether there is a source.
     fn refresh(&self, lists: &Mutex<Lists>, publisher: &Publisher) -> bool {
+        // A statement of its own, so that the lock is free while the thread fetches.
+        let due = self.lock().take_due();
+        let fetched = due.map(|mut url| {
+            let read = url.fetch();
+            (url, read)
+        });
         let mut state = self.lock();
-        if state.refresh() {
+        let are_new = match fetched {
+            Some((url, read)) => state.take_fetched(url, read),
+            None => state.read_file(),
+        };
+        if are_new {
             // Only the owner of the lists publishes.
             let _lists = lists.lock().unwrap_or_else(PoisonError::into_inner);
             publisher.publish(|live| live.with_policy(with_keys(&live.policy, &state.keys)));
@@ -156,26 +170,29 @@ impl State {
     pub(crate) fn following(&self, config: &Config, is_start: bool) -> Result<Self, String> {
         let TokensConfig { jwks, .. } = &config.tokens;
         let rules = tokens::rules(&config.tokens);
-        let Some(source) = jwks else { return Ok(Self { last: self.last, ..Self::default() }) };
-        let is_known = self.source.as_ref() == Some(source);
-        let mut fetched = match source {
-            ListSource::Path(_) => None,
-            ListSource::Url(url) => Some(Fetched::new(url, config)?),
+        let Some(source) = jwks else {
+            let fetching = Arc::clone(&self.fetching);
+            return Ok(Self { last: self.last, fetching, ..Self::default() });
         };
-        let read = match (source, &mut fetched) {
+        let is_known = self.source.as_ref() == Some(source);
+        let mut url = match source {
+            ListSource::Path(_) => None,
+            ListSource::Url(url) => Some(UrlKeys::new(url, config, Arc::clone(&self.fetching))?),
+        };
+        let read = match (source, &mut url) {
             // The thread fetches it at once.
             (_, Some(_)) if is_known => Ok((self.keys.clone(), None)),
-            (_, Some(fetched)) => fetched.read_first().map(|keys| (keys, None)),
+            (_, Some(url)) => url.read_first().map(|keys| (keys, None)),
             (ListSource::Path(path), None) => read(path).map(|(keys, seen)| (keys, Some(seen))),
             (ListSource::Url(_), None) => Ok((KeySet::default(), None)),
         };
         let (keys, seen, is_faulty) = match read {
-            Ok((keys, seen)) => (keys, seen, fetched.is_some() && is_known && self.is_faulty),
+            Ok((keys, seen)) => (keys, seen, url.is_some() && is_known && self.is_faulty),
             Err(error) if is_known => {
                 log_kept(source, &error);
                 (self.keys.clone(), self.seen, true)
             }
-            Err(error) if is_start && fetched.is_some() => {
+            Err(error) if is_start && url.is_some() => {
                 log_kept(source, &error);
                 (KeySet::default(), None, true)
             }
@@ -186,7 +203,16 @@ impl State {
         let mut last = self.last;
         let keys = keys.following(old, &mut last);
         log_read(source, &keys);
-        Ok(Self { source: Some(source.clone()), rules, keys, last, seen, fetched, is_faulty })
+        Ok(Self {
+            source: Some(source.clone()),
+            rules,
+            keys,
+            last,
+            seen,
+            url,
+            fetching: Arc::clone(&self.fetching),
+            is_faulty,
+        })
     }
 
     /// Returns the keys, if tokens are configured.
@@ -194,25 +220,39 @@ impl State {
         self.source.is_some().then(|| self.keys.clone())
     }
 
-    /// Reads the keys again if they may have changed. Returns whether they are new.
-    fn refresh(&mut self) -> bool {
-        let read = match (&self.source, &mut self.fetched) {
-            (Some(ListSource::Path(path)), _) => {
-                let now = Seen::of(path);
-                if self.seen == Some(now) {
-                    return false;
-                }
-                self.seen = Some(now);
-                read(path).map(|(keys, seen)| {
-                    self.seen = Some(seen);
-                    Some(keys)
-                })
-            }
-            (Some(ListSource::Url(_)), Some(fetched)) if fetched.due_ms <= clock::monotonic_ms() => {
-                fetched.fetch()
-            }
-            _ => return false,
-        };
+    /// Takes the URL out, if it is due.
+    fn take_due(&mut self) -> Option<UrlKeys> {
+        self.url.take_if(|url| url.due_ms <= clock::monotonic_ms())
+    }
+
+    /// Puts a URL back and takes over what was fetched from it, unless the configuration was read again in the meantime. Returns
+    /// whether the keys are new.
+    fn take_fetched(&mut self, url: UrlKeys, read: Result<Option<KeySet>, String>) -> bool {
+        // The URL of a configuration that was read again is due at once. It may be another one.
+        if self.url.is_some() || !matches!(self.source, Some(ListSource::Url(_))) {
+            return false;
+        }
+        self.url = Some(url);
+        self.take(read)
+    }
+
+    /// Reads the file again if it has changed. Returns whether the keys are new.
+    fn read_file(&mut self) -> bool {
+        let Some(ListSource::Path(path)) = &self.source else { return false };
+        let now = Seen::of(path);
+        if self.seen == Some(now) {
+            return false;
+        }
+        self.seen = Some(now);
+        let read = read(path).map(|(keys, seen)| {
+            self.seen = Some(seen);
+            Some(keys)
+        });
+        self.take(read)
+    }
+
+    /// Takes over keys that were read, or nothing if they have not changed. Returns whether they are new.
+    fn take(&mut self, read: Result<Option<KeySet>, String>) -> bool {
         let Some(source) = &self.source else { return false };
         self.is_faulty = read.is_err();
         match read {
@@ -230,15 +270,21 @@ impl State {
     }
 }
 
-impl Fetched {
-    fn new(url: &SourceUrl, config: &Config) -> Result<Self, String> {
+impl UrlKeys {
+    fn new(url: &SourceUrl, config: &Config, fetching: Arc<Mutex<()>>) -> Result<Self, String> {
         let Some(folder) = &config.fetch.folder else { return Err("fetch.folder is not set".to_owned()) };
         let limits = Limits {
             bytes_max: JWKS_BYTES_MAX as u64,
             time_max: Duration::from_secs(config.fetch.timeout_s.into()),
         };
         let interval_ms = u64::from(config.tokens.refresh_s) * 1000;
-        Ok(Self { remote: Remote::new(url.uri().clone(), folder, PURPOSE), limits, interval_ms, due_ms: 0 })
+        Ok(Self {
+            remote: Remote::new(url.uri().clone(), folder, PURPOSE),
+            limits,
+            interval_ms,
+            due_ms: 0,
+            fetching,
+        })
     }
 
     /// Returns the keys of the last good copy, or else of the URL.
@@ -252,6 +298,7 @@ impl Fetched {
 
     /// Fetches the keys. Returns `None` if they have not changed.
     fn fetch(&mut self) -> Result<Option<KeySet>, String> {
+        let _fetching = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
         let fetched = self.remote.fetch(self.limits, parse).map_err(|error| error.to_string());
         let pause_ms = if fetched.is_ok() { self.interval_ms } else { self.interval_ms.min(RETRY_MS_MAX) };
         self.due_ms = clock::monotonic_ms().saturating_add(pause_ms);
