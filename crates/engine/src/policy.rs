@@ -267,6 +267,14 @@ impl Policy {
             .map_or_else(|| Ok(SocketToken::default()), |tokens| tokens.read_socket(url, ip, now))
     }
 
+    /// Verifies the token of a WebSocket again if it is refused and may be good by now: its key was unknown, it was not valid
+    /// yet, or the rules have changed. At most one look a second.
+    pub fn refresh_socket_token(&self, token: &mut SocketToken, ip: IpAddr, now: Now) {
+        if let Some(tokens) = self.tokens() {
+            tokens.refresh_socket(token, ip, now);
+        }
+    }
+
     /// Decides whether the client at a canonical address may do something now, and if so, counts it.
     ///
     /// # Errors

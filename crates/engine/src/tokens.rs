@@ -33,6 +33,9 @@ const FAILURES: Rate = Rate::new(1, 30);
 /// The part of a second for which the budget of signatures may be used at once.
 const BURST_SHARE: u32 = 10;
 
+/// Seconds between two looks at a token with which a WebSocket began. A look at one that stays refused costs no signature.
+const LOOK_S: u32 = 1;
+
 /// In place of a torrent, in the tag of a token with a good signature that is bound to torrents. No torrent has it.
 const NO_TORRENT: InfoHash = InfoHash([0xff; 20]);
 
@@ -52,9 +55,19 @@ pub enum Shown<'r> {
     Socket(&'r SocketToken),
 }
 
-/// The token with which a WebSocket began, after its signature was verified; or why it is refused.
+/// The token with which a WebSocket began, if it began with one.
 #[derive(Debug, Default)]
-pub struct SocketToken(Option<Box<Result<Claims, Refusal>>>);
+pub struct SocketToken(Option<Box<ReadToken>>);
+
+/// A token that was read.
+struct ReadToken {
+    /// What it permits, after its signature was verified; or why it is refused.
+    claims: Result<Claims, Refusal>,
+    /// The token itself, with which it can be verified again. Empty if it is refused for good.
+    text: Box<[u8]>,
+    /// The time before which it is not verified again, on the monotonic clock.
+    next_s: u32,
+}
 
 /// The rules about tokens.
 #[derive(Clone, Debug)]
@@ -77,12 +90,19 @@ pub struct TokenMemory {
     bad: AtomicU64,
 }
 
+impl core::fmt::Debug for ReadToken {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        // The text is a secret.
+        f.debug_struct("ReadToken").field("claims", &self.claims).finish_non_exhaustive()
+    }
+}
+
 impl SocketToken {
     /// Returns how much memory it takes, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        let of = |token: &Result<Claims, Refusal>| {
-            size_of_val(token) + token.as_ref().map_or(0, Claims::list_bytes)
+        let of = |token: &ReadToken| {
+            size_of_val(token) + token.text.len() + token.claims.as_ref().map_or(0, Claims::list_bytes)
         };
         self.0.as_deref().map_or(0, of)
     }
@@ -214,7 +234,7 @@ impl Tokens {
             }
             Shown::Socket(SocketToken(None)) => self.check_missing(),
             Shown::Socket(SocketToken(Some(token))) => {
-                let claims = Result::as_ref(token).map_err(|refusal| *refusal)?;
+                let claims = token.claims.as_ref().map_err(|refusal| *refusal)?;
                 if !self.keys().has(claims.key) {
                     return Err(Refusal::TokenUnknownKey);
                 }
@@ -263,13 +283,41 @@ impl Tokens {
     /// Returns why the client has to connect again later.
     pub(crate) fn read_socket(&self, url: Url<'_>, ip: IpAddr, now: Now) -> Result<SocketToken, Refusal> {
         let Some(token) = url.token(&self.parameter) else { return Ok(SocketToken::default()) };
-        let tag = self.memory.cache.key().tag(token).ok_or(Refusal::TokenMalformed);
-        match tag.and_then(|tag| self.verify(token, tag, ip, Wanted::Socket, now)) {
+        match self.verify_socket(token, ip, now) {
             Err(refusal @ (Refusal::TokenSourceLimited | Refusal::TokenOverload)) => Err(refusal),
             // The keys are on their way, and with them the same token may be good.
             Err(refusal @ Refusal::TokenUnknownKey) if self.keys().is_empty() => Err(refusal),
-            read => Ok(SocketToken(Some(Box::new(read)))),
+            claims => {
+                let is_final = matches!(&claims, Err(refusal) if !may_pass(*refusal));
+                let text = if is_final { &[] } else { token };
+                let next_s = now.monotonic_s.saturating_add(LOOK_S);
+                Ok(SocketToken(Some(Box::new(ReadToken { claims, text: text.into(), next_s }))))
+            }
         }
+    }
+
+    /// Verifies the token of a WebSocket again, if the reason for which it is refused may have passed: the keys or the rules
+    /// are others now, or the token has become valid.
+    pub(crate) fn refresh_socket(&self, socket: &mut SocketToken, ip: IpAddr, now: Now) {
+        let Some(token) = &mut socket.0 else { return };
+        let is_refused = match &token.claims {
+            Ok(claims) => !self.keys().has(claims.key),
+            Err(refusal) => may_pass(*refusal),
+        };
+        if !is_refused || now.monotonic_s < token.next_s {
+            return;
+        }
+        token.next_s = now.monotonic_s.saturating_add(LOOK_S);
+        match self.verify_socket(&token.text, ip, now) {
+            // It has not been verified, and is tried again.
+            Err(Refusal::TokenSourceLimited | Refusal::TokenOverload) => {}
+            claims => token.claims = claims,
+        }
+    }
+
+    fn verify_socket(&self, token: &[u8], ip: IpAddr, now: Now) -> Result<Claims, Refusal> {
+        let tag = self.memory.cache.key().tag(token).ok_or(Refusal::TokenMalformed)?;
+        self.verify(token, tag, ip, Wanted::Socket, now)
     }
 
     /// Reads a token and verifies its signature, unless that is known to be good.
@@ -353,6 +401,12 @@ impl Wanted<'_> {
     fn are_known(self, is_known: impl FnMut(&InfoHash) -> bool) -> bool {
         matches!(self, Self::Torrents(torrents) if !torrents.is_empty() && torrents.iter().all(is_known))
     }
+}
+
+/// Returns whether the same token may be good later, by other keys or rules or at another time.
+const fn may_pass(refusal: Refusal) -> bool {
+    use Refusal::{TokenNotYetValid, TokenUnknownKey, TokenWrongAudience, TokenWrongIssuer};
+    matches!(refusal, TokenUnknownKey | TokenNotYetValid | TokenWrongIssuer | TokenWrongAudience)
 }
 
 /// Returns the rules of a configuration about claims.

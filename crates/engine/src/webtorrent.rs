@@ -213,14 +213,14 @@ impl Responder {
     pub fn decide_claims(&mut self, member: &mut Member) {
         let inner = &mut self.inner;
         while member.claims > 0
-            && let Some(Claim { info_hash, peer_id, action, .. }) = inner.claims.take(member)
+            && let Some(Claim { ip, info_hash, peer_id, action, .. }) = inner.claims.take(member)
         {
             // The lists may have changed since the announce.
             let entered = inner.policy.check_torrent(&info_hash).and_then(|()| {
                 let key = inner.swarms.swarm_key(&info_hash);
                 inner.offers.clear();
                 let joining = Joining { info_hash, peer_id, action, key, is_exempt: false };
-                let entered = inner.enter(member, &joining, inner.now);
+                let entered = inner.enter(member, ip, joining, inner.now);
                 entered.map_err(|rejected| rejected.into_refusal().into())
             });
             inner.reply(member, &info_hash, entered);
@@ -266,13 +266,14 @@ impl Responder {
 impl Inner {
     fn announce(&mut self, member: &mut Member, ip: IpAddr, announce: &Announce<'_>, now: Now) {
         self.tally.request(member.family, Kind::Announce);
+        self.policy.refresh_socket_token(&mut member.token, ip, now);
         self.targets.clear();
         let request = Request {
             peer_id: Some(&announce.peer_id),
             event: announce.event,
             left_bytes: announce.left_bytes,
             numwant: announce.numwant,
-            shown: Shown::Socket(member.token()),
+            shown: Shown::Socket(&member.token),
             ..Request::new(Protocol::WebTorrent, ip, &announce.info_hash)
         };
         let decision = match self.policy.admit(&request, now) {
@@ -294,11 +295,8 @@ impl Inner {
                 self.name_offers(member, announce, decision.peers_wanted, now);
                 let &Announce { info_hash, peer_id, .. } = announce;
                 let joining = Joining { info_hash, peer_id, action, key, is_exempt: false };
-                match self.enter(member, &joining, now) {
-                    Err(Rejected::Excess(excess)) => self.handle_excess(member, ip, joining, excess, now),
-                    Err(Rejected::Taken(holder)) if self.claim(member, announce, action, holder, now) => {
-                        return;
-                    }
+                match self.enter(member, ip, joining, now) {
+                    Err(Rejected::Taken(holder)) if self.claim(member, ip, &joining, holder, now) => return,
                     entered => entered.map_err(|rejected| rejected.into_refusal().into()),
                 }
             }
@@ -334,13 +332,13 @@ impl Inner {
     fn claim(
         &mut self,
         member: &mut Member,
-        announce: &Announce<'_>,
-        action: Action,
+        ip: IpAddr,
+        joining: &Joining,
         holder: Address,
         now: Now,
     ) -> bool {
-        let &Announce { info_hash, peer_id, .. } = announce;
-        let claim = Claim { handle: member.handle(), info_hash, peer_id, action };
+        let &Joining { info_hash, peer_id, action, .. } = joining;
+        let claim = Claim { handle: member.handle(), ip, info_hash, peer_id, action };
         if !self.claims.add(member, claim, now.monotonic_s) {
             return false;
         }
@@ -375,6 +373,22 @@ impl Inner {
         }
     }
 
+    /// Adds or refreshes a peer, with the offers in `self.offers`, and stores their targets in `self.targets`.
+    fn enter(
+        &mut self,
+        member: &mut Member,
+        ip: IpAddr,
+        joining: Joining,
+        now: Now,
+    ) -> Result<Counts, Rejected> {
+        match self.enter_or_prune(member, &joining, now) {
+            Err(Rejection::Excess(excess)) => {
+                self.handle_excess(member, ip, joining, excess, now).map_err(Rejected::For)
+            }
+            entered => entered.map_err(rejected),
+        }
+    }
+
     /// Serves a client whose peer would exceed a limit.
     #[cold]
     fn handle_excess(
@@ -384,11 +398,11 @@ impl Inner {
         joining: Joining,
         excess: Excess,
         now: Now,
-    ) -> Result<Counts, Refused> {
+    ) -> Result<Counts, Refusal> {
         match self.policy.handle_excess(ip, excess) {
             Handling::Exempt => {
-                let entered = self.enter(member, &Joining { is_exempt: true, ..joining }, now);
-                entered.map_err(|rejected| rejected.into_refusal().into())
+                let entered = self.enter_or_prune(member, &Joining { is_exempt: true, ..joining }, now);
+                entered.map_err(|rejection| rejected(rejection).into_refusal())
             }
             // No other client could answer its offers, so none is relayed.
             Handling::Answer => {
@@ -396,18 +410,23 @@ impl Inner {
                 self.tally.unregistered(member.family, excess.into());
                 Ok(self.swarms.scrape(&joining.key))
             }
-            Handling::Refuse(refusal) => Err(refusal.into()),
+            Handling::Refuse(refusal) => Err(refusal),
         }
     }
 
-    /// Adds or refreshes a peer, with the offers in `self.offers`, and stores their targets in `self.targets`.
-    fn enter(&mut self, member: &mut Member, joining: &Joining, now: Now) -> Result<Counts, Rejected> {
+    /// Adds or refreshes a peer. A client with a full list of peers may have some that the swarms have forgotten.
+    fn enter_or_prune(
+        &mut self,
+        member: &mut Member,
+        joining: &Joining,
+        now: Now,
+    ) -> Result<Counts, Rejection> {
         let worker = self.dispatcher.worker();
         let mut announced = self.enter_swarm(member, joining, now);
         if announced == Err(Rejection::MayNotJoin) && member.prune(&self.swarms, worker, &mut self.rng) {
             announced = self.enter_swarm(member, joining, now);
         }
-        let Announced { counts, joined } = announced.map_err(rejected)?;
+        let Announced { counts, joined } = announced?;
         if joined {
             member.add(Peer { info_hash: joining.info_hash, peer_id: joining.peer_id });
         }
@@ -493,13 +512,14 @@ impl Inner {
     }
 
     /// Answers a scrape. Torrents without peers get zeros.
-    fn scrape(&mut self, member: &Member, ip: IpAddr, info_hashes: &[InfoHash], now: Now) {
+    fn scrape(&mut self, member: &mut Member, ip: IpAddr, info_hashes: &[InfoHash], now: Now) {
         let (kind, torrents) = match info_hashes {
             [] => (Kind::FullScrape, Torrents::All),
             named => (Kind::Scrape, Torrents::Named(named)),
         };
         self.tally.request(member.family, kind);
-        let shown = Shown::Socket(member.token());
+        self.policy.refresh_socket_token(&mut member.token, ip, now);
+        let shown = Shown::Socket(&member.token);
         let request = ScrapeRequest { protocol: Protocol::WebTorrent, ip, torrents, shown };
         if let Err(refusal) = self.policy.admit_scrape(&request, now) {
             let action = Some(wire::Action::Scrape);
@@ -600,28 +620,25 @@ struct Joining {
 enum Rejected {
     /// This connection has the peer.
     Taken(Address),
-    /// It would exceed a limit of its source.
-    Excess(Excess),
     For(Refusal),
 }
 
 impl Rejected {
     fn into_refusal(self) -> Refusal {
         match self {
-            Self::Excess(excess) => excess.into(),
             Self::Taken(_) => Refusal::PeerIdTaken,
             Self::For(refusal) => refusal,
         }
     }
 }
 
-const fn rejected(rejection: Rejection) -> Rejected {
+fn rejected(rejection: Rejection) -> Rejected {
     match rejection {
         Rejection::PeerIdTaken(holder) => Rejected::Taken(holder),
         Rejection::MayNotJoin => Rejected::For(Refusal::TooManyTorrents),
         Rejection::Full => Rejected::For(Refusal::StoreFull),
         Rejection::OverShare => Rejected::For(Refusal::SourceOverShare),
-        Rejection::Excess(excess) => Rejected::Excess(excess),
+        Rejection::Excess(excess) => Rejected::For(excess.into()),
     }
 }
 

@@ -236,6 +236,43 @@ fn a_socket_keeps_its_token_until_it_expires() {
 }
 
 #[test]
+fn a_socket_recovers_when_its_key_is_known_and_its_time_has_come() {
+    let policy = usual();
+    let enter = |token: &str, now| {
+        let query = format!("jwt={token}");
+        policy.read_socket_token(ip(1), Url { path: b"/", query: query.as_bytes() }, now).unwrap()
+    };
+    let announce = |policy: &Policy, token: &mut SocketToken, now| {
+        policy.refresh_socket_token(token, ip(1), now);
+        announce(policy, ip(1), &HASH, Shown::Socket(token), now)
+    };
+    let mut early = enter(&ISSUER.token(&json!({ "exp": NOW_S + 900, "nbf": NOW_S + 60 })), at(0));
+    assert_eq!(announce(&policy, &mut early, at(29)), Err(Refusal::TokenNotYetValid));
+    assert_eq!(announce(&policy, &mut early, at(30)), Ok(()), "a leeway of 30 s");
+    let new = Issuer::es256("new");
+    let mut unknown = enter(&new.token(&json!({ "exp": NOW_S + 60 })), at(0));
+    let mut forged = enter(&forged(1), at(0));
+    assert_eq!(announce(&policy, &mut unknown, at(0)), Err(Refusal::TokenUnknownKey));
+    let tokens = policy.tokens().unwrap();
+    let mut last = Default::default();
+    let known = tokens.keys().clone().following(None, &mut last);
+    let both = KeySet::parse(jwks(&[ISSUER.jwk(), new.jwk()]).as_bytes()).unwrap();
+    let changed = policy.clone().with_tokens(Some(tokens.with_keys(both.following(Some(&known), &mut last))));
+    assert_eq!(announce(&changed, &mut unknown, at(0)), Err(Refusal::TokenUnknownKey), "a look a second");
+    let before = signatures(&policy);
+    for second in 1..5 {
+        assert_eq!(announce(&changed, &mut unknown, at(second)), Ok(()));
+        assert_eq!(announce(&changed, &mut forged, at(second)), Err(Refusal::TokenBadSignature));
+    }
+    assert_eq!(signatures(&policy), [before[0] + 1, before[1]], "a wrong signature is verified once");
+    // Other rules give all keys new numbers, and end no token that they permit.
+    let renumbered = tokens.keys().clone().following(None, &mut last);
+    let changed = policy.clone().with_tokens(Some(tokens.with_keys(renumbered)));
+    assert_eq!(announce(&changed, &mut early, at(40)), Ok(()));
+    assert_eq!(announce(&changed, &mut unknown, at(40)), Err(Refusal::TokenUnknownKey), "its key is gone");
+}
+
+#[test]
 fn a_source_of_wrong_signatures_is_refused_and_harms_no_other() {
     let policy = usual();
     let known = token(1);

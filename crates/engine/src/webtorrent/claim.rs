@@ -9,6 +9,7 @@
 //! challenged connection is therefore suspected only: before its time is over, the kernel is asked whether its peer is
 //! still receiving, which a dead one is not.
 
+use core::net::IpAddr;
 use std::collections::VecDeque;
 
 use shoal_relay::{CHALLENGE_BYTES, CHALLENGE_S, Source};
@@ -37,6 +38,8 @@ const CLAIM_S: u32 = CHALLENGE_S + 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) handle: Handle,
+    /// The address of the client.
+    pub(super) ip: IpAddr,
     pub(super) info_hash: InfoHash,
     pub(super) peer_id: PeerId,
     pub(super) action: Action,

@@ -27,7 +27,7 @@ pub struct Member {
     /// The remaining relay allowance.
     pub(super) bucket: TokenBucket,
     /// The token with which it connected.
-    token: SocketToken,
+    pub(super) token: SocketToken,
 }
 
 const _: () = assert!(size_of::<Member>() <= 56, "there may be a hundred thousand of them");
@@ -70,10 +70,6 @@ impl Member {
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.peers.capacity() * size_of::<Peer>() + self.token.held_bytes()
-    }
-
-    pub(super) const fn token(&self) -> &SocketToken {
-        &self.token
     }
 
     pub(super) fn peers(&self) -> &[Peer] {

@@ -4,7 +4,10 @@ use crate::harness::{
     Client, HASH, OTHER_HASH, Tracker, announce, answer, answer_heard, configured, failure, leecher,
     offer_heard, offers, peer_id, relay_settings, reply, seeder, v4, v6,
 };
-use shoal_config::Config;
+use std::sync::Arc;
+
+use shoal_config::{Config, LimitsConfig};
+use shoal_source::{HoldingLimits, Holdings};
 
 const TAKEN: &str = "another peer of this torrent has this peer_id";
 const TOO_MANY: &str = "this connection has as many torrents as this tracker allows";
@@ -121,6 +124,35 @@ fn a_challenged_connection_that_is_still_receiving_keeps_its_peer() {
         tracker.pass(CLAIM_S - 4);
         let expected = if is_receiving { failure("announce", Some(HASH), TAKEN) } else { reply(0, 1) };
         assert_eq!(tracker.decided(&mut thief), [expected]);
+    }
+}
+
+#[test]
+fn a_claim_beyond_a_limit_of_its_source_is_decided_like_any_announce() {
+    let limit = |limits: &mut LimitsConfig| limits.peers_per_source_max = 1;
+    let refused = failure("announce", Some(HASH), "your address has as many peers as this tracker allows");
+    let cases: [(&dyn Fn(&mut LimitsConfig), String); 3] = [
+        (&|_| {}, reply(0, 1)),
+        (&|limits| limits.refuse_excess = true, refused),
+        (&|limits| limits.exempt = vec!["77.1.0.9/32".parse().unwrap()], reply(0, 2)),
+    ];
+    for (change, expected) in cases {
+        let config = configured(|config| {
+            limit(&mut config.limits);
+            change(&mut config.limits);
+        });
+        let limits = HoldingLimits { peers_max: 1, torrents_max: 0 };
+        let holdings = Holdings::new(limits, [1, 2]).map(Arc::new);
+        let relay = shoal_relay::Settings { holdings, ..relay_settings() };
+        let mut tracker = Tracker::of(1, &config, &relay);
+        let [mut owner, mut claimant, mut other] = [1, 9, 9].map(|n| tracker.connect(v4(n)));
+        tracker.ask(&mut owner, &leecher(1, ""));
+        assert_eq!(tracker.ask(&mut claimant, &leecher(1, "")), [""; 0]);
+        // Meanwhile, the peer becomes free, and the source of the claimant gets another one.
+        tracker.leave(owner);
+        assert_eq!(tracker.ask(&mut other, &leecher(2, "")), [reply(0, 1)]);
+        tracker.pass(CLAIM_S);
+        assert_eq!(tracker.decided(&mut claimant), [expected]);
     }
 }
 
