@@ -55,6 +55,16 @@ pub(crate) trait Identity: Copy + Ord + Debug + Send + Sync {
 /// Number of bytes of an identity in its tag.
 const TAG_BYTES: usize = size_of::<U16>();
 
+/// Returns the bytes of an identity, which has as many as its tag and its rest.
+#[inline]
+fn joined<const BYTES: usize>(tag: U16, rest: &[u8]) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    let (head, tail) = bytes.split_at_mut(TAG_BYTES);
+    head.copy_from_slice(tag.as_bytes());
+    tail.copy_from_slice(rest);
+    bytes
+}
+
 /// Size of a fingerprint in bytes.
 const FINGERPRINT_BYTES: usize = 12;
 
@@ -130,10 +140,7 @@ impl Identity for InfoHash {
 
     #[inline]
     fn join(tag: U16, rest: &Self::Rest) -> Self {
-        let mut bytes = [0; size_of::<Self>()];
-        bytes[..TAG_BYTES].copy_from_slice(tag.as_bytes());
-        bytes[TAG_BYTES..].copy_from_slice(rest);
-        Self(bytes)
+        Self(joined(tag, rest))
     }
 }
 
@@ -180,10 +187,7 @@ impl Identity for Fingerprint {
 
     #[inline]
     fn join(tag: U16, rest: &Self::Rest) -> Self {
-        let mut bytes = [0; FINGERPRINT_BYTES];
-        bytes[..TAG_BYTES].copy_from_slice(tag.as_bytes());
-        bytes[TAG_BYTES..].copy_from_slice(rest);
-        Self(bytes)
+        Self(joined(tag, rest))
     }
 }
 

@@ -8,6 +8,7 @@
 use core::hash::{Hash, Hasher};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
+use std::sync::OnceLock;
 
 use shoal_types::InfoHash;
 
@@ -30,6 +31,8 @@ pub struct TorrentTable {
     bounds: Box<[u32]>,
     hashes: Box<[InfoHash]>,
     texts: Texts,
+    /// Once it was asked for, see [`digest`](Self::digest).
+    digest: OnceLock<u64>,
 }
 
 /// The details of some torrents of a table, each as one text.
@@ -130,8 +133,12 @@ impl TableBuilder {
             *next += 1;
         }
         remove_duplicates(&mut bounds, &mut sorted);
-        let mut table =
-            TorrentTable { bounds: bounds.into(), hashes: sorted.into(), texts: Texts::default() };
+        let mut table = TorrentTable {
+            bounds: bounds.into(),
+            hashes: sorted.into(),
+            texts: Texts::default(),
+            digest: OnceLock::new(),
+        };
         let place = |(index, text): &(u32, u32)| {
             let info_hash = &self.hashes[*index as usize];
             table.find(key.hash(&info_hash.0), info_hash).map(|position| (position, *text))
@@ -219,14 +226,15 @@ impl TorrentTable {
     }
 
     /// Returns a number that differs between tables with different content, unless by chance (1 in 2^64). It depends on
-    /// neither the key nor the order. It takes some tens of nanoseconds for each torrent.
+    /// neither the key nor the order. The first call takes some tens of nanoseconds for each torrent.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        self.iter().fold(0, |digest, entry| {
+        let add = |digest: u64, entry: (&InfoHash, Details<'_>)| {
             let mut hasher = DefaultHasher::new();
             entry.hash(&mut hasher);
             digest.wrapping_add(hasher.finish())
-        })
+        };
+        *self.digest.get_or_init(|| self.iter().fold(0, add))
     }
 
     /// Returns the position of a torrent with this hash.
