@@ -158,7 +158,7 @@ impl Lists {
             let is_published = self.publication.0.is_some();
             let lists = torrents::lists(&self.torrents_allow, &self.torrents_deny, is_published, &self.key);
             rules.torrents = lists.map(|lists| {
-                let publication = self.publish(&lists);
+                let publication = self.publication(&lists);
                 Arc::new(lists.with_publication(publication))
             });
             self.count_torrents(rules);
@@ -168,8 +168,8 @@ impl Lists {
         }
     }
 
-    /// Returns how the deny list is published. Its digest takes a moment, so a list that is not published has none.
-    fn publish(&mut self, torrents: &TorrentLists) -> Option<Publication> {
+    /// Returns how the deny list is published. The digest of a new table takes a moment, so a list that is not published has none.
+    fn publication(&mut self, torrents: &TorrentLists) -> Option<Publication> {
         let (fields, last) = &mut self.publication;
         let fields = (*fields)?;
         let digest = torrents.deny().iter().fold(0_u64, |sum, table| sum.wrapping_add(table.digest()));

@@ -14,6 +14,9 @@ use shoal_types::InfoHash;
 use super::edit;
 use crate::clock;
 
+/// Maximum length of a variable that names a user.
+const CLAIM_BYTES_MAX: usize = 64;
+
 /// The change that a command makes to entries of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
@@ -104,6 +107,8 @@ impl Change {
 struct Who {
     name: Option<String>,
     uid: u32,
+    /// The user of `sudo`, as the environment claims.
+    claimed: Option<String>,
 }
 
 impl Who {
@@ -115,16 +120,30 @@ impl Who {
             let (name, id) = (fields.next()?, fields.nth(1)?);
             (id.parse() == Ok(uid) && name.chars().all(|c| c.is_ascii_graphic())).then(|| name.to_owned())
         });
-        Self { name, uid }
+        let claimed = claimed(std::env::var("SUDO_USER").ok(), std::env::var("SUDO_UID").ok());
+        Self { name, uid, claimed }
+    }
+}
+
+/// Returns the user for whom `sudo` executes the command, from the variables that it sets. Their text becomes a part of lines.
+fn claimed(user: Option<String>, uid: Option<String>) -> Option<String> {
+    let is_plain = |text: &String| {
+        (1..=CLAIM_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    let uid = uid.filter(is_plain).map(|uid| format!("uid {uid}"));
+    match (user.filter(is_plain), uid) {
+        (Some(user), Some(uid)) => Some(format!("{user} ({uid})")),
+        (user, uid) => user.or(uid),
     }
 }
 
 impl core::fmt::Display for Who {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match &self.name {
-            Some(name) => write!(f, "{name} (uid {})", self.uid),
-            None => write!(f, "uid {}", self.uid),
+            Some(name) => write!(f, "{name} (uid {})", self.uid)?,
+            None => write!(f, "uid {}", self.uid)?,
         }
+        self.claimed.as_ref().map_or(Ok(()), |claimed| write!(f, ", by sudo for {claimed}"))
     }
 }
 
@@ -142,5 +161,26 @@ impl Now {
         let second = unix_s % 86_400;
         let time = format!("{date}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60);
         Self { date, time }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_of_sudo_is_named_as_far_as_it_is_known() {
+        for (user, uid, expected) in [
+            (Some("anna"), Some("1000"), ", by sudo for anna (uid 1000)"),
+            (Some("anna"), None, ", by sudo for anna"),
+            (None, Some("1000"), ", by sudo for uid 1000"),
+            (None, None, ""),
+            (Some("two words"), Some("1\n"), ""),
+            (Some(""), Some(&*"1".repeat(65)), ""),
+        ] {
+            let claimed = claimed(user.map(str::to_owned), uid.map(str::to_owned));
+            let who = Who { name: Some("root".to_owned()), uid: 0, claimed };
+            assert_eq!(who.to_string(), format!("root (uid 0){expected}"));
+        }
     }
 }

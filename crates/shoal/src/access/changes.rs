@@ -20,7 +20,7 @@ const SEARCHED_BYTES_MAX: u64 = 64 << 20;
 
 /// A source that was read again, with what it had before.
 #[derive(Debug)]
-pub(super) struct Change {
+pub(super) struct SourceChange {
     list: &'static str,
     location: ListSource,
     old: Vec<Arc<TorrentTable>>,
@@ -35,7 +35,7 @@ struct Differences<'t> {
     entries: Vec<(InfoHash, Details<'t>)>,
 }
 
-impl Change {
+impl SourceChange {
     pub(super) fn new(
         list: &'static str,
         location: &ListSource,
@@ -155,7 +155,8 @@ mod tests {
         let [one, two] = [1, 2].map(|byte| InfoHash([byte; 20]));
         fs::write(&path, format!("{one:?} a reason # by us\r\n{two:?}\n# {two:?} no\n")).unwrap();
         let new = Arc::new(table(&[]));
-        let change = Change::new("torrents_deny", &ListSource::Path(path), vec![Arc::clone(&new)], vec![new]);
+        let change =
+            SourceChange::new("torrents_deny", &ListSource::Path(path), vec![Arc::clone(&new)], vec![new]);
         let found = change.comments(&[one, two].map(|hash| (hash, Details::NONE)));
         assert_eq!(found, BTreeMap::from([(one, "by us".to_owned())]));
     }

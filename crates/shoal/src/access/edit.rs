@@ -1,7 +1,8 @@
 //! Changes files of lists, while other commands may change them too and the tracker reads them.
 //!
 //! An addition is one write to the end of the file. A removal writes a new file and renames it over the old one. So
-//! a reader sees the list before or after a change, never between. Commands wait for each other by a lock on the file.
+//! a reader sees the list before or after a change, never between. Commands wait for each other by a lock on the file. Other
+//! programs know no such lock: a removal begins again if one of them has changed the file meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -61,9 +62,23 @@ fn write_end(mut file: &File, lines: &str) -> io::Result<()> {
     file.sync_all()
 }
 
+/// How often a removal begins again because another program has changed the file.
+const ATTEMPTS_MAX: usize = 10;
+
 /// Removes torrents from a file. Returns those that were in it. Comments and all other lines stay as they are.
 pub(super) fn remove(path: &Path, info_hashes: &[InfoHash]) -> io::Result<Vec<InfoHash>> {
+    for _ in 0..ATTEMPTS_MAX {
+        if let Some(removed) = try_remove(path, info_hashes)? {
+            return Ok(removed);
+        }
+    }
+    Err(io::Error::other("another program keeps changing it; try again when it has finished"))
+}
+
+/// Returns `None` if the file was changed by another program meanwhile.
+fn try_remove(path: &Path, info_hashes: &[InfoHash]) -> io::Result<Option<Vec<InfoHash>>> {
     let file = open_locked(path, None)?;
+    let seen = state(&file)?;
     let mut removed = Vec::new();
     let mut rest = Vec::new();
     for_each_line(&file, |number, line| {
@@ -84,10 +99,8 @@ pub(super) fn remove(path: &Path, info_hashes: &[InfoHash]) -> io::Result<Vec<In
             rest.extend_from_slice(format!("{entry}\n").as_bytes());
         }
     })?;
-    if !removed.is_empty() {
-        replace(path, &file, &rest)?;
-    }
-    Ok(removed)
+    let is_done = removed.is_empty() || replace(path, (&file, seen), &rest)?;
+    Ok(is_done.then_some(removed))
 }
 
 /// Calls `each` with the number and the bytes of every line, including its end.
@@ -110,26 +123,48 @@ pub(super) fn without_end(number: u64, line: &[u8]) -> &[u8] {
     if number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line }
 }
 
-/// Replaces a file by one with this content, the same owner and the same permissions.
-fn replace(path: &Path, old: &File, content: &[u8]) -> io::Result<()> {
+/// The length of a file and the time of its last change, in seconds and nanoseconds.
+type State = (u64, i64, i64);
+
+fn state(file: &File) -> io::Result<State> {
+    let metadata = file.metadata()?;
+    Ok((metadata.len(), metadata.ctime(), metadata.ctime_nsec()))
+}
+
+/// Replaces a file that was read in this state by one with this content, the same owner and the same permissions. Returns
+/// false, and changes nothing, if the file is in another state or another one has its name.
+fn replace(path: &Path, (old, seen): (&File, State), content: &[u8]) -> io::Result<bool> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let temporary = path.with_file_name(name);
     let write = || {
         let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
-        let (old, new) = (old.metadata()?, file.metadata()?);
+        let (owner, own) = (old.metadata()?, file.metadata()?);
         // Otherwise the tracker might not be able to read the file any more.
-        if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-            fchown(&file, Some(old.uid()), Some(old.gid()))?;
+        if (owner.uid(), owner.gid()) != (own.uid(), own.gid()) {
+            fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
         }
-        file.set_permissions(old.permissions())?;
+        file.set_permissions(owner.permissions())?;
         file.write_all(content)?;
         file.sync_all()?;
-        fs::rename(&temporary, path)
+        // As late as possible: what is written from here on is lost.
+        let is_same = state(old)? == seen && is_named(old, path)?;
+        if is_same {
+            fs::rename(&temporary, path)?;
+        }
+        Ok(is_same)
     };
-    write().inspect_err(|_| {
+    let replaced = write();
+    if !matches!(replaced, Ok(true)) {
         let _ = fs::remove_file(&temporary);
-    })
+    }
+    replaced
+}
+
+/// Returns whether the file at a path is still this one.
+fn is_named(file: &File, path: &Path) -> io::Result<bool> {
+    let (opened, named) = (file.metadata()?, fs::metadata(path)?);
+    Ok((opened.dev(), opened.ino()) == (named.dev(), named.ino()))
 }
 
 /// Opens a file and waits for its lock. Another command may replace the file in the meantime. With a mode, a file that
@@ -140,8 +175,7 @@ fn open_locked(path: &Path, create: Option<u32>) -> io::Result<File> {
     loop {
         let file = options.open(path)?;
         file.lock()?;
-        let (opened, named) = (file.metadata()?, fs::metadata(path)?);
-        if (opened.dev(), opened.ino()) == (named.dev(), named.ino()) {
+        if is_named(&file, path)? {
             return Ok(file);
         }
     }
@@ -209,6 +243,29 @@ mod tests {
         let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
         lines.sort();
         assert_eq!(lines, (0..80).map(|number| format!("{:?}", hash(number))).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_removal_replaces_no_file_that_another_program_has_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("list");
+        fs::write(&path, "one\n").unwrap();
+        let file = open_locked(&path, None).unwrap();
+        let seen = state(&file).unwrap();
+        // This one asks for no lock.
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"two\n").unwrap();
+        assert!(!replace(&path, (&file, seen), b"nothing").unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntwo\n");
+        let seen = state(&file).unwrap();
+        let other = directory.path().join("other");
+        fs::write(&other, "three\n").unwrap();
+        fs::rename(&other, &path).unwrap();
+        assert!(!replace(&path, (&file, seen), b"nothing").unwrap(), "it has another file's name");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file is left");
+        let file = open_locked(&path, None).unwrap();
+        assert!(replace(&path, (&file, state(&file).unwrap()), b"four\n").unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "four\n");
     }
 
     #[test]

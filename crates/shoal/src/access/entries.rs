@@ -8,7 +8,7 @@ use shoal_access::HashKey;
 use shoal_config::ListSource;
 use shoal_types::InfoHash;
 
-use super::changes::Change;
+use super::changes::SourceChange;
 use super::fetches::{Fetched, UrlReading};
 
 /// The entries that were read.
@@ -40,7 +40,7 @@ pub(super) trait Entries: Default {
     fn len(&self) -> usize;
 
     /// Returns what the log is to tell of a change.
-    fn change(_list: &'static str, _location: &ListSource, _old: &Self, _new: &Self) -> Option<Change> {
+    fn change(_list: &'static str, _location: &ListSource, _old: &Self, _new: &Self) -> Option<SourceChange> {
         None
     }
 

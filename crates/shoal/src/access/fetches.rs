@@ -2,9 +2,11 @@
 //!
 //! The threads start when there is a URL, and run as long as the program. Each takes the URL that is due, fetches and
 //! reads its content, and only then locks the lists. So a slow server delays neither files nor other URLs, unless
-//! [`THREADS_MAX`] servers are slow at once; each fetch has a time limit.
+//! [`THREADS_MAX`] servers are slow at once; each fetch has a time limit. A parser that panics has a bug, and its content is
+//! a fault of the source like any other: the list keeps its entries, and the thread goes on.
 
 use std::io::BufRead;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -18,9 +20,9 @@ use super::entries::{Body, Entries, Reading};
 use super::linked::Linked;
 use super::networks::Networks;
 use super::torrents::Torrents;
-use super::watch::publish;
+use super::watch::apply_changes;
 use super::{Lists, Publisher, lock};
-use crate::clock;
+use crate::{clock, pool};
 
 /// Maximum number of threads.
 const THREADS_MAX: usize = 4;
@@ -120,7 +122,7 @@ impl Fetches {
             list,
             url: url.clone(),
             content: Some(content),
-            fetch: |content, limits, key| E::wrap(content.fetch::<E>(limits, key)),
+            fetch: |content, limits, key| E::wrap(caught(|| content.fetch::<E>(limits, key))),
             due_ms: 0,
             is_requested: false,
             failures: 0,
@@ -166,7 +168,7 @@ impl Fetches {
             {
                 let mut lists = lock(lists);
                 let changes = lists.take_fetched(job.list, &job.url, fetched);
-                publish(&mut lists, changes, publisher);
+                apply_changes(&mut lists, changes, publisher);
             }
             self.finish(job, has_failed);
         }
@@ -230,6 +232,14 @@ impl State {
             (task.due_ms, task.is_requested) = (0, task.content.is_none());
         }
     }
+}
+
+/// Returns the outcome of a fetch. A panic becomes an error. What it leaves behind is only what the next fetch asks the server
+/// for.
+fn caught<T>(fetch: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    panic::catch_unwind(AssertUnwindSafe(fetch)).unwrap_or_else(|panic| {
+        Err(format!("a bug of this program, please report it: {}", pool::panic_text(&*panic)))
+    })
 }
 
 fn is_failure<E>(reading: &UrlReading<E>) -> bool {
@@ -300,4 +310,16 @@ fn read<E: Entries>(
     let info_hashes = linked.resolve(&links, limits, &*content, &mut reading.faults);
     reading.entries.add_linked(&info_hashes, key);
     Ok(reading)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_a_parser_is_a_fault_of_its_source() {
+        assert_eq!(caught(|| Ok(1)), Ok(1));
+        let fault = caught::<()>(|| panic!("out of {}", "bounds")).unwrap_err();
+        assert_eq!(fault, "a bug of this program, please report it: out of bounds");
+    }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use shoal_access::HashKey;
 use shoal_config::{ListSource, SourceUrl};
 
-use super::changes::Change;
+use super::changes::SourceChange;
 use super::control::SourceState;
 use super::counters::SourceCounter;
 use super::entries::{Entries, Reading};
@@ -27,7 +27,7 @@ pub(super) struct List<E> {
     name: &'static str,
     sources: Vec<Source<E>>,
     /// The sources that have changed since the log told of changes.
-    changes: Vec<Change>,
+    changes: Vec<SourceChange>,
 }
 
 /// A source of a list.
@@ -77,7 +77,7 @@ impl<E: Entries> List<E> {
     }
 
     /// Returns what has changed since the last call.
-    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+    pub(super) fn take_changes(&mut self) -> Vec<SourceChange> {
         std::mem::take(&mut self.changes)
     }
 
@@ -210,7 +210,7 @@ impl<E: Entries> Source<E> {
         &mut self,
         list: &'static str,
         reading: Result<Reading<E>, String>,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<SourceChange>,
     ) -> bool {
         let was_known = self.is_known;
         let (entries, is_whole, faults) = match reading {

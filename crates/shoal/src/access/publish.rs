@@ -3,6 +3,10 @@
 //! A worker decides by the old rules until it has taken over the new ones. So the swarms are removed only when every
 //! worker has done that: no announce can bring one back. Then every torrent that has a swarm is one that is served, and
 //! workers need not look for it in the lists any more ([`Policy::with_permitted_swarms`]).
+//!
+//! A worker that hangs does not delay the removal for longer than two seconds. It may then bring a swarm back by the old
+//! rules. As long as swarms are not permitted, every worker with the new rules looks for each torrent in the lists, so no
+//! announce is told of the peers of that swarm, and they expire.
 
 use std::sync::Arc;
 use std::thread;
@@ -55,13 +59,13 @@ impl Publisher {
         }
         let is_adopted = self.wait_for_workers(version);
         // After a removal that may have missed some torrents, all of them are to be checked.
-        let is_whole = matches!(self.store, SharedStore::Whole(_));
-        let is_complete = old_lists.is_none() || old.policy.permits_swarms() || !is_whole;
+        let knows_torrents = matches!(self.store, SharedStore::Whole(_));
+        let is_complete = old_lists.is_none() || old.policy.permits_swarms() || !knows_torrents;
         let removed = match new_lists.newly_forbidden(old_lists).filter(|_| is_complete) {
             Some(forbidden) => forbidden.iter().filter(|info_hash| self.remove(info_hash)).count(),
             None => self.remove_all_forbidden(&new.policy),
         };
-        if is_adopted && is_whole {
+        if is_adopted && knows_torrents {
             self.permit_swarms();
         }
         if removed > 0 {

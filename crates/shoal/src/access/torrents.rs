@@ -12,7 +12,7 @@ use shoal_access::torrents::{
 use shoal_config::ListSource;
 use shoal_types::InfoHash;
 
-use super::changes::Change;
+use super::changes::SourceChange;
 use super::directory::{Directory, with_subdirectories};
 use super::entries::{Body, Entries, Reading};
 use super::fetches::{Fetched, UrlReading};
@@ -122,7 +122,7 @@ impl Entries for Torrents {
         self.tables().map(|table| table.len()).sum()
     }
 
-    fn change(list: &'static str, location: &ListSource, old: &Self, new: &Self) -> Option<Change> {
+    fn change(list: &'static str, location: &ListSource, old: &Self, new: &Self) -> Option<SourceChange> {
         // An addition leaves the table of the file as it is.
         let is_same = matches!((&old.table, &new.table), (Some(old), Some(new)) if Arc::ptr_eq(old, new));
         let tables = |torrents: &Self| -> Vec<_> {
@@ -132,7 +132,7 @@ impl Entries for Torrents {
                 .cloned()
                 .collect()
         };
-        Some(Change::new(list, location, tables(old), tables(new)))
+        Some(SourceChange::new(list, location, tables(old), tables(new)))
     }
 
     fn forget(&mut self) {

@@ -84,7 +84,7 @@ impl Watcher {
             {
                 let mut lists = lock(lists);
                 let changes = lists.read_files(false);
-                publish(&mut lists, changes, publisher);
+                apply_changes(&mut lists, changes, publisher);
             }
             Fetches::start(lists, publisher);
             self.wait(Duration::from_millis(clock::monotonic_ms().saturating_sub(begin_ms)));
@@ -128,7 +128,7 @@ fn drain(from: impl AsFd) {
 }
 
 /// Publishes the rules that follow from lists that have changed.
-pub(super) fn publish(lists: &mut Lists, changes: Changes, publisher: &Publisher) {
+pub(super) fn apply_changes(lists: &mut Lists, changes: Changes, publisher: &Publisher) {
     if !changes.torrents && !changes.networks {
         return;
     }
