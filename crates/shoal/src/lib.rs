@@ -9,6 +9,7 @@
 mod access;
 mod advice;
 mod allocator;
+mod background;
 mod certificates;
 pub mod cli;
 mod clock;

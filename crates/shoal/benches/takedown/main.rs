@@ -4,11 +4,13 @@
 //! and without load, so that the tests cover it.
 //!
 //! **takedown**: clients of every protocol announce one torrent without a pause, while `shoal-lab load` puts load on the
-//! tracker (`--scale N` for N times as much). Then `shoal access add --deny` runs. The figures are the milliseconds from its start, and from its end, until
-//! a client received the last reply or offer of the torrent.
+//! tracker (`--scale N` for N times as much). Then `shoal access add --deny` runs. The figures are the milliseconds from its
+//! start, and from its end, until a client received the last reply or offer of the torrent.
 //!
-//! **reload**: `shoal-lab load udp` asks at a fixed rate (open loop), once without and once with a list of ten million torrents
+//! **reload**: `shoal-lab load udp` asks at a fixed rate (open loop), by turns without and with a list of ten million torrents
 //! that is replaced all the while. The figures are the lost requests and the latencies of both, and the time of a reload.
+//!
+//! The tracker runs on processor 0 of two.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on says where, and that is enough")]
 
@@ -17,13 +19,12 @@ mod tracker;
 
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use self::clients::Probe;
-use self::tracker::{Lab, Tracker, now_ms};
+use self::tracker::{Lab, Measured, Tracker, now_ms};
 
 /// The figures, as they are measured.
 struct Figures {
@@ -68,6 +69,9 @@ fn main() {
     }
 }
 
+/// Number of measurements without and with reloads.
+const RELOAD_ROUNDS: usize = 5;
+
 /// Denies a torrent `rounds` times while clients announce it.
 fn takedown(figures: &Figures, lab: Option<&Lab>, rounds: usize, scale: u32) {
     let directory = tempfile::tempdir().unwrap();
@@ -97,47 +101,76 @@ fn takedown(figures: &Figures, lab: Option<&Lab>, rounds: usize, scale: u32) {
     }
 }
 
-/// Compares the replies without and with reloads of a list of so many torrents.
+/// Compares the replies without and with reloads of a list of so many torrents, in turn. The tracker and what it reads
+/// have processor 0, the load has processor 1.
 fn reload(figures: &Figures, lab: Option<&Lab>, torrents: usize, rate: Option<u32>) {
     let directory = tempfile::tempdir().unwrap();
-    let deny = directory.path().join("deny");
-    write_list(&deny, torrents, 0);
-    let tracker = Tracker::start(directory.path(), &[("access.torrents_deny", deny.to_str().unwrap())]);
+    let mut list = Alternating::new(directory.path(), torrents);
+    let deny = list.path.to_str().unwrap().to_owned();
+    let tracker = Tracker::start(directory.path(), &[("access.torrents_deny", &deny)]);
     tracker.wait_for_entries(torrents);
-    let without = lab.map(|lab| lab.measure_udp(&tracker, rate));
-    let is_over = AtomicBool::new(false);
-    let (with, seconds) = thread::scope(|scope| {
-        let reloads = scope.spawn(|| {
-            let mut seconds = Vec::new();
-            loop {
-                // The number of entries tells that the new list applies.
-                let entries = torrents + 1 + seconds.len() % 2;
-                let new = directory.path().join("new");
-                write_list(&new, entries, seconds.len());
-                let begin_ms = now_ms();
-                fs::rename(&new, &deny).unwrap();
-                tracker.wait_for_entries(entries);
-                seconds.push((now_ms() - begin_ms) / 1000.0);
-                if is_over.load(Ordering::Relaxed) || lab.is_none() {
-                    return seconds;
+    let Some(lab) = lab else {
+        figures.print_all("reload/time", vec![list.change(&tracker)], "s");
+        return;
+    };
+    let (mut seconds, mut without, mut with) = (Vec::new(), Vec::new(), Vec::new());
+    // The first one fills the tracker.
+    lab.measure_udp(&tracker, rate);
+    for _ in 0..RELOAD_ROUNDS {
+        without.push(lab.measure_udp(&tracker, rate));
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    seconds.push(list.change(&tracker));
                 }
-            }
+            });
+            with.push(lab.measure_udp(&tracker, rate));
+            is_over.store(true, Ordering::Relaxed);
         });
-        // The first reload is under way when the measurement begins.
-        thread::sleep(Duration::from_millis(100));
-        let with = lab.map(|lab| lab.measure_udp(&tracker, rate));
-        is_over.store(true, Ordering::Relaxed);
-        (with, reloads.join().unwrap())
-    });
-    figures.print_all("reload/time", seconds, "s");
-    let Some((without, with)) = without.zip(with) else { return };
-    for (name, measured) in [("without", &without), ("with", &with)] {
-        figures.print(&format!("reload/{name}/responses"), measured.responses_per_s, "per s");
-        figures.print(&format!("reload/{name}/lost"), measured.lost, "requests");
-        figures.print(&format!("reload/{name}/p50"), measured.p50_us, "us");
-        figures.print(&format!("reload/{name}/p99"), measured.p99_us, "us");
     }
-    figures.print("reload/p99-ratio", with.p99_us / without.p99_us, "x");
+    figures.print_all("reload/time", seconds, "s");
+    let ratios = without.iter().zip(&with).map(|(without, with)| with.p99_us / without.p99_us).collect();
+    for (name, measured) in [("without", without), ("with", with)] {
+        let all = |read: fn(&Measured) -> f64| measured.iter().map(read).collect();
+        figures.print_all(&format!("reload/{name}/responses"), all(|run| run.responses_per_s), "per s");
+        figures.print_all(&format!("reload/{name}/lost"), all(|run| run.lost), "requests");
+        figures.print_all(&format!("reload/{name}/p50"), all(|run| run.p50_us), "us");
+        figures.print_all(&format!("reload/{name}/p99"), all(|run| run.p99_us), "us");
+    }
+    figures.print_all("reload/p99-ratio", ratios, "x");
+}
+
+/// A list that changes between two contents, which are written beforehand.
+struct Alternating {
+    path: PathBuf,
+    contents: [PathBuf; 2],
+    /// The number of entries of each content, which tells the one that applies.
+    entries: [usize; 2],
+    current: usize,
+}
+
+impl Alternating {
+    fn new(directory: &Path, torrents: usize) -> Self {
+        let (path, entries) = (directory.join("deny"), [torrents, torrents + 1]);
+        let contents = [0, 1].map(|version| directory.join(format!("content-{version}")));
+        for (version, content) in contents.iter().enumerate() {
+            write_list(content, entries[version], version);
+        }
+        fs::hard_link(&contents[0], &path).unwrap();
+        Self { path, contents, entries, current: 0 }
+    }
+
+    /// Replaces the list, and returns the seconds until the other one applies.
+    fn change(&mut self, tracker: &Tracker) -> f64 {
+        self.current = 1 - self.current;
+        let new = self.path.with_extension("new");
+        fs::hard_link(&self.contents[self.current], &new).unwrap();
+        let begin_ms = now_ms();
+        fs::rename(&new, &self.path).unwrap();
+        tracker.wait_for_entries(self.entries[self.current]);
+        (now_ms() - begin_ms) / 1000.0
+    }
 }
 
 /// Writes a list of so many torrents, of which one depends on the `version`.

@@ -1,5 +1,6 @@
 //! The tracker that is measured, and the load on it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -53,7 +54,9 @@ impl Tracker {
             text.push_str(&format!("{key} = [{value:?}]\n"));
         }
         fs::write(&config, text).unwrap();
-        let mut child = command().arg("--config").arg(&config).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = without_settings(pinned(0, PROGRAM));
+        child.arg("--config").arg(&config).stderr(Stdio::piped());
+        let mut child = child.spawn().unwrap();
         let (sender, lines) = channel();
         let log = BufReader::new(child.stderr.take().unwrap());
         thread::spawn(move || {
@@ -73,7 +76,7 @@ impl Tracker {
     /// Denies a torrent, as an operator does.
     pub(crate) fn deny(&self, info_hash: &[u8; 20]) {
         let hash: String = info_hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut add = command();
+        let mut add = without_settings(Command::new(PROGRAM));
         add.args(["access", "add", "--deny", &hash, "--reason", "a notice", "--config"]).arg(&self.config);
         let output = add.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -84,7 +87,7 @@ impl Tracker {
         let begin_ms = now_ms();
         while self.entries() != Some(entries) {
             assert!(now_ms() - begin_ms < PATIENCE.as_secs_f64() * 1e3, "the list applies");
-            thread::sleep(Duration::from_millis(2));
+            thread::sleep(Duration::from_millis(50));
         }
     }
 
@@ -115,9 +118,15 @@ fn wait_for_line(lines: &Receiver<Value>, message: &str) -> Value {
     }
 }
 
-/// Returns the program without settings of this environment.
-fn command() -> Command {
-    let mut command = Command::new(PROGRAM);
+/// Returns a program that is to run on one processor, by util-linux.
+fn pinned(processor: u32, program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["--cpu-list", &processor.to_string()]).arg(program);
+    command
+}
+
+/// Returns the command without settings of this environment.
+fn without_settings(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("SHOAL_") {
             command.env_remove(name);
@@ -161,11 +170,11 @@ impl Lab {
         loads
     }
 
-    /// Asks over UDP at this rate, or else at 30,000 requests a second, for 20 seconds.
+    /// Asks over UDP at this rate, or else at 30,000 requests a second, for 8 seconds, from processor 1.
     pub(crate) fn measure_udp(&self, tracker: &Tracker, rate: Option<u32>) -> Measured {
         let (target, rate) = (tracker.udp.to_string(), rate.unwrap_or(30_000).to_string());
-        let mut lab = Command::new(&self.program);
-        lab.args(["load", "udp", &target, "--rate", &rate, "--duration", "20s", "--json"]);
+        let mut lab = pinned(1, &self.program);
+        lab.args(["load", "udp", &target, "--rate", &rate, "--duration", "8s", "--json"]);
         let output = lab.args(["--torrents", "20000", "--peers", "100000"]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -1,6 +1,7 @@
 //! Lists of torrents: files, directories of .torrent files, and fetched contents.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,9 +19,13 @@ use super::entries::{Body, Entries, Reading};
 use super::fetches::{Fetched, UrlReading};
 use super::file::{self, ReadPart, Text};
 use super::list::List;
+use crate::background;
 
 /// Maximum size of a file, compressed as well as decompressed. A hundred million torrents with short reasons fit.
 const FILE_BYTES_MAX: u64 = 16 << 30;
+
+/// Size from which a file is read in the background: it takes some tens of milliseconds.
+const LARGE_FILE_BYTES: u64 = 8 << 20;
 
 /// Maximum size of a document in JSON or XML, which is read into memory as a whole.
 const DOCUMENT_BYTES_MAX: u64 = 128 << 20;
@@ -55,7 +60,7 @@ impl Torrents {
     }
 
     /// Reads only what was added to the end of a file, if that is all that has changed.
-    fn read_addition(&self, file: &std::fs::File, key: &HashKey) -> io::Result<Option<Reading<Self>>> {
+    fn read_addition(&self, file: &File, key: &HashKey) -> io::Result<Option<Reading<Self>>> {
         let Some(part) = &self.part else { return Ok(None) };
         let Some(addition) = part.addition(file, ADDITION_BYTES_MAX)? else { return Ok(None) };
         let mut reader = ListReader::after(part.lines);
@@ -93,13 +98,11 @@ impl Entries for Torrents {
         if let Some(reading) = self.read_addition(&file, key)? {
             return Ok(reading);
         }
-        let mut reader = file::reader(&file, FILE_BYTES_MAX);
-        let body = Body { text: &mut reader, media_type: None, bytes_max: FILE_BYTES_MAX };
-        let mut read = read_text(body, key, &mut Vec::new())?;
-        if let (Some(lines), true) = (read.lines, read.reading.is_whole) {
-            read.reading.entries.part = ReadPart::of(&file, reader.get_ref().bytes(), lines)?;
+        if file.metadata()?.len() > LARGE_FILE_BYTES {
+            background::run(|| read_file(&file, key))
+        } else {
+            read_file(&file, key)
         }
-        Ok(read.reading)
     }
 
     fn wrap(reading: UrlReading<Self>) -> Fetched {
@@ -146,6 +149,17 @@ impl Entries for Torrents {
     fn directories(directory: &Path) -> BTreeSet<PathBuf> {
         with_subdirectories(directory)
     }
+}
+
+/// Reads a file as a whole.
+fn read_file(file: &File, key: &HashKey) -> io::Result<Reading<Torrents>> {
+    let mut reader = file::reader(file, FILE_BYTES_MAX);
+    let body = Body { text: &mut reader, media_type: None, bytes_max: FILE_BYTES_MAX };
+    let mut read = read_text(body, key, &mut Vec::new())?;
+    if let (Some(lines), true) = (read.lines, read.reading.is_whole) {
+        read.reading.entries.part = ReadPart::of(file, reader.get_ref().bytes(), lines)?;
+    }
+    Ok(read.reading)
 }
 
 /// A text that was read.
