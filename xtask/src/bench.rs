@@ -21,6 +21,9 @@ pub(crate) struct BenchArguments {
 pub(crate) enum Bench {
     /// Measure time, memory and pauses of the store: `--json` prints lines of JSON, `--filter TEXT` chooses cases
     Store(BenchArguments),
+    /// Measure the feed of changes at 100,000 changed torrents a second, and the look-up of the largest of ten million
+    /// swarms: `--json` prints lines of JSON
+    Insight(BenchArguments),
     /// Measure how announces per second grow from one worker to two, and predict them for up to 128: `--json` prints
     /// lines of JSON
     Cores(BenchArguments),
@@ -59,6 +62,7 @@ impl Bench {
     pub(crate) fn run(self) -> Result<()> {
         let (package, benches, arguments) = match self {
             Self::Store(BenchArguments { arguments }) => ("shoal-store", &["store"][..], arguments),
+            Self::Insight(BenchArguments { arguments }) => ("shoal-store", &["insight"][..], arguments),
             Self::Cores(BenchArguments { arguments }) => ("shoal-store", &["cores"][..], arguments),
             Self::Relay(BenchArguments { arguments }) => ("shoal-relay", &["relay"][..], arguments),
             Self::Lists(BenchArguments { arguments }) => ("shoal-access", &["lists"][..], arguments),

@@ -16,6 +16,7 @@ use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use shoal_access::torrents::{Publication, TorrentLists};
+use shoal_insight::Sampler;
 use shoal_store::{SharedStore, Store, SwarmId};
 use shoal_token::Url;
 use shoal_types::{Counts, InfoHash};
@@ -47,6 +48,7 @@ pub struct Responder {
     rng: fastrand::Rng,
     policy: Arc<Policy>,
     pace: Pace,
+    sampler: Sampler,
     /// The peers of the current reply.
     handout: Handout,
     /// The torrents of the current scrape.
@@ -66,6 +68,7 @@ impl Responder {
             rng,
             policy,
             pace: Pace::default(),
+            sampler: Sampler::off(),
             handout: Handout::new(),
             info_hashes: Vec::with_capacity(SCRAPE_HASHES_MAX),
             error_text: String::new(),
@@ -80,6 +83,11 @@ impl Responder {
     /// Sets how far the intervals of all later replies are raised.
     pub const fn set_pace(&mut self, pace: Pace) {
         self.pace = pace;
+    }
+
+    /// Takes samples of all later announces.
+    pub fn set_sampler(&mut self, sampler: Sampler) {
+        self.sampler = sampler;
     }
 
     /// Answers an announce by the client at `ip`, which is canonical: the client joins, refreshes or leaves the
@@ -241,6 +249,9 @@ impl Responder {
                 handout.announce(store, info_hash, address, decision, caller)?
             }
         };
+        if self.sampler.is_due() {
+            self.sampler.take(info_hash, announce.peer_id.as_ref(), given.counts);
+        }
         let interval_s = self.policy.interval_s(Protocol::Http, self.pace, &mut self.rng);
         let reply = AnnounceReply {
             complete: given.counts.seeders,

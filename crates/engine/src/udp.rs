@@ -16,6 +16,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use shoal_access::torrents::TorrentLists;
 use shoal_config::Config;
+use shoal_insight::Sampler;
 use shoal_source::Excess;
 use shoal_store::{
     Announced, LockedShard, Place, PrivateNetwork, Rejection, SharedStore, Store, SwarmId, prefetch,
@@ -66,6 +67,7 @@ struct Front {
     connection_ids: ConnectionIds,
     limits_v4: Limits,
     limits_v6: Limits,
+    sampler: Sampler,
 }
 
 /// The limits of a reply over one family.
@@ -100,7 +102,9 @@ impl Responder {
         let (limits_v4, limits_v6) = Limits::both(config);
         let pace = Pace::default();
         let interval = policy.interval(Protocol::Udp, pace);
-        let front = Front { tally, rng, policy, pace, interval, connection_ids, limits_v4, limits_v6 };
+        let sampler = Sampler::off();
+        let front =
+            Front { tally, rng, policy, pace, interval, connection_ids, limits_v4, limits_v6, sampler };
         Self { store: store.into(), front, v4: Box::new(Batch::new()), v6: Box::new(Batch::new()) }
     }
 
@@ -117,6 +121,11 @@ impl Responder {
     pub fn set_pace(&mut self, pace: Pace) {
         self.front.pace = pace;
         self.front.interval = self.front.policy.interval(Protocol::Udp, pace);
+    }
+
+    /// Takes samples of all later announces.
+    pub fn set_sampler(&mut self, sampler: Sampler) {
+        self.front.sampler = sampler;
     }
 
     /// Answers a batch. Afterwards, each exchange has its reply, or a `reply_len` of 0 if there is none.
@@ -439,7 +448,11 @@ impl Front {
                     Ok(shard.visit(&item.place, seeds, announce.peers_wanted, rng, room))
                 };
                 match announced {
-                    Ok(Announced { counts: Counts { seeders, leechers, .. }, peers }) => {
+                    Ok(Announced { counts, peers }) => {
+                        if self.sampler.is_due() {
+                            self.take_sample(exchange.request, counts);
+                        }
+                        let Counts { seeders, leechers, .. } = counts;
                         let interval_s = self.interval.draw_s(&mut self.rng);
                         *head = AnnounceHead::new(query.transaction_id, interval_s, leechers, seeders);
                         let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
@@ -536,13 +549,25 @@ impl Front {
         let (head, room) = AnnounceHead::split(out).expect("every reply limit leaves room for a head");
         let mut caller = Caller { ip, policy: &self.policy, tally: &mut self.tally, now, rng: &mut self.rng };
         match serve(&mut caller, room) {
-            Ok(Announced { counts: Counts { seeders, leechers, .. }, peers }) => {
+            Ok(Announced { counts, peers }) => {
+                if self.sampler.is_due() {
+                    self.take_sample(exchange.request, counts);
+                }
+                let Counts { seeders, leechers, .. } = counts;
                 let interval_s = self.interval.draw_s(&mut self.rng);
                 *head = AnnounceHead::new(query.transaction_id, interval_s, leechers, seeders);
                 let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
                 self.finish(exchange, query, Outcome::Ok, reply_bytes);
             }
             Err(refusal) => self.refuse(exchange, query, refusal),
+        }
+    }
+
+    /// Takes an announce as a sample. Its fields are read again, so that others need not carry them through the passes.
+    #[cold]
+    fn take_sample(&mut self, request: &[u8], counts: Counts) {
+        if let Ok(wire::Request::Announce { announce, .. }) = wire::Request::decode(request) {
+            self.sampler.take(&announce.info_hash, Some(&announce.peer_id), counts);
         }
     }
 

@@ -16,6 +16,7 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use shoal_config::Config;
+use shoal_insight::Sampler;
 use shoal_relay::{
     Address, Announced, AnswerMatch, Dispatcher, MessageKind, OfferKey, OfferTarget, Rejection, SwarmKey,
     Swarms, WriteError,
@@ -61,6 +62,7 @@ struct Inner {
     dispatcher: Dispatcher,
     tally: Tally,
     rng: fastrand::Rng,
+    sampler: Sampler,
     /// Announces that wait until another connection has shown whether it is alive.
     claims: Claims,
     /// Connections that were challenged lately.
@@ -98,6 +100,7 @@ impl Responder {
             dispatcher,
             tally,
             rng,
+            sampler: Sampler::off(),
             claims: Claims::default(),
             suspects: Suspects::default(),
             now: Now::default(),
@@ -119,6 +122,11 @@ impl Responder {
     /// Sets how far the intervals of all later replies are raised.
     pub const fn set_pace(&mut self, pace: Pace) {
         self.inner.pace = pace;
+    }
+
+    /// Takes samples of all later announces.
+    pub fn set_sampler(&mut self, sampler: Sampler) {
+        self.inner.sampler = sampler;
     }
 
     /// Registers a client that has connected from `ip`, which is canonical, with this token. It is in no swarm before it
@@ -301,6 +309,11 @@ impl Inner {
                 }
             }
         };
+        if let Ok(counts) = entered
+            && self.sampler.is_due()
+        {
+            self.sampler.take(&announce.info_hash, Some(&announce.peer_id), counts);
+        }
         let has_entered = entered.is_ok();
         self.reply(member, &announce.info_hash, entered);
         if has_entered {

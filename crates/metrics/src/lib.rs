@@ -3,11 +3,17 @@
 //! A worker owns its counters and is the only writer. An exporter on another thread reads the counters of all workers
 //! and adds them up. Counting is therefore a plain load and store, without the bus lock of an atomic addition.
 //!
+//! [`Histogram`] counts values by magnitude in the same way.
+//!
 //! [`counters!`] declares a set of counters, and [`labels!`] the values of a label. An exporter iterates over
 //! [`Export::metrics`], so a new metric takes its declaration and the line that counts.
 #![forbid(unsafe_code)]
 
+mod histogram;
+
 use core::sync::atomic::{AtomicU64, Ordering};
+
+pub use histogram::{Histogram, HistogramCounts};
 
 /// A number that one thread writes and other threads read.
 #[derive(Debug, Default)]

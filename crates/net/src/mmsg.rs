@@ -131,6 +131,7 @@ impl MmsgIo {
             payload: &exchange.reply[..exchange.reply_len],
         });
         sending.send(socket, replies, counters);
+        service.sent();
         Ok(arrived)
     }
 }

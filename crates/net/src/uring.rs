@@ -317,6 +317,7 @@ impl DatagramIo for UringIo {
                 break;
             }
             self.ring.enter(Duration::ZERO)?;
+            service.sent();
             self.collect()?;
         }
         Ok(taken)

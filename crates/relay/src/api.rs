@@ -133,6 +133,17 @@ pub struct Left {
     pub was_present: bool,
 }
 
+/// A peer of a swarm, as [`Swarms::peers`](crate::Swarms::peers) lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectedPeer {
+    /// The peer id that the client chose.
+    pub peer_id: PeerId,
+    /// Whether it has the complete torrent.
+    pub seeds: bool,
+    /// Seconds since its last announce.
+    pub age_s: u32,
+}
+
 /// The receiver of an answer, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerMatch {

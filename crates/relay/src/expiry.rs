@@ -7,7 +7,7 @@
 //! in time.
 
 use crate::pressure::Pressure;
-use crate::shard::{Shard, Torrent};
+use crate::shard::{Shard, Torrent, note_change};
 use crate::swarm::Peer;
 
 /// Number of sweeps within the lifetime of a peer.
@@ -77,9 +77,9 @@ impl Shard {
     /// Removes the peers that are due from the swarm in the current bucket, and advances to the next one if the budget
     /// allows.
     fn expire_bucket(&mut self, rules: &ExpiryRules<'_>, budget: &mut usize) {
-        let Self { swarms, sweep, totals, .. } = self;
+        let Self { swarms, sweep, totals, changes, .. } = self;
         if let Ok(mut torrent) = swarms.get_bucket_entry(sweep.bucket) {
-            let Torrent { swarm, .. } = torrent.get_mut();
+            let Torrent { swarm, hash, info_hash } = torrent.get_mut();
             while sweep.position < swarm.len() {
                 if *budget == 0 {
                     return;
@@ -88,6 +88,7 @@ impl Shard {
                 let peer = swarm.peer_mut(sweep.position);
                 let is_silent = rules.is_silent(peer);
                 if is_silent || rules.is_over_share(peer) {
+                    note_change(changes, *hash, info_hash);
                     // A peer from behind takes its position.
                     *totals.role_mut(swarm.is_seeder(sweep.position)) -= 1;
                     *(if is_silent { &mut totals.expired } else { &mut totals.evicted }) += 1;

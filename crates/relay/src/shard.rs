@@ -4,10 +4,11 @@ use core::num::NonZeroU32;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
+use shoal_insight::ChangeBuffer;
 use shoal_source::{Excess, Recent};
 use shoal_types::{Action, Counts, InfoHash, PeerId};
 
-use crate::api::{Address, Announce, Announced, AnswerMatch, Left, OfferTarget, Rejection};
+use crate::api::{Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, OfferTarget, Rejection};
 use crate::expiry::Sweep;
 use crate::key::{KeyHasher, OfferKey, PeerKey, SwarmKey};
 use crate::pressure::Pressure;
@@ -26,6 +27,8 @@ pub(crate) struct Shard {
     pub(crate) swarms: HashTable<Torrent>,
     pub(crate) sweep: Sweep,
     pub(crate) totals: ShardTotals,
+    /// The torrents whose counts have changed, while they are watched.
+    pub(crate) changes: Option<ChangeBuffer>,
     /// The downloads that were completed within the last lifetime of a peer.
     downloads: Recent,
 }
@@ -33,7 +36,7 @@ pub(crate) struct Shard {
 /// A swarm and its torrent.
 #[derive(Debug)]
 pub(crate) struct Torrent {
-    info_hash: InfoHash,
+    pub(crate) info_hash: InfoHash,
     pub(crate) hash: u64,
     pub(crate) swarm: Swarm,
 }
@@ -97,6 +100,7 @@ impl Shard {
             swarms: HashTable::new(),
             sweep: Sweep::default(),
             totals: ShardTotals::default(),
+            changes: None,
             downloads: Recent::new(peer_lifetime_s),
         }
     }
@@ -111,7 +115,7 @@ impl Shard {
         targets: &mut Vec<OfferTarget>,
     ) -> Result<Announced, Rejection> {
         let PreparedAnnounce { swarm: key, peer, announce, now_s, .. } = call;
-        let Self { swarms, totals, downloads, .. } = self;
+        let Self { swarms, totals, downloads, changes, .. } = self;
         let admit = || {
             if !announce.may_join {
                 return Err(Rejection::MayNotJoin);
@@ -135,6 +139,7 @@ impl Shard {
                 (&mut torrent.insert(Torrent::new(key)).into_mut().swarm, None)
             }
         };
+        let before = swarm.counts();
         let seeds = matches!(announce.action, Action::Seed | Action::Complete);
         let (position, joined) = match found {
             Some(position) => {
@@ -152,7 +157,11 @@ impl Shard {
         totals.pending_offer_bytes -= swarm.peer(position).pending_offers.memory_bytes();
         draw_receivers(swarm, position, call, rng, targets);
         totals.pending_offer_bytes += swarm.peer(position).pending_offers.memory_bytes();
-        Ok(Announced { counts: swarm.counts(), joined })
+        let counts = swarm.counts();
+        if counts != before {
+            note_change(changes, key.hash, &key.info_hash);
+        }
+        Ok(Announced { counts, joined })
     }
 
     /// Removes a peer of the connection `address`.
@@ -175,6 +184,7 @@ impl Shard {
             self.totals.pending_offer_bytes -= peer.pending_offers.memory_bytes();
             pressure.release(peer.source);
         }
+        note_change(&mut self.changes, key.hash, &key.info_hash);
         if swarm.is_empty() {
             // Its count of downloads is lost. Otherwise any client could fill the tables with empty swarms.
             torrent.remove();
@@ -188,6 +198,7 @@ impl Shard {
         let Ok(mut torrent) = self.swarms.find_entry(key.hash, |torrent| torrent.is(key)) else {
             return false;
         };
+        note_change(&mut self.changes, key.hash, &key.info_hash);
         let swarm = &mut torrent.get_mut().swarm;
         for position in (0..swarm.len()).rev().take(budget) {
             *self.totals.role_mut(swarm.is_seeder(position)) -= 1;
@@ -260,8 +271,32 @@ impl Shard {
         self.swarm(key).map_or_else(Counts::default, Swarm::counts)
     }
 
+    /// Appends up to `max` peers of a swarm: up to half as many seeders, then leechers.
+    pub(crate) fn peers(&self, key: &SwarmKey, max: usize, now_s: u32, peers: &mut Vec<ConnectedPeer>) {
+        let Some(swarm) = self.swarm(key) else { return };
+        let counts = swarm.counts();
+        let leechers = usize::try_from(counts.leechers).unwrap_or(usize::MAX);
+        let seeders = max.div_ceil(2).max(max.saturating_sub(leechers));
+        let positions = (leechers..swarm.len()).take(seeders).chain(0..leechers).take(max);
+        peers.extend(positions.map(|position| {
+            let peer = swarm.peer(position);
+            ConnectedPeer {
+                peer_id: peer.peer_id,
+                seeds: swarm.is_seeder(position),
+                age_s: now_s.saturating_sub(peer.announced_s),
+            }
+        }));
+    }
+
     fn swarm(&self, key: &SwarmKey) -> Option<&Swarm> {
         self.swarms.find(key.hash, |torrent| torrent.is(key)).map(|torrent| &torrent.swarm)
+    }
+}
+
+/// Notes that the counts of a torrent have changed, if changes are watched.
+pub(crate) fn note_change(changes: &mut Option<ChangeBuffer>, hash: u64, info_hash: &InfoHash) {
+    if let Some(changes) = changes {
+        changes.note(hash, info_hash);
     }
 }
 

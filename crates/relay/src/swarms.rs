@@ -5,10 +5,13 @@ use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use shoal_insight::ChangeBuffer;
 use shoal_source::Source;
 use shoal_types::{Action, Counts, Expired, InfoHash, PeerId, Totals};
 
-use crate::api::{Address, Announce, Announced, AnswerMatch, Left, OfferTarget, Rejection, Settings};
+use crate::api::{
+    Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, OfferTarget, Rejection, Settings,
+};
 use crate::expiry::ExpiryRules;
 use crate::key::{KeyHasher, OfferKey, SwarmKey};
 use crate::pressure::Pressure;
@@ -17,6 +20,9 @@ use crate::shard::{Answer, PreparedAnnounce, Shard};
 
 /// Number of shards. No machine has as many workers, so two of them rarely want the same lock.
 const SHARDS: usize = 64;
+
+/// Number of changed torrents that each shard remembers.
+const CHANGES_MAX: usize = 1024;
 
 /// Maximum budget of expiry that is spent while a lock is held.
 const BUDGET_PER_LOCK: usize = 64;
@@ -44,6 +50,8 @@ struct Cell {
     leechers: AtomicU64,
     expired: AtomicU64,
     evicted: AtomicU64,
+    /// The number of torrents in the buffer of changes.
+    changes: AtomicU64,
 }
 
 impl Cell {
@@ -55,6 +63,7 @@ impl Cell {
             leechers: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
         }
     }
 
@@ -65,6 +74,9 @@ impl Cell {
         self.leechers.store(shard.totals.leechers, Ordering::Relaxed);
         self.expired.store(shard.totals.expired, Ordering::Relaxed);
         self.evicted.store(shard.totals.evicted, Ordering::Relaxed);
+        if let Some(changes) = &shard.changes {
+            self.changes.store(changes.len() as u64, Ordering::Relaxed);
+        }
     }
 }
 
@@ -236,6 +248,56 @@ impl Swarms {
     #[must_use]
     pub fn scrape(&self, key: &SwarmKey) -> Counts {
         self.cell(key).shard.lock().counts(key)
+    }
+
+    /// Returns up to `max` peers of a swarm, in no particular order. Locks a shard while it reads them.
+    #[must_use]
+    pub fn peers(&self, key: &SwarmKey, max: usize, now_s: u32) -> Vec<ConnectedPeer> {
+        // No memory is allocated while the lock is held.
+        let mut peers = Vec::with_capacity(max);
+        self.cell(key).shard.lock().peers(key, max, now_s, &mut peers);
+        peers
+    }
+
+    /// Begins to watch which torrents change their counts. Changes that were noted before are lost.
+    pub fn watch_changes(&self) {
+        for cell in &self.shards {
+            // The memory is allocated, and the previous buffer freed, while the lock is free.
+            let mut buffer = Some(ChangeBuffer::new(CHANGES_MAX));
+            core::mem::swap(&mut cell.shard.lock().changes, &mut buffer);
+        }
+    }
+
+    /// Ends the watch.
+    pub fn ignore_changes(&self) {
+        for cell in &self.shards {
+            let buffer = cell.shard.lock().changes.take();
+            drop(buffer);
+        }
+    }
+
+    /// Calls `visit` with the torrents that have changed since the last call, in pieces. Returns whether others were lost,
+    /// because too many had changed. No lock is waited for, and none is held longer than an exchange of two lists.
+    pub fn take_changes(&self, spare: &mut Vec<InfoHash>, mut visit: impl FnMut(&[InfoHash])) -> bool {
+        spare.clear();
+        spare.reserve_exact(CHANGES_MAX);
+        let mut has_lost = false;
+        for cell in self.shards.iter().filter(|cell| cell.changes.load(Ordering::Relaxed) > 0) {
+            let Some(mut shard) = cell.shard.try_lock() else { continue };
+            let Some(changes) = &mut shard.changes else { continue };
+            has_lost |= changes.take(spare);
+            cell.changes.store(0, Ordering::Relaxed);
+            drop(shard);
+            visit(spare);
+            spare.clear();
+        }
+        has_lost
+    }
+
+    /// Returns the memory in bytes that the watch takes.
+    #[must_use]
+    pub const fn watch_bytes() -> usize {
+        SHARDS * ChangeBuffer::bytes(CHANGES_MAX)
     }
 
     /// Advances expiry to where it should be at `now_s`, but visits `budget` peers at most. To be called a few times per

@@ -85,6 +85,12 @@ impl Session {
         self.partial.capacity_bytes() + within_message
     }
 
+    /// Returns whether it has become a WebSocket.
+    #[must_use]
+    pub const fn is_websocket(&self) -> bool {
+        matches!(self.stage, Stage::WebSocket(_))
+    }
+
     /// Returns how much memory it holds in addition to itself.
     #[must_use]
     pub fn held(&self) -> Held {

@@ -6,20 +6,16 @@
 //! shows in the resident memory, and the keeper deducts it from the memory that connections may hold.
 
 use std::io;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::anyhow;
 use shoal_net::stream::Budget;
 use shoal_store::SharedStore;
-use tokio::sync::oneshot;
 
 use crate::access::ListCounters;
 use crate::memory::Division;
-use crate::{allocator, pool, process};
+use crate::periodic::PeriodicThread;
+use crate::{allocator, process};
 
 /// The period of the keeper. A huge page, of which one is ready ahead, holds fifty thousand torrents.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -44,14 +40,6 @@ const IDLE_BYTES_MAX: u64 = 1 << 20;
 /// The share of the ceiling that stays free for allocations between two checks.
 const RESERVE_SHARE: u64 = 32;
 
-/// The keeper thread, which ends when this is dropped.
-pub(crate) struct Keeper {
-    stopping: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-    /// Receives the text of a panic of the thread.
-    panicked: oneshot::Receiver<String>,
-}
-
 /// The memory limits of connections, as far as the keeper sets them.
 pub(crate) struct Connections {
     budgets: Vec<Arc<Budget>>,
@@ -69,53 +57,20 @@ pub(crate) struct Connections {
     follow_up: bool,
 }
 
-impl Keeper {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// Fails if the kernel provides no more threads.
-    pub(crate) fn start(store: SharedStore, mut connections: Connections) -> io::Result<Self> {
-        let mut periods = 0_u32;
-        Self::start_with(move || {
-            store.make_ready();
-            let _may_have_more = (0..TRIMS_PER_PERIOD).all(|_| store.trim());
-            if periods.is_multiple_of(WATCH_PERIODS) {
-                connections.watch(&store);
-            }
-            periods = periods.wrapping_add(1);
-        })
-    }
-
-    /// Starts a thread that calls `work` once per period.
-    fn start_with(mut work: impl FnMut() + Send + 'static) -> io::Result<Self> {
-        let stopping = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&stopping);
-        let (sender, panicked) = oneshot::channel();
-        let body = move || {
-            let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
-                while !stop.load(Ordering::Acquire) {
-                    work();
-                    thread::park_timeout(PERIOD);
-                }
-            }));
-            if let Err(panic) = outcome {
-                // If the receiver is gone, the tracker is stopping anyway.
-                let _ = sender.send(pool::panic_text(&*panic).to_owned());
-            }
-        };
-        let thread = thread::Builder::new().name("keeper".to_owned()).spawn(body)?;
-        Ok(Self { stopping, thread: Some(thread), panicked })
-    }
-
-    /// Waits until the thread fails, and returns the reason. Without the thread, `memory.max` would not be
-    /// enforced.
-    pub(crate) async fn failure(&mut self) -> anyhow::Error {
-        match (&mut self.panicked).await {
-            Ok(text) => anyhow!("it panicked: {text}").context("the keeper of the memory failed"),
-            // The thread ended because it was told to.
-            Err(_) => std::future::pending().await,
+/// Starts the thread.
+///
+/// # Errors
+/// Fails if the kernel provides no more threads.
+pub(crate) fn start(store: SharedStore, mut connections: Connections) -> io::Result<PeriodicThread> {
+    let mut periods = 0_u32;
+    PeriodicThread::start("keeper", PERIOD, move || {
+        store.make_ready();
+        let _may_have_more = (0..TRIMS_PER_PERIOD).all(|_| store.trim());
+        if periods.is_multiple_of(WATCH_PERIODS) {
+            connections.watch(&store);
         }
-    }
+        periods = periods.wrapping_add(1);
+    })
 }
 
 impl Connections {
@@ -181,17 +136,6 @@ impl Connections {
     }
 }
 
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.stopping.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A panic of the thread was caught there.
-            let _ended = thread.join();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,19 +151,6 @@ mod tests {
             checks: 0,
             follow_up: false,
         }
-    }
-
-    #[test]
-    fn a_panic_of_the_thread_is_reported_with_its_text() {
-        let mut rounds = 0;
-        let mut keeper = Keeper::start_with(move || {
-            rounds += 1;
-            assert!(rounds < 3, "round {rounds}");
-        })
-        .unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let failure = runtime.block_on(keeper.failure());
-        assert_eq!(format!("{failure:#}"), "the keeper of the memory failed: it panicked: round 3");
     }
 
     #[test]

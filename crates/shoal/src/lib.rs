@@ -18,11 +18,15 @@ mod control;
 mod descriptors;
 mod failure;
 mod heartbeat;
+#[allow(dead_code, reason = "the API that uses it is about to land")]
+mod insight;
 mod keeper;
 mod log;
 mod memory;
+mod periodic;
 mod pool;
 mod process;
+mod processing;
 mod processors;
 mod published;
 mod reload;

@@ -8,6 +8,7 @@
 //! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, and the limits of sources and the cache of tokens if
 //!   they are set. A reload may set those that it can only within the memory that was reserved at start, which is enough for
 //!   all of them if it is a small part of the whole;
+//! - the feed of changed torrents, as far as it takes a small part of the whole; with less memory, it remembers fewer changes;
 //! - the store, with a tenth of its part reserved for its lists on the heap (`shoal_store::Settings`);
 //! - the swarms of WebTorrent;
 //! - the memory of connections, with a fifth of it reserved for the overhead of the allocator;
@@ -18,6 +19,8 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use shoal_config::{Auto, ByteSize, Config};
+use shoal_relay::Swarms;
+use shoal_store::SharedStore;
 
 use crate::settings;
 
@@ -34,6 +37,15 @@ const WORKER_BYTES: u64 = 4 << 20;
 
 /// The memory of what a reload can set is reserved if it is at most this part of the ceiling.
 const RESERVED_PART: u64 = 32;
+
+/// The feed of changes takes at most this part of the ceiling.
+const FEED_PART: u64 = 32;
+
+/// The memory of a change that the feed remembers, at most.
+const CHANGE_BYTES: u64 = 51;
+
+/// With less memory, the feed remembers this many changes, for which none is reserved.
+const CHANGES_MIN: u64 = 4096;
 
 /// The smallest useful parts: of the store as its own ceiling, of the others for each worker.
 const STORE_BYTES_MIN: u64 = 8 << 20;
@@ -55,6 +67,8 @@ pub(crate) struct Division {
     pub(crate) fixed: u64,
     /// The part of it that the policy may take for the requests of sources and for tokens.
     pub(crate) policy: u64,
+    /// The number of changes that the feed may remember.
+    pub(crate) changes_max: usize,
     /// The ceiling of the store, without its lists on the heap.
     pub(crate) store: u64,
     /// The swarms of WebTorrent.
@@ -74,6 +88,8 @@ struct DivisionInput {
     policy: u64,
     /// The same, if a reload sets all of it with the sizes of the start.
     policy_max: u64,
+    /// The number of changes that the feed should remember.
+    changes_max: u64,
     /// The memory of the limits on peers and torrents.
     holdings: u64,
     /// Maximum memory of the swarms of WebTorrent; `Set(0)` if it is not served.
@@ -96,6 +112,7 @@ pub(crate) fn divide(config: &Config, workers: NonZeroUsize, root: &Path) -> Res
         workers: workers.get() as u64,
         policy: settings::policy_bytes(config),
         policy_max: settings::policy_bytes_max(config),
+        changes_max: config.insight.changes_max.into(),
         holdings: settings::holding_limits(config).bytes() as u64,
         swarms: match webtorrent.peers_max {
             _ if !webtorrent.enabled => Auto::Set(0),
@@ -150,7 +167,8 @@ impl DivisionInput {
             return Err(self.refuse_max(max, &because));
         }
         let policy = self.policy_bytes(max);
-        let fixed = self.fixed_bytes() - self.policy + policy;
+        let (changes_max, feed) = self.feed(max, policy);
+        let fixed = self.fixed_bytes() - self.policy + policy + feed;
         let rest = max - fixed;
         let store = match self.store {
             Auto::Set(store) => store.0,
@@ -172,7 +190,9 @@ impl DivisionInput {
             ));
         };
         let Others { swarms, connections, queues } = self.others(left);
-        let division = Division { max, because, fixed, policy, store, swarms, connections, queues };
+        let changes_max = as_usize(changes_max);
+        let division =
+            Division { max, because, fixed, policy, changes_max, store, swarms, connections, queues };
         self.check_message(&division)?;
         Ok(division)
     }
@@ -205,6 +225,19 @@ impl DivisionInput {
             max / RESERVED_PART >= *reserve && max - *reserve >= self.least_bytes() - self.policy
         };
         reserve.into_iter().find(is_affordable).unwrap_or(0).max(self.policy)
+    }
+
+    /// Returns how many changes the feed may remember, and the memory that is reserved for it.
+    fn feed(&self, max: u64, policy: u64) -> (u64, u64) {
+        let workers = NonZeroUsize::new(as_usize(self.workers)).unwrap_or(NonZeroUsize::MIN);
+        let watch = SharedStore::watch_bytes(settings::shards(workers, u64::MAX)) + Swarms::watch_bytes();
+        let left = max.saturating_sub(self.least_bytes() - self.policy + policy);
+        let affordable = (max / FEED_PART).min(left).saturating_sub(watch as u64) / CHANGE_BYTES;
+        if affordable < CHANGES_MIN || self.changes_max == 0 {
+            return (self.changes_max.min(CHANGES_MIN), 0);
+        }
+        let changes_max = self.changes_max.min(affordable);
+        (changes_max, watch as u64 + changes_max * CHANGE_BYTES)
     }
 
     const fn fixed_bytes(&self) -> u64 {
@@ -409,6 +442,20 @@ mod tests {
             divided(&root, 16, &[("SHOAL_MEMORY_MAX", "122MiB"), ("SHOAL_WEBTORRENT_MESSAGE_MAX", "64KiB")])
                 .is_ok()
         );
+    }
+
+    #[test]
+    fn the_feed_remembers_fewer_changes_with_little_memory() {
+        let root = machine(&[MEMINFO]);
+        let changes_max = |max, changes_max| {
+            let keys = [("SHOAL_MEMORY_MAX", max), ("SHOAL_INSIGHT_CHANGES_MAX", changes_max)];
+            divided(&root, 2, &keys).unwrap().changes_max
+        };
+        assert_eq!(changes_max("64MiB", "262144"), 4096);
+        assert_eq!(changes_max("64MiB", "100"), 100);
+        assert_eq!(changes_max("2GiB", "262144"), 262_144);
+        assert!((10_000..262_144).contains(&changes_max("256MiB", "262144")));
+        assert_eq!(changes_max("2GiB", "0"), 0);
     }
 
     #[test]

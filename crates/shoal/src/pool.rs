@@ -12,6 +12,7 @@ use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::counter::Tally;
 use shoal_engine::policy::Policy;
 use shoal_engine::{http, udp, webtorrent};
+use shoal_insight::Sampler;
 use shoal_net::stream::{Budget, StreamIo, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, SocketSettings, Sockets, Waker};
 use shoal_relay::{Dispatcher, Mailboxes, QueueLimits, Swarms};
@@ -20,6 +21,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::control::WorkerSources;
 use crate::heartbeat::Heartbeat;
+use crate::insight::Insight;
+use crate::processing::Stopwatch;
 use crate::published::Published;
 use crate::reload::Live;
 use crate::service::WorkerService;
@@ -32,6 +35,9 @@ const NOTICES_PER_WORKER_MAX: usize = 2;
 /// The setup that all workers share.
 pub(crate) struct WorkerSetup {
     pub(crate) backend: Backend,
+    pub(crate) insight: Arc<Insight>,
+    /// Whether the time for requests is measured.
+    pub(crate) measures: bool,
     /// The values that a reload changes.
     pub(crate) live: Arc<Published<Live>>,
     pub(crate) connection_key: ConnectionKey,
@@ -116,6 +122,7 @@ impl WorkerPool {
                 http,
                 webtorrent,
                 sessions: service.connections.counters(),
+                processing: service.stopwatch.counters(),
                 io: endpoints.sockets.counters(),
                 streams: endpoints.listeners.counters(),
                 budget: endpoints.listeners.budget(),
@@ -257,20 +264,35 @@ impl WorkerSetup {
             || Ok::<_, anyhow::Error>(fastrand::Rng::with_seed(u64::from_ne_bytes(settings::random()?)));
         let live = self.live.latest();
         let (policy, store) = (|| Arc::clone(&live.policy), || self.store.clone());
-        let http = http::Responder::new(policy(), store(), tallies.http, rng()?);
+        let sampler = || {
+            Ok::<_, anyhow::Error>(match self.insight.ring(number) {
+                Some(ring) => Sampler::new(Arc::clone(ring), rng()?),
+                None => Sampler::off(),
+            })
+        };
+        let mut http = http::Responder::new(policy(), store(), tallies.http, rng()?);
+        http.set_sampler(sampler()?);
         let webtorrent = match &self.webtorrent {
-            Some(webtorrent) => Some(webtorrent.responder(number, policy(), tallies.webtorrent, rng()?)?),
+            Some(webtorrent) => {
+                let mut responder = webtorrent.responder(number, policy(), tallies.webtorrent, rng()?)?;
+                responder.set_sampler(sampler()?);
+                Some(responder)
+            }
             None => None,
         };
         let tls = self.tls.as_ref().map(|tls| tls.for_worker(self.key_shares));
         let mut connections = shoal_session::Service::new(Arc::clone(&live.sessions), http, webtorrent, tls);
         let per_source = live.stream_limits.per_source;
         connections.set_source_capacity(Box::new(listeners.source_limiter(per_source)));
+        let mut datagrams = udp::Responder::new(policy(), &self.connection_key, store(), tallies.udp, rng()?);
+        datagrams.set_sampler(sampler()?);
         Ok(WorkerService {
-            datagrams: udp::Responder::new(policy(), &self.connection_key, store(), tallies.udp, rng()?),
+            datagrams,
             connections,
             live: self.live.subscribe(),
             new_limits: None,
+            stopwatch: Stopwatch::new(self.measures, rng()?),
+            is_socket_input: false,
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use shoal_engine::pace::Pace;
+use shoal_engine::policy::Protocol;
 use shoal_engine::udp::Responder;
 use shoal_net::stream::StreamLimits;
 use shoal_session::{Service as Connections, Session};
@@ -10,6 +11,7 @@ use shoal_transport::datagram::{DatagramService, Exchange};
 use shoal_transport::stream::{Handle, Held, Next, Quota, Remote, StreamService};
 
 use crate::clock;
+use crate::processing::Stopwatch;
 use crate::published::Subscription;
 use crate::reload::Live;
 
@@ -22,6 +24,9 @@ pub(crate) struct WorkerService {
     pub(crate) live: Subscription<Live>,
     /// New limits that the I/O of connections does not know yet.
     pub(crate) new_limits: Option<StreamLimits>,
+    pub(crate) stopwatch: Stopwatch,
+    /// Whether the last input was that of a WebSocket.
+    pub(crate) is_socket_input: bool,
 }
 
 impl WorkerService {
@@ -46,8 +51,14 @@ impl WorkerService {
 
 impl DatagramService for WorkerService {
     fn serve(&mut self, batch: &mut [Exchange<'_>]) {
+        self.stopwatch.begin();
+        self.stopwatch.note_size(batch.len());
         self.follow_reload();
         self.datagrams.serve(batch, clock::now());
+    }
+
+    fn sent(&mut self) {
+        self.stopwatch.end(Protocol::Udp);
     }
 }
 
@@ -59,7 +70,20 @@ impl StreamService for WorkerService {
     }
 
     fn receive(&mut self, session: &mut Session, input: &mut [u8], output: &mut Vec<u8>) -> Next {
-        self.connections.receive(session, input, output, clock::now())
+        // Without input, the connection continues with an earlier one.
+        if !input.is_empty() {
+            self.stopwatch.begin();
+        }
+        let next = self.connections.receive(session, input, output, clock::now());
+        self.is_socket_input = session.is_websocket();
+        next
+    }
+
+    fn replied(&mut self) {
+        // Messages of WebSockets leave at the end of the poll round.
+        if !self.is_socket_input {
+            self.stopwatch.end(Protocol::Http);
+        }
     }
 
     fn changed_quota(&mut self, session: &mut Session) -> Option<Quota> {

@@ -288,7 +288,7 @@ pub(crate) fn list_key() -> anyhow::Result<HashKey> {
     random_words().map(HashKey::new)
 }
 
-fn random_words() -> anyhow::Result<[u64; 4]> {
+pub(crate) fn random_words() -> anyhow::Result<[u64; 4]> {
     let words: [[u8; 8]; 4] = [random()?, random()?, random()?, random()?];
     Ok(words.map(u64::from_ne_bytes))
 }

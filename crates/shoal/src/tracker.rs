@@ -23,9 +23,11 @@ use crate::access::{ListControl, Lists, Publisher};
 use crate::certificates::Certificates;
 use crate::control::{self, Control, Sources, TokenSet, Tokens};
 use crate::failure::Failure;
-use crate::keeper::{Connections, Keeper};
+use crate::insight::{Collector, Insight};
+use crate::keeper::{self, Connections};
 use crate::log::LogFilter;
 use crate::memory::Division;
+use crate::periodic::PeriodicThread;
 use crate::pool::{self, Endpoints, WorkerPool, WorkerSetup};
 use crate::published::Published;
 use crate::reload::{Live, ReloadCounters, Reloader};
@@ -74,7 +76,7 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     let token_keys = load_token_keys(config).await?;
     let (lists, access) = load_lists(config).await?;
     let counters = Arc::<ReloadCounters>::default();
-    let Running { mut pool, control, sources, mut keeper, publisher } =
+    let Running { mut pool, control, sources, mut keeper, mut collector, publisher } =
         start(config, (&lists, access), &token_keys, &division, certificates.as_ref(), Arc::clone(&counters))
             .await?;
     let control_tokens = Arc::new(Tokens::new(control_tokens));
@@ -103,6 +105,7 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
         signal = signals.next() => signal,
         error = pool.failure() => return Err(error.into()),
         error = keeper.failure() => return Err(error.into()),
+        error = collector.failure() => return Err(error.into()),
     };
     tracing::info!(%signal, "stopping after queued requests are answered; a second signal stops at once");
     // From here on the tracker must not be reported as healthy.
@@ -123,7 +126,10 @@ struct Running {
     /// The control listener, on which nothing is served yet.
     control: Option<TcpListener>,
     sources: Sources,
-    keeper: Keeper,
+    /// Manages memory. Without it, `memory.max` would not be enforced.
+    keeper: PeriodicThread,
+    /// Collects what workers leave for the operator.
+    collector: PeriodicThread,
     publisher: Arc<Publisher>,
 }
 
@@ -173,8 +179,12 @@ async fn start(
         sessions: Arc::new(settings::sessions(config)),
         stream_limits: settings::stream_limits(config, usize::try_from(share).unwrap_or(usize::MAX)),
     })));
+    let insight =
+        Arc::new(Insight::new(config, division.changes_max, workers.get(), store.clone(), swarms.clone()));
     let setup = WorkerSetup {
         backend,
+        insight: Arc::clone(&insight),
+        measures: config.insight.latency,
         live: Arc::clone(&live),
         connection_key: settings::connection_key(config)?,
         tls: certificates.map(Certificates::server),
@@ -189,7 +199,8 @@ async fn start(
     let list_counters = lists.lock().unwrap_or_else(PoisonError::into_inner).counters();
     let connections = Connections::new(division, pool.budgets(), Arc::clone(&list_counters));
     let keeper =
-        Keeper::start(store.clone(), connections).context("cannot start the memory keeper thread")?;
+        keeper::start(store.clone(), connections).context("cannot start the memory keeper thread")?;
+    let collector = Collector::start(&insight).context("cannot start the thread that collects samples")?;
     pool.ready().await?;
     let publisher =
         Arc::new(Publisher { live, wakers: pool.wakers(), store: store.clone(), swarms: swarms.clone() });
@@ -206,11 +217,12 @@ async fn start(
         list_control: ListControl { lists: Arc::clone(lists), publisher: Arc::clone(&publisher) },
         token_keys: token_keys.counters(),
         live: Arc::clone(&publisher.live),
+        insight,
     };
     let control_address = control.as_ref().and_then(|listener| listener.local_addr().ok());
     let control_shown = control_address.map_or("off".to_owned(), |address| address.to_string());
     tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
-    Ok(Running { pool, control, sources, keeper, publisher })
+    Ok(Running { pool, control, sources, keeper, collector, publisher })
 }
 
 /// Reads the lists of torrents on a separate thread, since a file system can hang.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use shoal_engine::pace::Pace;
+use shoal_engine::policy::Protocol;
 use shoal_net::stream::StreamIo;
 use shoal_net::{DatagramIo, Waker};
 use shoal_relay::Swarms;
@@ -130,6 +131,7 @@ fn poll_streams(
     }
     service.connections.collect(clock::now());
     let seen = streams.poll(now_ms, service)?;
+    service.stopwatch.end(Protocol::WebTorrent);
     for worker in service.connections.dispatch() {
         if let Some(waker) = wakers.get(usize::from(worker)) {
             waker.wake();

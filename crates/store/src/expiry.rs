@@ -90,7 +90,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let (at, _) = self.search(place)?;
         let form = self.form(at)?;
         let criteria = ExpiryCriteria::removal(&self.pressure, self.ticks);
-        match self.visit(&form, cursor, &criteria, budget) {
+        match self.visit_at(at, &form, cursor, &criteria, budget) {
             SweepOutcome::Interrupted(cursor) => Some(cursor),
             SweepOutcome::Finished(None) => {
                 self.take_out_swarm(at);
@@ -122,7 +122,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let mut position = self.sweep.at;
         while let Some(form) = self.form(At::new(position.line, position.slot)) {
             let at = At::new(position.line, position.slot);
-            match self.visit(&form, position.large.take(), criteria, budget) {
+            match self.visit_at(at, &form, position.large.take(), criteria, budget) {
                 SweepOutcome::Interrupted(cursor) => {
                     self.sweep.at = SweepPosition { large: Some(cursor), ..position };
                     return;
@@ -142,6 +142,24 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             self.swarms.shrink_segment(&mut self.memory, &self.key, position.line);
         }
         self.sweep.at = SweepPosition { line: next, slot: 0, large: None };
+    }
+
+    /// As `visit`, and notes that the counts have changed if a peer was removed. The swarm stays where it is, even if no
+    /// peer is left.
+    fn visit_at(
+        &mut self,
+        at: At,
+        form: &Form<P>,
+        cursor: Option<LargeCursor>,
+        criteria: &ExpiryCriteria,
+        budget: &mut usize,
+    ) -> SweepOutcome<P> {
+        let before = self.tally.peers();
+        let outcome = self.visit(form, cursor, criteria, budget);
+        if self.tally.peers() != before {
+            self.note_change_at(at);
+        }
+        outcome
     }
 
     /// Removes the peers of one swarm that are overdue, and those of sources beyond their share.

@@ -1,7 +1,7 @@
 //! The differences between the address families, which are only in sizes.
 
 use core::fmt::Debug;
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, SocketAddr};
 
 use shoal_source::{Networks, Source, SourceHasher};
 use shoal_types::{InfoHash, PeerV4, PeerV6};
@@ -37,6 +37,8 @@ pub(crate) trait Stored:
     /// The networks that count as sources of the peer when memory is short.
     type Networks: AsRef<[Network]>;
 
+    /// Returns the address and the port.
+    fn address(&self) -> SocketAddr;
     /// Returns the source of the peer in a swarm: peers with equal values are of one source.
     fn source(&self) -> u64;
     /// Returns which of the slots of its source the peer is in.
@@ -99,6 +101,10 @@ impl Stored for PeerV4 {
     const STEP_SHARE: usize = 8;
 
     type Networks = [Network; 1];
+
+    fn address(&self) -> SocketAddr {
+        self.addr().into()
+    }
 
     #[inline]
     fn source(&self) -> u64 {
@@ -163,6 +169,10 @@ impl Stored for PeerV6 {
     const STEP_SHARE: usize = 14;
 
     type Networks = [Network; 2];
+
+    fn address(&self) -> SocketAddr {
+        self.addr().into()
+    }
 
     #[inline]
     fn source(&self) -> u64 {

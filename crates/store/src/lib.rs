@@ -44,5 +44,5 @@ pub use prefetch::prefetch;
 pub use private::{PrivateNetwork, PrivateSwarms};
 pub use shared::SharedStore;
 pub use swarm_id::{Fingerprint, FingerprintKey, SwarmId};
-pub use swarms::{LockedShard, Place, SHARDS_MAX, Swarms};
+pub use swarms::{LockedShard, Place, SHARDS_MAX, StoredPeer, Swarms};
 pub use walk::Walk;

@@ -1,5 +1,6 @@
 //! One shard: a part of the swarms of one family, with the memory they live in. Only one thread uses it at a time.
 
+mod listing;
 mod sampling;
 
 use core::cmp;
@@ -7,6 +8,7 @@ use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use shoal_insight::ChangeBuffer;
 use shoal_source::{Networks, Recent};
 use shoal_types::{Action, Counts, InfoHash};
 
@@ -44,6 +46,11 @@ impl Tally {
     pub(crate) fn forgotten(&self) -> u64 {
         self.expired + self.evicted
     }
+
+    /// Returns the number of peers.
+    pub(crate) fn peers(&self) -> u64 {
+        self.seeders + self.leechers
+    }
 }
 
 /// Settings that all shards of a store share.
@@ -76,6 +83,8 @@ pub(crate) struct Shard<P: Family, I: SwarmId> {
     pub(crate) larges: Larges<P>,
     pub(crate) sweep: Sweep,
     pub(crate) tally: Tally,
+    /// The torrents whose counts have changed, while they are watched.
+    pub(crate) changes: Option<ChangeBuffer>,
     /// Declared last, so that it is dropped after everything that holds its pages.
     pub(crate) memory: Memory,
 }
@@ -157,6 +166,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             larges: Larges::new(index),
             sweep: Sweep::default(),
             tally: Tally::default(),
+            changes: None,
         }
     }
 
@@ -324,9 +334,11 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
                 self.create(place, announce, now_s)
             };
         };
-        let mut roles = self.roles(&form);
+        let before = self.roles(&form);
+        let mut roles = before;
         let Outcome { change, location, completes } = self.apply(&form, announce, now)?;
-        if completes && self.counts_download(place, &announce.peer, now_s) {
+        let is_download = completes && self.counts_download(place, &announce.peer, now_s);
+        if is_download {
             downloads = self.count_download(at, I::of_place(&place.id));
         }
         let completed = self.completed(downloads, I::of_place(&place.id));
@@ -335,6 +347,9 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
                 form = new;
             }
             roles = self.take_note(at, &change, roles, &announce.peer);
+        }
+        if is_download || roles != before {
+            self.note_change(place.hash, &place.id);
         }
         let peers = if announce.action == Action::Stop {
             0
@@ -461,6 +476,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         self.tally.swarms += 1;
         self.tally.seeders += u64::from(seeds);
         self.tally.leechers += u64::from(!seeds);
+        self.note_change(place.hash, &place.id);
         let counts =
             Counts { seeders: u32::from(seeds), leechers: u32::from(!seeds), completed: downloads.into() };
         Ok(Announced { counts, peers: 0 })
@@ -483,6 +499,24 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let is_counted =
             self.source_limit.is_none() || self.completions.admit(of_source, DOWNLOADS_PER_SOURCE_MAX, now_s);
         is_counted && self.completions.admit(of_peer, 1, now_s)
+    }
+
+    /// Notes that the counts of a torrent have changed, if changes are watched.
+    #[inline]
+    pub(crate) fn note_change(&mut self, hash: u64, id: &InfoHash) {
+        if let Some(changes) = &mut self.changes {
+            changes.note(hash, id);
+        }
+    }
+
+    /// Notes that the counts of the swarm at `at` have changed, if changes are watched.
+    pub(crate) fn note_change_at(&mut self, at: At) {
+        if self.changes.is_some()
+            && let Some(line) = self.swarms.line(&self.memory, at.line)
+        {
+            let id = line.id(at.slot());
+            self.note_change(id.hash(&self.key), &id.in_place());
+        }
     }
 
     /// Takes note of the change of a swarm after an announce by `peer`. Returns its seeders and leechers; `before` are

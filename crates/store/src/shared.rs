@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
-use shoal_types::{Expired, InfoHash, Totals};
+use shoal_insight::ChangeBuffer;
+use shoal_types::{Counts, Expired, InfoHash, Totals};
 
-use crate::Place;
 use crate::api::{Settings, Store};
 use crate::swarm_id::{Fingerprint, FingerprintKey};
+use crate::{Place, StoredPeer};
 
 /// A store in one of its modes.
 #[derive(Clone, Debug)]
@@ -58,6 +59,79 @@ impl SharedStore {
         })
     }
 
+    /// Returns the counts of the swarms of a torrent, of IPv4 and of IPv6, without those of private networks that are kept
+    /// apart. Locks one shard of each family for a look-up.
+    #[must_use]
+    pub fn counts(&self, info_hash: &InfoHash) -> [Counts; 2] {
+        in_either_mode!(self, store => {
+            let place = store.v4.locate(info_hash);
+            [store.v4.scrape(&place), store.v6.scrape(&place)]
+        })
+    }
+
+    /// Prefetches the lines that [`counts`](Self::counts) will read, unless other threads have locked their shards.
+    pub fn prefetch_counts(&self, info_hash: &InfoHash) {
+        in_either_mode!(self, store => {
+            let place = store.v4.locate(info_hash);
+            store.v4.prefetch_swarm(&place);
+            store.v6.prefetch_swarm(&place);
+        });
+    }
+
+    /// Returns up to `max` peers of a torrent in each family, without those of private networks that are kept apart, in no
+    /// particular order. Locks one shard of each family while it reads up to `max` peers.
+    #[must_use]
+    pub fn peers(&self, info_hash: &InfoHash, max: usize, now_s: u32) -> Vec<StoredPeer> {
+        let mut peers = Vec::new();
+        in_either_mode!(self, store => {
+            let place = store.v4.locate(info_hash);
+            store.v4.peers(&place, max, now_s, &mut peers);
+            store.v6.peers(&place, max, now_s, &mut peers);
+        });
+        peers
+    }
+
+    /// Returns whether changes can be watched: a store of fingerprints does not know which torrents it holds.
+    #[must_use]
+    pub const fn has_info_hashes(&self) -> bool {
+        matches!(self, Self::Whole(_))
+    }
+
+    /// Begins to watch which torrents change their counts. Changes that were noted before are lost. Torrents in private
+    /// networks that are kept apart are not watched.
+    pub fn watch_changes(&self) {
+        if let Self::Whole(store) = self {
+            let capacity = changes_max(self.shards());
+            store.v4.watch_changes(capacity);
+            store.v6.watch_changes(capacity);
+        }
+    }
+
+    /// Ends the watch.
+    pub fn ignore_changes(&self) {
+        if let Self::Whole(store) = self {
+            store.v4.ignore_changes();
+            store.v6.ignore_changes();
+        }
+    }
+
+    /// Calls `visit` with the torrents that have changed since the last call, in pieces. One that has changed in both
+    /// families is visited twice. Returns whether others were lost, because too many had changed. No lock is waited for,
+    /// and none is held longer than an exchange of two lists.
+    pub fn take_changes(&self, spare: &mut Vec<InfoHash>, mut visit: impl FnMut(&[InfoHash])) -> bool {
+        let Self::Whole(store) = self else { return false };
+        spare.clear();
+        spare.reserve_exact(changes_max(self.shards()));
+        let has_lost = [store.v4.take_changes(spare, &mut visit), store.v6.take_changes(spare, &mut visit)];
+        has_lost.contains(&true)
+    }
+
+    /// Returns the memory in bytes that the watch of a store with this many shards takes.
+    #[must_use]
+    pub fn watch_bytes(shards: usize) -> usize {
+        2 * shards * ChangeBuffer::bytes(changes_max(shards))
+    }
+
     /// Returns the totals over all swarms of IPv4 and of IPv6.
     #[must_use]
     pub fn totals(&self) -> [Totals; 2] {
@@ -102,6 +176,14 @@ impl SharedStore {
     pub fn trim(&self) -> bool {
         in_either_mode!(self, store => store.trim())
     }
+}
+
+/// Returns the number of changed torrents that each shard remembers. All shards of a family together hold what 100,000
+/// changes a second leave in some tenths of a second.
+fn changes_max(shards: usize) -> usize {
+    const OF_A_FAMILY: usize = 1 << 16;
+    const OF_A_SHARD_MIN: usize = 512;
+    (OF_A_FAMILY / shards.max(1)).clamp(OF_A_SHARD_MIN, ChangeBuffer::CAPACITY_MAX)
 }
 
 impl From<Store<InfoHash>> for SharedStore {

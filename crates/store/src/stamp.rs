@@ -19,6 +19,7 @@ pub(crate) struct Ticks {
     /// The length of a tick as its reciprocal, rounded up, in units of 2^-63 per second: a product is far cheaper than a
     /// division. It is exact, since times are below 2^32 and a tick is at most 2^26 s.
     ticks_per_s: u64,
+    tick_s: u32,
     timeout_ticks: u8,
 }
 
@@ -36,7 +37,7 @@ impl Ticks {
         let tick_s = timeout_s.div_ceil(TIMEOUT_TICKS_MAX).max(1);
         let timeout_ticks = timeout_s.div_ceil(tick_s).clamp(1, TIMEOUT_TICKS_MAX);
         let ticks_per_s = (1_u64 << 63).div_ceil(tick_s.into());
-        Self { ticks_per_s, timeout_ticks: u8::try_from(timeout_ticks).unwrap_or(u8::MAX) }
+        Self { ticks_per_s, tick_s, timeout_ticks: u8::try_from(timeout_ticks).unwrap_or(u8::MAX) }
     }
 
     /// Returns the tick of a time.
@@ -51,6 +52,12 @@ impl Ticks {
     pub(crate) fn is_overdue(&self, stamp: Stamp, now: Tick) -> bool {
         let age = now.0.wrapping_sub(stamp.0) & TICK_MASK;
         age > self.timeout_ticks && age < FUTURE_TICKS_MIN
+    }
+
+    /// Returns the time since a stamp in seconds, to within a tick.
+    pub(crate) fn age_s(&self, stamp: Stamp, now: Tick) -> u32 {
+        let age = now.0.wrapping_sub(stamp.0) & TICK_MASK;
+        if age < FUTURE_TICKS_MIN { u32::from(age) * self.tick_s } else { 0 }
     }
 }
 
@@ -89,5 +96,16 @@ mod tests {
                 assert_eq!(ticks.at(now_s), expected, "{now_s} s, {timeout_s} s");
             }
         }
+    }
+
+    #[test]
+    fn ages_are_exact_to_a_tick() {
+        let ticks = Ticks::new(2700);
+        let stamp = Stamp::new(ticks.at(10_000), true);
+        for age_s in 0..3000 {
+            let shown_s = ticks.age_s(stamp, ticks.at(10_000 + age_s));
+            assert!(shown_s.abs_diff(age_s) < 43, "{age_s} s is shown as {shown_s} s");
+        }
+        assert_eq!(ticks.age_s(stamp, ticks.at(9_900)), 0, "a clock that is slightly behind");
     }
 }

@@ -1,9 +1,11 @@
 //! All swarms of one family, in shards behind small locks.
 
 use core::fmt;
+use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
+use shoal_insight::ChangeBuffer;
 use shoal_types::{Counts, Expired, InfoHash, Totals};
 
 use crate::api::{Announce, Announced, Listed, Rejection};
@@ -17,6 +19,17 @@ use crate::table::At;
 
 /// Maximum number of shards of a family.
 pub const SHARDS_MAX: usize = 256;
+
+/// A peer of a swarm, as [`SharedStore::peers`](crate::SharedStore::peers) lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredPeer {
+    /// Its address and port.
+    pub address: SocketAddr,
+    /// Whether it has the complete torrent.
+    pub seeds: bool,
+    /// The time since its last announce in seconds, to within a sixty-fourth of the timeout.
+    pub age_s: u32,
+}
 
 /// Maximum budget that is spent while a lock is held.
 const BUDGET_PER_LOCK: usize = 64;
@@ -50,6 +63,8 @@ struct Cell<P: Family, I: SwarmId> {
     expired: AtomicU64,
     evicted: AtomicU64,
     bytes: AtomicU64,
+    /// The number of torrents in the buffer of changes.
+    changes: AtomicU64,
 }
 
 /// The position of a torrent in the store: computed once per request by [`Swarms::locate`], and passed to all later
@@ -109,6 +124,9 @@ impl<P: Family, I: SwarmId> Cell<P, I> {
         publish(&self.expired, tally.expired);
         publish(&self.evicted, tally.evicted);
         publish(&self.bytes, (shard.memory.pages() * PAGE_BYTES) as u64);
+        if let Some(changes) = &shard.changes {
+            publish(&self.changes, changes.len() as u64);
+        }
     }
 }
 
@@ -229,6 +247,7 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
             expired: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
         };
         let shards = (0..shards).map(cell).collect();
         let Rules { key, timeout_s, .. } = *rules;
@@ -375,6 +394,52 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
                 return has_existed;
             }
         }
+    }
+
+    /// Begins to watch which torrents change, up to `capacity` of them in each shard between two calls of
+    /// [`take_changes`](Self::take_changes). Changes that were noted before are lost.
+    pub(crate) fn watch_changes(&self, capacity: usize) {
+        for cell in &self.shards {
+            // The memory is allocated, and the previous buffer freed, while the lock is free.
+            let mut buffer = Some(ChangeBuffer::new(capacity));
+            core::mem::swap(&mut cell.shard.lock().changes, &mut buffer);
+        }
+    }
+
+    /// Ends the watch.
+    pub(crate) fn ignore_changes(&self) {
+        for cell in &self.shards {
+            let buffer = cell.shard.lock().changes.take();
+            drop(buffer);
+        }
+    }
+
+    /// Calls `visit` with the torrents that have changed since the last call, shard by shard. A shard is locked only if
+    /// torrents in it have changed and no other thread has locked it, for as long as it takes to exchange two lists.
+    /// `spare` is an empty list with the capacity of the watch. Returns whether changes were lost.
+    pub(crate) fn take_changes(
+        &self,
+        spare: &mut Vec<InfoHash>,
+        visit: &mut impl FnMut(&[InfoHash]),
+    ) -> bool {
+        let mut has_lost = false;
+        for cell in self.shards.iter().filter(|cell| cell.changes.load(Ordering::Relaxed) > 0) {
+            let Some(mut shard) = cell.shard.try_lock() else { continue };
+            let Some(changes) = &mut shard.changes else { continue };
+            has_lost |= changes.take(spare);
+            cell.changes.store(0, Ordering::Relaxed);
+            drop(shard);
+            visit(spare);
+            spare.clear();
+        }
+        has_lost
+    }
+
+    /// Appends up to `max` peers of a swarm, in no particular order.
+    pub(crate) fn peers(&self, place: &Place, max: usize, now_s: u32, peers: &mut Vec<StoredPeer>) {
+        // No memory is allocated while the lock is held.
+        peers.reserve(max);
+        self.lock(place.shard()).shard.peers(place, max, now_s, peers);
     }
 
     /// Returns whether there are no swarms, without disturbing the traffic.

@@ -32,4 +32,7 @@ pub trait DatagramService {
     /// Answers a batch of at most [`BATCH_MAX`] requests: writes the reply to each and sets its `reply_len`, or leaves
     /// that at 0.
     fn serve(&mut self, batch: &mut [Exchange<'_>]);
+
+    /// Called when the replies of the last batch have been handed to the kernel.
+    fn sent(&mut self) {}
 }

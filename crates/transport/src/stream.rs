@@ -123,6 +123,10 @@ pub trait StreamService {
     /// input to continue.
     fn receive(&mut self, session: &mut Self::Session, input: &mut [u8], output: &mut Vec<u8>) -> Next;
 
+    /// Called when the reply to an input that the connection has received has been handed to the kernel, as far as its
+    /// socket accepts it.
+    fn replied(&mut self) {}
+
     /// Returns the quota that the connection counts towards from now on, if that has changed since the last call. Called
     /// after each [`receive`](StreamService::receive). At first, a connection counts towards the quota of its peer, if
     /// that is limited ([`is_limited`](StreamService::is_limited)). The new quota is not refused, so the service asks

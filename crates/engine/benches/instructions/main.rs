@@ -28,7 +28,8 @@ use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::Policy;
 use shoal_engine::tokens::{TokenMemory, Tokens};
 use shoal_engine::udp::Responder;
-use shoal_store::Store;
+use shoal_insight::{SampleRing, Sampler};
+use shoal_store::{SharedStore, Store};
 use shoal_test_tokens::{Issuer, jwks};
 use shoal_token::{HashKey, KeyNumber, KeySet};
 use shoal_transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
@@ -48,6 +49,8 @@ enum Rules {
     NetworksAndLimits,
     /// Every announce has a token, which is in the cache.
     Tokens,
+    /// Announces are sampled as on a busy tracker, and changes are watched.
+    Insight,
 }
 
 /// A load whose instructions are counted.
@@ -61,7 +64,7 @@ pub(crate) struct Case {
     rules: Rules,
 }
 
-const CASES: [Case; 6] = [
+const CASES: [Case; 9] = [
     Case {
         name: "instructions/connect",
         mix: Mix { connect: 1, announce: 0, scrape: 0 },
@@ -97,6 +100,24 @@ const CASES: [Case; 6] = [
         mix: Mix { connect: 0, announce: 1, scrape: 0 },
         announces_per_life: 0,
         rules: Rules::Tokens,
+    },
+    Case {
+        name: "instructions/announce-with-insight",
+        mix: Mix { connect: 0, announce: 1, scrape: 0 },
+        announces_per_life: 0,
+        rules: Rules::Insight,
+    },
+    Case {
+        name: "instructions/published-with-insight",
+        mix: Mix { connect: 50, announce: 50, scrape: 1 },
+        announces_per_life: 0,
+        rules: Rules::Insight,
+    },
+    Case {
+        name: "instructions/churn-with-insight",
+        mix: Mix { connect: 50, announce: 50, scrape: 1 },
+        announces_per_life: 8,
+        rules: Rules::Insight,
     },
 ];
 
@@ -162,14 +183,22 @@ fn run(case: Case, size: Size) -> u64 {
     let rng = fastrand::Rng::with_seed(3);
     let issuer = Issuer::ed25519("2026-11");
     let (policy, options) = match case.rules {
-        Rules::None => (Policy::new(config), vec![Vec::new()]),
+        Rules::None | Rules::Insight => (Policy::new(config), vec![Vec::new()]),
         Rules::NetworksAndLimits => (with_rules(config), vec![Vec::new()]),
         Rules::Tokens => {
             (with_tokens(config, &issuer), (0..TOKENS).map(|user| options(&issuer, user)).collect())
         }
     };
     let policy = Arc::new(policy);
-    let mut responder = Responder::new(policy, &KEY, store, Tally::default(), rng);
+    let shared = SharedStore::from(store);
+    let mut responder = Responder::new(policy, &KEY, shared.clone(), Tally::default(), rng);
+    let ring = Arc::new(SampleRing::default());
+    if case.rules == Rules::Insight {
+        ring.adapt(u64::MAX);
+        responder.set_sampler(Sampler::new(Arc::clone(&ring), fastrand::Rng::with_seed(7)));
+        shared.watch_changes();
+    }
+    let mut spare = Vec::new();
     let mut clients = Clients::new(size.torrents, size.peers, case.announces_per_life, NOW.unix_s, options);
     let mut first = 0;
     while first < size.peers {
@@ -183,8 +212,11 @@ fn run(case: Case, size: Size) -> u64 {
         first += count;
     }
     let batch = u32::try_from(BATCH_MAX).expect("a batch is small");
-    let replies = (0..size.batches)
-        .map(|_| serve(&mut responder, batch, measured_serve, |_, out| clients.request(case.mix, out)));
+    let replies = (0..size.batches).map(|_| {
+        ring.drain(|_| {});
+        shared.take_changes(&mut spare, |_| {});
+        serve(&mut responder, batch, measured_serve, |_, out| clients.request(case.mix, out))
+    });
     replies.sum()
 }
 

@@ -310,7 +310,9 @@ impl<S: StreamService> StreamIo<S> {
                     self.output.clear();
                     connection.next = service.receive(session, input, &mut self.output);
                     self.table.counters().received_bytes.add(received);
-                    self.send_reply(handle, now_ms, service)
+                    let outcome = self.send_reply(handle, now_ms, service);
+                    service.replied();
+                    outcome
                 }
                 Err(Errno::AGAIN | Errno::INTR) => Outcome::Open,
                 Err(_) => self.fail(handle, service),

@@ -25,11 +25,16 @@ use shoal_types::Totals;
 use self::page::{Page, Unit};
 use crate::access::{ListControl, ListCounter, ListCounters, SourceCounter};
 use crate::heartbeat::Heartbeat;
+use crate::insight::Insight;
 use crate::memory::Division;
+use crate::processing::ProcessingCounters;
 use crate::published::Published;
 use crate::reload::{Live, ReloadCounters};
 use crate::token_keys::KeyCounters;
 use crate::{clock, process, version};
+
+/// Maximum number of kinds of software, and one for all others.
+const CLIENTS_MAX: usize = 30;
 
 /// The content type of the page: the text format of OpenMetrics 1.0.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -50,6 +55,7 @@ pub(crate) struct Sources {
     pub(crate) token_keys: Arc<KeyCounters>,
     pub(crate) live: Arc<Published<Live>>,
     pub(crate) list_control: ListControl,
+    pub(crate) insight: Arc<Insight>,
 }
 
 /// The counters and the heartbeat of one worker.
@@ -60,6 +66,7 @@ pub(crate) struct WorkerSources {
     pub(crate) http: Arc<Counters>,
     pub(crate) webtorrent: Arc<Counters>,
     pub(crate) sessions: Arc<SessionCounters>,
+    pub(crate) processing: Arc<ProcessingCounters>,
     pub(crate) io: Arc<shoal_net::Counters>,
     pub(crate) streams: Arc<StreamCounters>,
     pub(crate) budget: Arc<Budget>,
@@ -100,6 +107,7 @@ impl Collector for Metrics {
         encode_datagrams(sources, &mut page)?;
         encode_workers(sources, &mut page)?;
         encode_store(sources, &mut page)?;
+        encode_insight(sources, &mut page)?;
         encode_webtorrent(sources, &mut page)?;
         encode_memory(sources, &mut page)?;
         encode_lists(&sources.lists, &mut page)?;
@@ -320,6 +328,37 @@ fn encode_workers(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         "shoal_worker_receive_pool_exhausted",
         "Number of times that all receive buffers of io_uring were in use at once.",
         by_worker(|io| io.pool_exhausted.read()),
+    )
+}
+
+/// Appends the measured times and batches, and the software of clients.
+fn encode_insight(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    const NS_PER_S: f64 = 1e9;
+    let workers = || sources.workers.iter().map(|worker| &*worker.processing);
+    let times = Protocol::ALL.map(|protocol| {
+        ([("protocol", protocol.name())], ProcessingCounters::sum_times(workers(), protocol))
+    });
+    page.histograms(
+        "shoal_processing",
+        "Time from the receipt of a batch of datagrams, or of an input of a connection, until the replies have been \
+         handed to the kernel; of samples.",
+        Some(Unit::Seconds),
+        NS_PER_S,
+        times,
+    )?;
+    page.histograms(
+        "shoal_batch_datagrams",
+        "Datagrams in a batch; of samples.",
+        None,
+        1.0,
+        [([("protocol", Protocol::Udp.name())], ProcessingCounters::sum_batch_sizes(workers()))],
+    )?;
+    let clients = sources.insight.clients(CLIENTS_MAX).unwrap_or_default();
+    page.gauges(
+        "shoal_clients",
+        "Share of the announces of the last hour or so, by the software that the peer ids name, from 0 to 1.",
+        None,
+        clients.into_iter().map(|client| ([("software", client.software)], client.share)),
     )
 }
 

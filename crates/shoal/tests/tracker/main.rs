@@ -18,6 +18,7 @@ mod frozen;
 mod harness;
 mod holding;
 mod http;
+mod insight;
 mod life;
 mod limits;
 mod memory;

@@ -2,12 +2,14 @@
 
 use core::fmt;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, NoLabelSet,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 pub(super) use prometheus_client::registry::Unit;
-use shoal_metrics::Export;
+use shoal_metrics::{Export, HistogramCounts};
 
 /// The page.
 pub(super) struct Page<'e> {
@@ -78,6 +80,30 @@ impl<'e> Page<'e> {
         Ok(())
     }
 
+    /// Appends a histogram. The unit is appended to its name, and its values are divided by `scale`.
+    pub(super) fn histograms<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+        scale: f64,
+        series: impl IntoIterator<Item = (L, HistogramCounts)>,
+    ) -> fmt::Result {
+        let mut metric = self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Histogram)?;
+        for (labels, counts) in series {
+            let bounds = counts.bounds.iter().map(|bound| to_f64(*bound) / scale).chain([f64::INFINITY]);
+            let buckets: Vec<(f64, u64)> = bounds.zip(counts.buckets.iter().copied()).collect();
+            let sum = to_f64(counts.sum) / scale;
+            metric.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
+                sum,
+                counts.count(),
+                &buckets,
+                None,
+            )?;
+        }
+        Ok(())
+    }
+
     /// Appends a gauge without labels.
     pub(super) fn gauge(&mut self, name: &str, help: &str, unit: Option<Unit>, value: u64) -> fmt::Result {
         let metric = self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
@@ -88,4 +114,10 @@ impl<'e> Page<'e> {
     pub(super) fn info(&mut self, name: &str, help: &str, labels: impl EncodeLabelSet) -> fmt::Result {
         self.encoder.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(&labels)
     }
+}
+
+/// Converts a number. Beyond 2⁵³ it loses the last bits.
+#[expect(clippy::cast_precision_loss, reason = "documented")]
+const fn to_f64(number: u64) -> f64 {
+    number as f64
 }
