@@ -61,7 +61,7 @@ pub struct SocketToken(Option<Box<ReadToken>>);
 
 /// A token that was read.
 struct ReadToken {
-    /// What it permits, after its signature was verified; or why it is refused.
+    /// The claims, after its signature was verified; or why it is refused.
     claims: Result<Claims, Refusal>,
     /// The token itself, with which it can be verified again. Empty if it is refused for good.
     text: Box<[u8]>,

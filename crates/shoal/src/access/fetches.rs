@@ -234,8 +234,8 @@ impl State {
     }
 }
 
-/// Returns the outcome of a fetch. A panic becomes an error. What it leaves behind is only what the next fetch asks the server
-/// for.
+/// Returns the outcome of a fetch. A panic becomes an error, after which at most the conditions of the next request to the
+/// server are wrong.
 fn caught<T>(fetch: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     panic::catch_unwind(AssertUnwindSafe(fetch)).unwrap_or_else(|panic| {
         Err(format!("a bug of this program, please report it: {}", pool::panic_text(&*panic)))
