@@ -568,7 +568,7 @@ settings! {
         tokens: Option<PathBuf> = None => Reload;
     }
 
-    /// What the tracker tells about its torrents and clients, beside its counters. All of it together costs less than 2 %
+    /// Observations of torrents and clients, beside the counters of the tracker. All of it together costs less than 2 %
     /// of the processor time.
     section insight: InsightConfig {
         /// Count the software of clients, as their peer ids name it, in samples of the announces. No address is part of it.

@@ -1,8 +1,8 @@
 //! The torrents that may have the largest swarms.
 //!
 //! Large swarms announce often, so they are soon among the samples, and each sample tells how many peers the swarm has. The
-//! torrents with the most peers stay in a table of a fixed size. Its figures are of the past, so whoever asks for the
-//! largest swarms looks up the current counts of all candidates. Walking over the store would be exact, but would read
+//! torrents with the most peers stay in a table of a fixed size. Its figures are of the past, so a caller
+//! that needs the largest swarms looks up the current counts of all candidates. Walking over the store would be exact, but would read
 //! every torrent for an answer of a few.
 
 use std::collections::BTreeMap;

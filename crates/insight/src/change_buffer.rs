@@ -102,7 +102,7 @@ mod tests {
         let mut taken = Vec::with_capacity(4);
         assert!(!buffer.take(&mut taken));
         assert_eq!(taken, [info_hash(1)]);
-        // What was taken is new again.
+        // Torrents that were taken are new again.
         buffer.note(hash(1), &info_hash(1));
         taken.clear();
         assert!(!buffer.take(&mut taken));

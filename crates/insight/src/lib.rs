@@ -1,4 +1,4 @@
-//! What a tracker does, for the operator who watches it: which torrents change, which swarms are large, which software
+//! Observations of a running tracker, for its operator: which torrents change, which swarms are large, which software
 //! clients use.
 //!
 //! Workers leave traces of their work in structures of a fixed size: a [`ChangeBuffer`] in each shard of a store, and a

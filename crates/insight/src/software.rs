@@ -1,6 +1,6 @@
 //! The software of a client, as its peer id tells.
 //!
-//! A client can claim to be any other one. What it claims is reduced to a name of a fixed list and a short version of
+//! A client can claim to be any other one. Its claim is reduced to a name of a fixed list and a short version of
 //! letters, digits and dots, so that nothing it sends is shown as it is.
 
 use core::fmt;
@@ -127,7 +127,7 @@ const CODES: &[(&[u8; 2], &str)] = &[
 ];
 
 /// The letters of the form `X12345--`, which Shadow's client introduced, and the names of the software.
-const LETTERS: &[(u8, &str)] = &[
+const INITIALS: &[(u8, &str)] = &[
     (b'A', "ABC"),
     (b'O', "Osprey Permaseed"),
     (b'Q', "BTQueue"),
@@ -150,7 +150,7 @@ impl Software {
     pub const OTHER: Self = Self(0);
 
     /// The number of different values of [`index`](Self::index).
-    pub const COUNT: usize = CODES.len() + LETTERS.len() + 1;
+    pub const COUNT: usize = CODES.len() + INITIALS.len() + 1;
 
     /// Returns all software; the names of some are the same.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
@@ -164,7 +164,7 @@ impl Software {
             0 => OTHER,
             index => match CODES.get(index - 1) {
                 Some((_, name)) => name,
-                None => LETTERS.get(index - 1 - CODES.len()).map_or(OTHER, |(_, name)| name),
+                None => INITIALS.get(index - 1 - CODES.len()).map_or(OTHER, |(_, name)| name),
             },
         }
     }
@@ -177,7 +177,7 @@ impl Software {
 
     /// Returns the first software of this name, so that each name has one number.
     fn named(name: &str) -> Self {
-        let names = CODES.iter().map(|(_, name)| name).chain(LETTERS.iter().map(|(_, name)| name));
+        let names = CODES.iter().map(|(_, name)| name).chain(INITIALS.iter().map(|(_, name)| name));
         let index = (1..).zip(names).find(|(_, known)| **known == name).map_or(0, |(index, _)| index);
         Self(index)
     }
@@ -266,8 +266,10 @@ pub fn identify(peer_id: &PeerId) -> (Software, Version) {
         [b'M', rest @ ..] if rest[0].is_ascii_digit() => {
             mainline(&rest).map_or(unknown, |version| (Software::named(MAINLINE), version))
         }
-        [letter, a, b, c, d, e, b'-', b'-', ..] => {
-            let Some((_, name)) = LETTERS.iter().find(|(known, _)| *known == letter) else { return unknown };
+        [initial, a, b, c, d, e, b'-', b'-', ..] => {
+            let Some((_, name)) = INITIALS.iter().find(|(known, _)| *known == initial) else {
+                return unknown;
+            };
             let characters = [a, b, c, d, e];
             let used = characters.iter().position(|character| *character == b'-').unwrap_or(5);
             let is_padded = characters[used..].iter().all(|character| *character == b'-');

@@ -117,7 +117,7 @@ pub(crate) struct Insight {
     feed_state: FeedState,
 }
 
-/// What was learnt from samples.
+/// The results of the samples so far.
 #[derive(Debug, Default)]
 struct Sampled {
     clients: Clients,
@@ -443,7 +443,7 @@ impl Collector {
     }
 }
 
-/// Locks a mutex of the control plane. What a thread that panicked has left is still valid.
+/// Locks a mutex of the control plane. After a panic of a thread, its content is still valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What the tracker tells about its clients and its own work.
+//! The metrics of clients' software and of the tracker's own work.
 
 use crate::browser::Browser;
 use crate::client::{Announce, Client};
@@ -64,7 +64,7 @@ fn processing_is_measured_by_protocol() {
 }
 
 #[test]
-fn what_is_off_is_not_told() {
+fn observations_that_are_off_are_not_made() {
     let tracker = Tracker::start(&[("SHOAL_INSIGHT_CLIENTS", "false"), ("SHOAL_INSIGHT_LATENCY", "false")]);
     announce_everywhere(&tracker);
     assert_eq!(share(&tracker, "other"), None);
