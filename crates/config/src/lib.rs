@@ -28,9 +28,9 @@ pub use problem::{Problem, Problems, Provenance};
 pub use read::{ConfigFile, read, reread};
 pub use reload::{Differences, Reloaded};
 pub use values::{
-    Auto, BindAddress, BlocklistField, ByteSize, ClientHeader, DatagramBackend, HostName, ListSource, Listen,
-    LogFormat, LogLevel, Name, Origin, PrivateAddresses, SecretKey, SourceUrl, StoredInfoHashes,
-    StreamBackend, Trusted,
+    AccessLogTarget, Auto, BindAddress, BlocklistField, ByteSize, ClientHeader, DatagramBackend, HostName,
+    ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name, Origin, PrivateAddresses, SecretKey,
+    SourceUrl, StoredInfoHashes, StreamBackend, Trusted,
 };
 
 /// The prefix of the tracker's environment variables.

@@ -1,5 +1,6 @@
 //! The types of the keys and their written forms.
 
+mod access_log;
 mod blocklist;
 mod host;
 mod name;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use crate::raw::Raw;
 use crate::value::Value;
 
+pub use access_log::AccessLogTarget;
 pub use blocklist::BlocklistField;
 pub use host::HostName;
 pub use name::Name;
@@ -160,6 +162,18 @@ choice! {
         Human = "human",
         /// One JSON object per line.
         Json = "json",
+    }
+}
+
+choice! {
+    /// How the access log names clients.
+    LoggedAddresses {
+        /// By their addresses.
+        Full = "full",
+        /// By their networks: an IPv4 /24 or an IPv6 /48.
+        Network = "network",
+        /// Not at all.
+        None = "none",
     }
 }
 

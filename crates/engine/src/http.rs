@@ -27,6 +27,7 @@ pub use self::blocklist::{Blocklist, BlocklistFormat};
 pub use self::full_scrape::FullScrape;
 use self::handout::Handout;
 use crate::Now;
+use crate::access_log::{AccessLog, AnnouncedPeer, LoggedClient, Record, saturated};
 use crate::caller::Caller;
 use crate::counter::{Family, Kind, Outcome, Tally};
 use crate::limits::Activity;
@@ -55,6 +56,8 @@ pub struct Responder {
     info_hashes: Vec<InfoHash>,
     /// The error text for the current query.
     error_text: String,
+    /// None if requests are not logged.
+    access_log: Option<AccessLog>,
 }
 
 impl Responder {
@@ -72,6 +75,19 @@ impl Responder {
             handout: Handout::new(),
             info_hashes: Vec::with_capacity(SCRAPE_HASHES_MAX),
             error_text: String::new(),
+            access_log: None,
+        }
+    }
+
+    /// Records all later requests.
+    pub fn set_access_log(&mut self, log: AccessLog) {
+        self.access_log = Some(log);
+    }
+
+    /// Sets the time at which the requests that follow are recorded.
+    pub const fn set_now(&mut self, now: Now) {
+        if let Some(log) = &mut self.access_log {
+            log.set_now(now);
         }
     }
 
@@ -95,13 +111,36 @@ impl Responder {
     pub fn announce(&mut self, ip: IpAddr, url: Url<'_>, now: Now, body: &mut Vec<u8>) {
         let family = Family::of(ip);
         self.tally.request(family, Kind::Announce);
-        match AnnounceQuery::decode(url.query) {
-            Err(error) => self.fail_query(family, Kind::Announce, error, body),
-            Ok(announce) => match self.answer_announce(ip, &announce, url, now, body) {
-                Ok(()) => self.tally.reply(family, Kind::Announce, Outcome::Ok),
-                Err(refusal) => self.fail(family, Kind::Announce, refusal, body),
-            },
-        }
+        let before = body.len();
+        let announce = match AnnounceQuery::decode(url.query) {
+            Err(error) => {
+                self.fail_query(family, Kind::Announce, error, body);
+                let outcome = Outcome::Refused(Refusal::BadQuery);
+                return self.log(Some(ip), Kind::Announce, outcome, |_| body.len() - before);
+            }
+            Ok(announce) => announce,
+        };
+        let answered = self.answer_announce(ip, &announce, url, now, body);
+        let outcome = match answered {
+            Ok(_) => {
+                self.tally.reply(family, Kind::Announce, Outcome::Ok);
+                Outcome::Ok
+            }
+            Err(refused) => {
+                self.fail(family, Kind::Announce, refused, body);
+                Outcome::Refused(refused.refusal)
+            }
+        };
+        self.log(Some(ip), Kind::Announce, outcome, |record| {
+            record.info_hash = Some(announce.info_hash);
+            let (event, peer_id) = (announce.event, announce.peer_id);
+            record.announced = Some(AnnouncedPeer { event, port: announce.port, peer_id });
+            if let Ok((counts, peers)) = answered {
+                record.counts = Some([counts.seeders, counts.leechers]);
+                record.peers = saturated(peers);
+            }
+            body.len() - before
+        });
     }
 
     /// Answers a scrape of named torrents by the client at `ip`, which is canonical. This function refuses a
@@ -110,8 +149,11 @@ impl Responder {
         let family = Family::of(ip);
         let kind = if names_torrents(url.query) { Kind::Scrape } else { Kind::FullScrape };
         self.tally.request(family, kind);
+        let before = body.len();
         if let Err(error) = self.read_scrape(url.query) {
-            return self.fail_query(family, kind, error, body);
+            self.fail_query(family, kind, error, body);
+            let outcome = Outcome::Refused(Refusal::BadQuery);
+            return self.log(Some(ip), kind, outcome, |_| body.len() - before);
         }
         let torrents = Torrents::Named(&self.info_hashes);
         let admitted = match kind {
@@ -122,16 +164,25 @@ impl Responder {
                 self.policy.admit_scrape(&request, now)
             }
         };
-        match admitted {
+        let outcome = match admitted {
             Ok(()) => {
                 match &self.store {
                     SharedStore::Whole(store) => self.write_scrape(store, body),
                     SharedStore::Fingerprints(store) => self.write_scrape(store, body),
                 }
                 self.tally.reply(family, kind, Outcome::Ok);
+                Outcome::Ok
             }
-            Err(refusal) => self.fail(family, kind, refusal, body),
-        }
+            Err(refusal) => {
+                self.fail(family, kind, refusal, body);
+                Outcome::Refused(refusal)
+            }
+        };
+        let (first, torrents) = (self.info_hashes.first().copied(), self.info_hashes.len());
+        self.log(Some(ip), kind, outcome, |record| {
+            (record.info_hash, record.torrents) = (first, saturated(torrents));
+            body.len() - before
+        });
     }
 
     /// Returns whether a scrape with this query asks for all torrents, and the operator publishes them. The caller then
@@ -173,6 +224,7 @@ impl Responder {
         let family = Family::of(ip);
         self.tally.request(family, Kind::FullScrape);
         self.tally.reply(family, Kind::FullScrape, Outcome::Ok);
+        self.log(Some(ip), Kind::FullScrape, Outcome::Ok, |_| 0);
         FullScrape::default()
     }
 
@@ -195,6 +247,7 @@ impl Responder {
         let list = Blocklist::new(self.torrent_lists()?, format)?;
         self.tally.request(Family::of(ip), Kind::Blocklist);
         self.tally.reply(Family::of(ip), Kind::Blocklist, Outcome::Ok);
+        self.log(Some(ip), Kind::Blocklist, Outcome::Ok, |_| 0);
         Some(list)
     }
 
@@ -202,8 +255,10 @@ impl Responder {
     pub fn refuse_download(&mut self, ip: IpAddr, refusal: Refusal, body: &mut Vec<u8>) {
         self.tally.request(Family::of(ip), Kind::Blocklist);
         self.tally.reply(Family::of(ip), Kind::Blocklist, Outcome::Refused(refusal));
+        let before = body.len();
         body.extend_from_slice(refusal.message().as_bytes());
         body.push(b'\n');
+        self.log(Some(ip), Kind::Blocklist, Outcome::Refused(refusal), |_| body.len() - before);
     }
 
     fn torrent_lists(&self) -> Option<&TorrentLists> {
@@ -218,9 +273,12 @@ impl Responder {
             _ => Kind::Other,
         };
         self.tally.request(family, kind);
+        let before = body.len();
         self.fail(family, kind, refusal, body);
+        self.log(ip, kind, Outcome::Refused(refusal), |_| body.len() - before);
     }
 
+    /// Answers an announce. Returns the counts and the number of peers of the reply.
     fn answer_announce(
         &mut self,
         ip: IpAddr,
@@ -228,7 +286,7 @@ impl Responder {
         url: Url<'_>,
         now: Now,
         body: &mut Vec<u8>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(Counts, usize), Refused> {
         let request = Request {
             peer_id: announce.peer_id.as_ref(),
             port: Some(announce.port),
@@ -267,7 +325,7 @@ impl Responder {
             tracker_id: None,
         };
         reply.encode(body);
-        Ok(())
+        Ok((given.counts, given.peers_v4.len() + given.peers_v6.len()))
     }
 
     /// Reads the torrents of a scrape, in ascending order and without duplicates, as the keys of a dictionary
@@ -297,6 +355,25 @@ impl Responder {
             reply::scrape_file(*info_hash, scrape_file(v4.scrape(&place).plus(v6.scrape(&place))), body);
         }
         reply::scrape_end(None, body);
+    }
+
+    /// Records a request of the client at `ip`, if that is known. `describe` adds details, and returns the size of the reply
+    /// in bytes.
+    fn log(
+        &mut self,
+        ip: Option<IpAddr>,
+        kind: Kind,
+        outcome: Outcome,
+        describe: impl FnOnce(&mut Record) -> usize,
+    ) {
+        let Some(log) = &mut self.access_log else { return };
+        log.record(&self.policy.config().log, |settings| {
+            let family = ip.map_or(Family::V4, Family::of);
+            let client = LoggedClient::new(settings, ip);
+            let mut record = Record::new(Protocol::Http, family, kind, outcome, client);
+            record.reply_bytes = saturated(describe(&mut record));
+            record
+        });
     }
 
     fn fail_query(&mut self, family: Family, kind: Kind, error: QueryError, body: &mut Vec<u8>) {

@@ -10,6 +10,7 @@
 //! allocate.
 #![forbid(unsafe_code)]
 
+pub mod access_log;
 pub mod address;
 mod caller;
 pub mod connection_id;

@@ -29,6 +29,7 @@ use shoal_wire::udp::{
 };
 
 use self::batch::{Batch, Item, Work};
+use crate::access_log::{AccessLog, LoggedClient, Record};
 use crate::caller::Caller;
 use crate::connection_id::{ConnectionIds, ConnectionKey};
 use crate::counter::{Drop, Family, Kind, Outcome, Tally};
@@ -68,6 +69,8 @@ struct Front {
     limits_v4: Limits,
     limits_v6: Limits,
     sampler: Sampler,
+    /// None if requests are not logged.
+    access_log: Option<AccessLog>,
 }
 
 /// The limits of a reply over one family.
@@ -103,9 +106,24 @@ impl Responder {
         let pace = Pace::default();
         let interval = policy.interval(Protocol::Udp, pace);
         let sampler = Sampler::off();
-        let front =
-            Front { tally, rng, policy, pace, interval, connection_ids, limits_v4, limits_v6, sampler };
+        let front = Front {
+            tally,
+            rng,
+            policy,
+            pace,
+            interval,
+            connection_ids,
+            limits_v4,
+            limits_v6,
+            sampler,
+            access_log: None,
+        };
         Self { store: store.into(), front, v4: Box::new(Batch::new()), v6: Box::new(Batch::new()) }
+    }
+
+    /// Records the requests of all later batches.
+    pub fn set_access_log(&mut self, log: AccessLog) {
+        self.front.access_log = Some(log);
     }
 
     /// Replaces the policy for all later batches.
@@ -147,10 +165,16 @@ impl Responder {
                 limits.prefetch(exchange.source.ip().to_canonical(), Activity::Request(Protocol::Udp));
             }
         }
+        if let Some(log) = &mut self.front.access_log {
+            log.set_now(now);
+        }
         for index in 0..chunk.len() {
             self.begin(chunk, index, now);
         }
         self.apply(chunk, now);
+        if let Some(log) = &mut self.front.access_log {
+            log_answered(log, self.front.policy.config(), chunk);
+        }
     }
 
     /// Reads, verifies and decides the request of one datagram. Answers it, unless it has to wait for swarms.
@@ -168,7 +192,8 @@ impl Responder {
                 let query = front.count(family, Kind::Connect, transaction_id);
                 // An error would be larger than the request.
                 if front.policy.limit(ip, Activity::UdpConnect, now).is_err() {
-                    return front.tally.drop(family, Drop::RateLimited);
+                    front.tally.drop(family, Drop::RateLimited);
+                    return front.log_refused(exchange, Refusal::RateLimited);
                 }
                 let connection_id = front.connection_ids.issue(ip, now.unix_s);
                 // The reply is as large as the smallest request for one.
@@ -326,6 +351,25 @@ fn prefetch_lists(lists: &TorrentLists, chunk: &[Exchange<'_>]) {
     }
 }
 
+/// Records the requests that were answered as they wished. The others were recorded when they were refused.
+#[inline(never)]
+fn log_answered(log: &mut AccessLog, config: &Config, chunk: &[Exchange<'_>]) {
+    for exchange in chunk {
+        let reply = &exchange.reply[..exchange.reply_len];
+        if !reply.is_empty() && !matches!(Reply::decode(reply), Ok(Reply::Error { .. })) {
+            log_datagram(log, config, exchange, Outcome::Ok);
+        }
+    }
+}
+
+fn log_datagram(log: &mut AccessLog, config: &Config, exchange: &Exchange<'_>, outcome: Outcome) {
+    log.record(&config.log, |settings| {
+        let ip = exchange.source.ip().to_canonical();
+        let client = (LoggedClient::new(settings, Some(ip)), Family::of(ip));
+        Record::of_datagram(client, exchange.request, &exchange.reply[..exchange.reply_len], outcome)
+    });
+}
+
 impl Front {
     /// Applies and answers the requests of both families.
     fn apply<I: SwarmId>(
@@ -407,6 +451,14 @@ impl Front {
                 self.tally.drop(query.family, Drop::RateLimited);
             }
             Err(_no_room) => self.tally.drop(query.family, Drop::WrongConnectionId),
+        }
+        self.log_refused(exchange, refusal);
+    }
+
+    /// Records a request that was answered with an error, or not at all.
+    fn log_refused(&mut self, exchange: &Exchange<'_>, refusal: Refusal) {
+        if let Some(log) = &mut self.access_log {
+            log_datagram(log, self.policy.config(), exchange, Outcome::Refused(refusal));
         }
     }
 

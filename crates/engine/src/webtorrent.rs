@@ -23,7 +23,7 @@ use shoal_relay::{
 };
 use shoal_source::Excess;
 use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, InfoHash, PeerId};
+use shoal_types::{Action, Counts, Event, InfoHash, PeerId};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::webtorrent::{
     self as wire, Announce, Answer, Limits, OFFER_ID_BYTES_MAX, Offer, Storage, Unreadable, reply,
@@ -33,6 +33,7 @@ use self::claim::{Claim, Claims, Suspect, Suspects};
 pub use self::member::Member;
 use self::member::Peer;
 use crate::Now;
+use crate::access_log::{AccessLog, AnnouncedPeer, LoggedClient, Record, saturated};
 use crate::caller::Handling;
 use crate::counter::{Kind, Loss, Outcome, Relay, Tally};
 use crate::pace::Pace;
@@ -79,6 +80,10 @@ struct Inner {
     error_text: String,
     /// Whether the reply to the current message did not fit the queue.
     is_reply_lost: bool,
+    /// The size of the last reply in bytes.
+    reply_bytes: usize,
+    /// None if messages are not logged.
+    access_log: Option<AccessLog>,
 }
 
 impl Responder {
@@ -109,8 +114,15 @@ impl Responder {
             info_hashes: Vec::new(),
             error_text: String::new(),
             is_reply_lost: false,
+            reply_bytes: 0,
+            access_log: None,
         };
         Self { limits, storage: Storage::default(), inner }
+    }
+
+    /// Records all later messages that are replied to.
+    pub fn set_access_log(&mut self, log: AccessLog) {
+        self.inner.access_log = Some(log);
     }
 
     /// Replaces the policy for all later messages.
@@ -142,11 +154,14 @@ impl Responder {
     pub fn receive(&mut self, member: &mut Member, ip: IpAddr, message: &[u8], now: Now) -> bool {
         let Self { limits, storage, inner } = self;
         inner.is_reply_lost = false;
+        if let Some(log) = &mut inner.access_log {
+            log.set_now(now);
+        }
         match wire::decode(message, limits, storage) {
             Ok(wire::Request::Announce(announce)) => inner.announce(member, ip, &announce, now),
             Ok(wire::Request::Answer(answer)) => inner.answer(member, &answer, now),
             Ok(wire::Request::Scrape(info_hashes)) => inner.scrape(member, ip, info_hashes, now),
-            Err(unreadable) => inner.fail_message(member, &unreadable),
+            Err(unreadable) => inner.fail_message(member, ip, &unreadable),
         }
         !inner.is_reply_lost
     }
@@ -221,7 +236,7 @@ impl Responder {
     pub fn decide_claims(&mut self, member: &mut Member) {
         let inner = &mut self.inner;
         while member.claims > 0
-            && let Some(Claim { ip, info_hash, peer_id, action, .. }) = inner.claims.take(member)
+            && let Some(Claim { ip, info_hash, peer_id, action, event, .. }) = inner.claims.take(member)
         {
             // The lists may have changed since the announce.
             let entered = inner.policy.check_torrent(&info_hash).and_then(|()| {
@@ -231,7 +246,7 @@ impl Responder {
                 let entered = inner.enter(member, ip, joining, inner.now);
                 entered.map_err(|rejected| rejected.into_refusal().into())
             });
-            inner.reply(member, &info_hash, entered);
+            inner.reply(member, &Announcement { ip, info_hash, peer_id, event }, entered);
         }
     }
 
@@ -246,6 +261,9 @@ impl Responder {
     pub fn collect(&mut self, now: Now) {
         let Self { inner, .. } = self;
         inner.now = now;
+        if let Some(log) = &mut inner.access_log {
+            log.set_now(now);
+        }
         inner.dispatcher.collect();
         while let Some((handle, payload)) = inner.dispatcher.next_challenge() {
             inner.challenge(handle, &payload, now);
@@ -276,6 +294,8 @@ impl Inner {
         self.tally.request(member.family, Kind::Announce);
         self.policy.refresh_socket_token(&mut member.token, ip, now);
         self.targets.clear();
+        let &Announce { info_hash, peer_id, event, .. } = announce;
+        let announcement = Announcement { ip, info_hash, peer_id, event };
         let request = Request {
             peer_id: Some(&announce.peer_id),
             event: announce.event,
@@ -286,7 +306,7 @@ impl Inner {
         };
         let decision = match self.policy.admit(&request, now) {
             Ok(decision) => decision,
-            Err(refused) => return self.reply(member, &announce.info_hash, Err(refused)),
+            Err(refused) => return self.reply(member, &announcement, Err(refused)),
         };
         let key = self.swarms.swarm_key(&announce.info_hash);
         let entered = match decision.action {
@@ -301,10 +321,13 @@ impl Inner {
             }
             action => {
                 self.name_offers(member, announce, decision.peers_wanted, now);
-                let &Announce { info_hash, peer_id, .. } = announce;
                 let joining = Joining { info_hash, peer_id, action, key, is_exempt: false };
                 match self.enter(member, ip, joining, now) {
-                    Err(Rejected::Taken(holder)) if self.claim(member, ip, &joining, holder, now) => return,
+                    Err(Rejected::Taken(holder))
+                        if self.claim(member, &announcement, action, holder, now) =>
+                    {
+                        return;
+                    }
                     entered => entered.map_err(|rejected| rejected.into_refusal().into()),
                 }
             }
@@ -315,19 +338,20 @@ impl Inner {
             self.sampler.take(&announce.info_hash, Some(&announce.peer_id), counts);
         }
         let has_entered = entered.is_ok();
-        self.reply(member, &announce.info_hash, entered);
+        self.reply(member, &announcement, entered);
         if has_entered {
             self.relay_offers(member, announce, now);
         }
     }
 
     /// Answers an announce.
-    fn reply(&mut self, member: &Member, info_hash: &InfoHash, entered: Result<Counts, Refused>) {
-        match entered {
+    fn reply(&mut self, member: &Member, announcement: &Announcement, entered: Result<Counts, Refused>) {
+        let info_hash = &announcement.info_hash;
+        let outcome = match entered {
             Ok(Counts { seeders, leechers, .. }) => {
                 let interval_s = self.policy.interval_s(Protocol::WebTorrent, self.pace, &mut self.rng);
                 self.queue_text(member, |out| reply::announce(info_hash, interval_s, seeders, leechers, out));
-                self.tally.reply(member.family, Kind::Announce, Outcome::Ok);
+                Outcome::Ok
             }
             Err(refused) => {
                 let action = Some(wire::Action::Announce);
@@ -335,9 +359,40 @@ impl Inner {
                 self.queue_text(member, |out| {
                     reply::failure(action, Some(info_hash), policy.message(refused), out);
                 });
-                self.tally.reply(member.family, Kind::Announce, Outcome::Refused(refused.refusal));
+                Outcome::Refused(refused.refusal)
             }
-        }
+        };
+        self.tally.reply(member.family, Kind::Announce, outcome);
+        let offers = self.targets.len();
+        self.log(member, announcement.ip, Kind::Announce, outcome, |record| {
+            record.info_hash = Some(announcement.info_hash);
+            let (event, peer_id) = (announcement.event, Some(announcement.peer_id));
+            record.announced = Some(AnnouncedPeer { event, port: 0, peer_id });
+            if let Ok(Counts { seeders, leechers, .. }) = entered {
+                record.counts = Some([seeders, leechers]);
+                record.peers = saturated(offers);
+            }
+        });
+    }
+
+    /// Records a message from `ip` that was answered. `describe` adds details.
+    fn log(
+        &mut self,
+        member: &Member,
+        ip: IpAddr,
+        kind: Kind,
+        outcome: Outcome,
+        describe: impl FnOnce(&mut Record),
+    ) {
+        let Some(log) = &mut self.access_log else { return };
+        let reply_bytes = self.reply_bytes;
+        log.record(&self.policy.config().log, |settings| {
+            let client = LoggedClient::new(settings, Some(ip));
+            let mut record = Record::new(Protocol::WebTorrent, member.family, kind, outcome, client);
+            record.reply_bytes = saturated(reply_bytes);
+            describe(&mut record);
+            record
+        });
     }
 
     /// Handles an announce of a peer that belongs to another connection: challenges that connection and lets the
@@ -345,13 +400,13 @@ impl Inner {
     fn claim(
         &mut self,
         member: &mut Member,
-        ip: IpAddr,
-        joining: &Joining,
+        announcement: &Announcement,
+        action: Action,
         holder: Address,
         now: Now,
     ) -> bool {
-        let &Joining { info_hash, peer_id, action, .. } = joining;
-        let claim = Claim { handle: member.handle(), ip, info_hash, peer_id, action };
+        let &Announcement { ip, info_hash, peer_id, event } = announcement;
+        let claim = Claim { handle: member.handle(), info_hash, peer_id, action, ip, event };
         if !self.claims.add(member, claim, now.monotonic_s) {
             return false;
         }
@@ -538,7 +593,7 @@ impl Inner {
             let action = Some(wire::Action::Scrape);
             self.queue_text(member, |out| reply::failure(action, None, refusal.message(), out));
             self.tally.reply(member.family, kind, Outcome::Refused(refusal));
-            return;
+            return self.log_scrape(member, ip, kind, Outcome::Refused(refusal), info_hashes);
         }
         let mut named = core::mem::take(&mut self.info_hashes);
         named.clear();
@@ -557,12 +612,27 @@ impl Inner {
         });
         self.info_hashes = named;
         self.tally.reply(member.family, kind, Outcome::Ok);
+        self.log_scrape(member, ip, kind, Outcome::Ok, info_hashes);
+    }
+
+    fn log_scrape(
+        &mut self,
+        member: &Member,
+        ip: IpAddr,
+        kind: Kind,
+        outcome: Outcome,
+        info_hashes: &[InfoHash],
+    ) {
+        self.log(member, ip, kind, outcome, |record| {
+            record.info_hash = info_hashes.first().copied();
+            record.torrents = saturated(info_hashes.len());
+        });
     }
 
     /// Answers a message that cannot be decoded with an error that names its action and torrent, as far as they
     /// are known. Clients take an error without an action as one of the whole connection, and reconnect with all
     /// their torrents.
-    fn fail_message(&mut self, member: &Member, unreadable: &Unreadable) {
+    fn fail_message(&mut self, member: &Member, ip: IpAddr, unreadable: &Unreadable) {
         let kind = match unreadable.action {
             Some(wire::Action::Announce) => Kind::Announce,
             Some(wire::Action::Scrape) => Kind::Scrape,
@@ -576,7 +646,9 @@ impl Inner {
             reply::failure(unreadable.action, unreadable.info_hash.as_ref(), &error_text, out);
         });
         self.error_text = error_text;
-        self.tally.reply(member.family, kind, Outcome::Refused(Refusal::BadMessage));
+        let outcome = Outcome::Refused(Refusal::BadMessage);
+        self.tally.reply(member.family, kind, outcome);
+        self.log(member, ip, kind, outcome, |record| record.info_hash = unreadable.info_hash);
     }
 
     /// Queues a text message for the client that sent the current message.
@@ -587,7 +659,13 @@ impl Inner {
     /// Appends the frames that `write` writes to the queue of the client.
     fn queue(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
         let address = member.address(self.dispatcher.worker());
-        match self.dispatcher.write(address, MessageKind::Reply, write) {
+        self.reply_bytes = 0;
+        let write_counted = |out: &mut Vec<u8>| {
+            let before = out.len();
+            write(out);
+            self.reply_bytes = out.len() - before;
+        };
+        match self.dispatcher.write(address, MessageKind::Reply, write_counted) {
             Ok(()) => {}
             Err(WriteError::QueueFull) => {
                 self.is_reply_lost = true;
@@ -616,6 +694,14 @@ fn limits(config: &Config) -> Limits {
 
 fn as_usize(number: impl TryInto<usize>) -> usize {
     number.try_into().unwrap_or(usize::MAX)
+}
+
+/// The client of an announce, and what it announces.
+struct Announcement {
+    ip: IpAddr,
+    info_hash: InfoHash,
+    peer_id: PeerId,
+    event: Event,
 }
 
 /// A peer that is to enter a swarm.

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-pub use service::{HITCH, NGINX, NGINX_STREAM, OPENTRACKER, SERVICES, Service, TRANSMISSION};
+pub use service::{HITCH, NGINX, NGINX_STREAM, OPENTRACKER, PROMETHEUS, SERVICES, Service, TRANSMISSION};
 
 /// A program, and the Debian or Ubuntu package that contains it.
 #[derive(Clone, Copy, Debug)]

@@ -274,6 +274,7 @@ impl HttpHandler {
     /// the reply to the body. The body must be empty before the call.
     fn decide(&mut self, session: &Session, request: &RequestHead<'_, '_>, now: Now) -> Decision {
         let url = Url { path: request.path, query: request.query };
+        self.responder.set_now(now);
         let websocket = self.upgrades.then_some(&self.settings.websocket);
         match upgrade::decide(websocket, request, || self.client(session, request)) {
             Upgrade::NotRequested => {}

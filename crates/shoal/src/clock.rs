@@ -28,6 +28,13 @@ pub(crate) fn precise_ns() -> u64 {
     seconds.unwrap_or(0) * 1_000_000_000 + nanoseconds.unwrap_or(0)
 }
 
+/// Returns the milliseconds since 1970. The value may jump.
+pub(crate) fn unix_ms() -> u64 {
+    let time = clock_gettime(ClockId::RealtimeCoarse);
+    let (seconds, nanoseconds) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
+    seconds.unwrap_or(0) * 1000 + nanoseconds.unwrap_or(0) / 1_000_000
+}
+
 /// Returns the processor time of the calling thread in milliseconds. This one is a system call.
 pub(crate) fn thread_cpu_ms() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);

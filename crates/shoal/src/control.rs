@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{FromRef, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
@@ -47,7 +47,7 @@ const LISTS_TIME_MAX: Duration = Duration::from_secs(12);
 const INDEX: &str = "\
 Shoal, a BitTorrent tracker
 
-/health   200 if every worker answers, else 503
+/health   200 if every worker answers, else 503; /health/live and /health/ready are for orchestrators
 /metrics  metrics for Prometheus
 /access   the sources of the lists, with their faults
 ";
@@ -101,7 +101,10 @@ fn router(control: Control, hosts: Vec<HostName>) -> Router {
         routes.route_layer(middleware::from_fn_with_state((Arc::clone(&auth), need), auth::require))
     };
     // These reveal nothing but the health of the tracker.
-    let open = Router::new().route("/health", get(health));
+    let open = Router::new()
+        .route("/health", get(health))
+        .route("/health/live", get(health))
+        .route("/health/ready", get(health));
     let reading =
         Router::new().route("/", get(INDEX)).route("/metrics", get(metrics)).route("/access", get(access));
     let reloading = Router::new().route("/access/reload", post(reload_access));
@@ -115,6 +118,7 @@ fn router(control: Control, hosts: Vec<HostName>) -> Router {
         .layer(middleware::from_fn_with_state(Arc::from(hosts), guard::admit))
 }
 
+/// Answers whether every worker responds.
 async fn health(State(sources): State<Arc<Sources>>) -> Response {
     let heartbeats: Vec<_> = sources.workers.iter().map(|worker| Arc::clone(&worker.heartbeat)).collect();
     let silent = health::silent(&heartbeats, PATIENCE).await;
@@ -127,8 +131,18 @@ async fn health(State(sources): State<Arc<Sources>>) -> Response {
     (status, [(header::CONTENT_TYPE, JSON)], format!("{body}\n")).into_response()
 }
 
-async fn metrics(State(sources): State<Arc<Sources>>) -> Response {
+async fn metrics(State(sources): State<Arc<Sources>>, headers: HeaderMap) -> Response {
+    let accepts = |kind: &str| {
+        headers
+            .get_all(header::ACCEPT)
+            .iter()
+            .any(|accepted| accepted.to_str().is_ok_and(|accepted| accepted.contains(kind)))
+    };
     match metrics::encode(&sources) {
+        Ok(text) if accepts("text/plain") && !accepts("openmetrics") => {
+            ([(header::CONTENT_TYPE, metrics::plain::CONTENT_TYPE)], metrics::plain::convert(&text))
+                .into_response()
+        }
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }

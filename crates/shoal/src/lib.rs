@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod access;
+mod access_log;
 mod advice;
 mod allocator;
 mod background;

@@ -5,8 +5,8 @@
 //! those of connections and queues by each worker. This module must not allocate the parts itself.
 //!
 //! `memory.max` is the sum of
-//! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, and the limits of sources and the cache of tokens if
-//!   they are set. A reload may set those that it can only within the memory that was reserved at start, which is enough for
+//! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, and the limits of sources, the cache of tokens and
+//!   the rings of the access log if they are set. A reload may set those that it can only within the memory that was reserved at start, which is enough for
 //!   all of them if it is a small part of the whole;
 //! - the feed of changed torrents, as far as it takes a small part of the whole; with less memory, it remembers fewer changes;
 //! - the store, with a tenth of its part reserved for its lists on the heap (`shoal_store::Settings`);
@@ -92,6 +92,8 @@ struct DivisionInput {
     changes_max: u64,
     /// The memory of the limits on peers and torrents.
     holdings: u64,
+    /// The rings of the access log.
+    access_log: u64,
     /// Maximum memory of the swarms of WebTorrent; `Set(0)` if it is not served.
     swarms: Auto<u64>,
     has_webtorrent: bool,
@@ -114,6 +116,7 @@ pub(crate) fn divide(config: &Config, workers: NonZeroUsize, root: &Path) -> Res
         policy_max: settings::policy_bytes_max(config),
         changes_max: config.insight.changes_max.into(),
         holdings: settings::holding_limits(config).bytes() as u64,
+        access_log: settings::access_log_bytes(config),
         swarms: match webtorrent.peers_max {
             _ if !webtorrent.enabled => Auto::Set(0),
             Auto::Auto => Auto::Auto,
@@ -241,7 +244,7 @@ impl DivisionInput {
     }
 
     const fn fixed_bytes(&self) -> u64 {
-        PROGRAM_BYTES + self.workers * WORKER_BYTES + self.policy + self.holdings
+        PROGRAM_BYTES + self.workers * WORKER_BYTES + self.policy + self.holdings + self.access_log
     }
 
     /// Returns the minimum of everything except the store and the fixed part.

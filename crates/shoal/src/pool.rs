@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context, anyhow};
+use shoal_engine::access_log::{self, AccessRecords};
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::counter::Tally;
 use shoal_engine::policy::Policy;
@@ -48,6 +49,8 @@ pub(crate) struct WorkerSetup {
     pub(crate) webtorrent: Option<WebTorrent>,
     /// The processors to pin workers to; empty for no pinning.
     pub(crate) processors: Vec<usize>,
+    /// Whether there is an access log.
+    pub(crate) access_log: bool,
 }
 
 /// The setup of WebTorrent.
@@ -82,6 +85,8 @@ pub(crate) struct WorkerPool {
     stopping: Arc<AtomicBool>,
     wakers: Vec<Waker>,
     sources: Vec<WorkerSources>,
+    /// What the workers record for the access log.
+    access_records: Vec<AccessRecords>,
     budgets: Vec<Arc<Budget>>,
     notices: Receiver<Notice>,
 }
@@ -108,14 +113,20 @@ impl WorkerPool {
         let (sender, notices) = channel(NOTICES_PER_WORKER_MAX * all_endpoints.len().max(1));
         let wakers: Vec<Waker> = all_endpoints.iter().map(|endpoints| endpoints.sockets.waker()).collect();
         let wakers_of_all: Arc<[Waker]> = wakers.clone().into();
-        let mut pool =
-            Self { stopping: Arc::default(), wakers, sources: Vec::new(), budgets: Vec::new(), notices };
+        let mut pool = Self {
+            stopping: Arc::default(),
+            wakers,
+            sources: Vec::new(),
+            access_records: Vec::new(),
+            budgets: Vec::new(),
+            notices,
+        };
         for (number, endpoints) in all_endpoints.into_iter().enumerate() {
             let (tallies, heartbeat) = (Tallies::default(), Arc::<Heartbeat>::default());
             pool.budgets.push(endpoints.listeners.budget());
             let [udp, http, webtorrent] =
                 [&tallies.udp, &tallies.http, &tallies.webtorrent].map(Tally::counters);
-            let service = setup.service(number, tallies, &endpoints.listeners)?;
+            let service = setup.service(number, tallies, &endpoints.listeners, &mut pool.access_records)?;
             pool.sources.push(WorkerSources {
                 heartbeat: Arc::clone(&heartbeat),
                 udp,
@@ -150,6 +161,11 @@ impl WorkerPool {
     /// Takes the counters and heartbeats of the workers, for the control listener. Later calls return nothing.
     pub(crate) fn take_sources(&mut self) -> Vec<WorkerSources> {
         std::mem::take(&mut self.sources)
+    }
+
+    /// Takes the rings with the records for the access log, if there is one. Later calls return nothing.
+    pub(crate) fn take_access_records(&mut self) -> Vec<AccessRecords> {
+        std::mem::take(&mut self.access_records)
     }
 
     /// Returns the memory budgets of the workers' connections.
@@ -253,12 +269,14 @@ impl WorkerThread {
 }
 
 impl WorkerSetup {
-    /// Returns the service of the worker with this number. Each responder draws from its own seed.
+    /// Returns the service of the worker with this number. Each responder draws from its own seed, and adds a ring to
+    /// `access_records` if there is an access log.
     fn service(
         &self,
         number: usize,
         tallies: Tallies,
         listeners: &StreamListeners,
+        access_records: &mut Vec<AccessRecords>,
     ) -> anyhow::Result<WorkerService> {
         let rng =
             || Ok::<_, anyhow::Error>(fastrand::Rng::with_seed(u64::from_ne_bytes(settings::random()?)));
@@ -272,7 +290,9 @@ impl WorkerSetup {
         };
         let mut http = http::Responder::new(policy(), store(), tallies.http, rng()?);
         http.set_sampler(sampler()?);
-        let webtorrent = match &self.webtorrent {
+        let mut datagrams = udp::Responder::new(policy(), &self.connection_key, store(), tallies.udp, rng()?);
+        datagrams.set_sampler(sampler()?);
+        let mut webtorrent = match &self.webtorrent {
             Some(webtorrent) => {
                 let mut responder = webtorrent.responder(number, policy(), tallies.webtorrent, rng()?)?;
                 responder.set_sampler(sampler()?);
@@ -280,12 +300,22 @@ impl WorkerSetup {
             }
             None => None,
         };
+        if self.access_log {
+            let mut log = || {
+                let (log, records) = access_log::ring(rng()?);
+                access_records.push(records);
+                Ok::<_, anyhow::Error>(log)
+            };
+            datagrams.set_access_log(log()?);
+            http.set_access_log(log()?);
+            if let Some(webtorrent) = &mut webtorrent {
+                webtorrent.set_access_log(log()?);
+            }
+        }
         let tls = self.tls.as_ref().map(|tls| tls.for_worker(self.key_shares));
         let mut connections = shoal_session::Service::new(Arc::clone(&live.sessions), http, webtorrent, tls);
         let per_source = live.stream_limits.per_source;
         connections.set_source_capacity(Box::new(listeners.source_limiter(per_source)));
-        let mut datagrams = udp::Responder::new(policy(), &self.connection_key, store(), tallies.udp, rng()?);
-        datagrams.set_sampler(sampler()?);
         Ok(WorkerService {
             datagrams,
             connections,
@@ -369,6 +399,7 @@ mod tests {
             stopping: Arc::default(),
             wakers: Vec::new(),
             sources: Vec::new(),
+            access_records: Vec::new(),
             budgets: Vec::new(),
             notices,
         };

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use anyhow::Context;
 use shoal_access::HashKey;
 use shoal_config::{
-    Auto, BindAddress, Config, DatagramBackend, Listen, Origin, StoredInfoHashes, Trusted, WebTorrentConfig,
+    AccessLogTarget, Auto, BindAddress, Config, DatagramBackend, Listen, Origin, StoredInfoHashes, Trusted,
+    WebTorrentConfig,
 };
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::limits::{Limits, SourceRates};
-use shoal_engine::policy::Policy;
+use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::tokens::{TokenMemory, Tokens};
 use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
@@ -175,6 +176,15 @@ pub(crate) const fn holding_limits(config: &Config) -> HoldingLimits {
 pub(crate) fn holdings(config: &Config) -> anyhow::Result<Option<Arc<Holdings>>> {
     let [first, second, ..] = random_words()?;
     Ok(Holdings::new(holding_limits(config), [first, second]).map(Arc::new))
+}
+
+/// Returns the memory of the rings of the access log: one for each protocol and worker.
+pub(crate) fn access_log_bytes(config: &Config) -> u64 {
+    if config.log.access == AccessLogTarget::Off {
+        return 0;
+    }
+    let rings = Protocol::ALL.len() * workers(config).get();
+    (rings * shoal_engine::access_log::RING_BYTES) as u64
 }
 
 /// Returns the limits of the queue of each WebTorrent client.

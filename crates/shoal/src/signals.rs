@@ -41,6 +41,23 @@ impl Hangups {
     }
 }
 
+/// SIGUSR1, which makes the tracker open the access log anew. Otherwise the signal would end it.
+pub(crate) struct LogSignals(unix::Signal);
+
+impl LogSignals {
+    /// Takes the signal over. To be called in a runtime.
+    pub(crate) fn take() -> io::Result<Self> {
+        unix::signal(SignalKind::user_defined1()).map(Self)
+    }
+
+    /// Calls `reopen` after every signal, forever.
+    pub(crate) async fn obey(mut self, reopen: impl Fn()) {
+        while self.0.recv().await.is_some() {
+            reopen();
+        }
+    }
+}
+
 /// Reads files on a separate thread and waits for it. A file system that hangs therefore blocks neither other
 /// signals nor the control listener, and only one read is in progress.
 async fn read_apart(read: Arc<impl Fn() + Send + Sync + 'static>) {

@@ -20,6 +20,7 @@ use shoal_tls::KeyShares;
 use tokio::net::TcpListener;
 
 use crate::access::{ListControl, Lists, Publisher};
+use crate::access_log::{AccessLog, OpenTarget, Reopener};
 use crate::certificates::Certificates;
 use crate::control::{self, Control, Sources, TokenSet, Tokens};
 use crate::failure::Failure;
@@ -31,9 +32,11 @@ use crate::periodic::PeriodicThread;
 use crate::pool::{self, Endpoints, WorkerPool, WorkerSetup};
 use crate::published::Published;
 use crate::reload::{Live, ReloadCounters, Reloader};
-use crate::signals::{Hangups, Signals};
+use crate::signals::{Hangups, LogSignals, Signals};
 use crate::token_keys::TokenKeys;
-use crate::{access, advice, allocator, clock, descriptors, memory, processors, settings, version};
+use crate::{
+    access, access_log, advice, allocator, clock, descriptors, memory, processors, settings, version,
+};
 
 /// Maximum time for the workers to answer queued requests when the tracker stops.
 const STOP_TIME_MAX: Duration = Duration::from_millis(800);
@@ -76,9 +79,19 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     let token_keys = load_token_keys(config).await?;
     let (lists, access) = load_lists(config).await?;
     let counters = Arc::<ReloadCounters>::default();
-    let Running { mut pool, control, sources, mut keeper, mut collector, publisher } =
-        start(config, (&lists, access), &token_keys, &division, certificates.as_ref(), Arc::clone(&counters))
-            .await?;
+    let log_signals = LogSignals::take().context("cannot handle SIGUSR1")?;
+    let access_target = access_log::open(&config.log.access)?;
+    let Running { mut pool, control, sources, mut keeper, mut collector, publisher, access_log } = start(
+        config,
+        (&lists, access),
+        &token_keys,
+        &division,
+        certificates.as_ref(),
+        (Arc::clone(&counters), access_target),
+    )
+    .await?;
+    let reopener = access_log.as_ref().map(AccessLog::reopener);
+    drop(tokio::spawn(log_signals.obey(move || reopener.iter().for_each(Reopener::reopen))));
     let control_tokens = Arc::new(Tokens::new(control_tokens));
     let shared = Control::new(sources, Arc::clone(&control_tokens));
     let control = control.map(|listener| ControlTask::spawn(listener, shared, control_access));
@@ -116,6 +129,9 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
         }
         signal = signals.next() => std::process::exit(signal.exit_code()),
     }
+    if let Some(access_log) = access_log {
+        access_log.stop();
+    }
     tracing::info!("stopped");
     Ok(())
 }
@@ -131,6 +147,7 @@ struct Running {
     /// Collects what workers leave for the operator.
     collector: PeriodicThread,
     publisher: Arc<Publisher>,
+    access_log: Option<AccessLog>,
 }
 
 /// Starts all parts, in the order in which an operator would look for a mistake.
@@ -140,7 +157,7 @@ async fn start(
     token_keys: &TokenKeys,
     division: &Division,
     certificates: Option<&Certificates>,
-    reloads: Arc<ReloadCounters>,
+    (reloads, access_target): (Arc<ReloadCounters>, Option<OpenTarget>),
 ) -> anyhow::Result<Running> {
     let started_unix_s = clock::unix_s();
     // A reload compares with the configuration as it was read.
@@ -192,10 +209,13 @@ async fn start(
         store: store.clone(),
         webtorrent,
         processors,
+        access_log: access_target.is_some(),
     };
     let all_endpoints = sockets.into_iter().zip(listeners);
     let all_endpoints = all_endpoints.map(|(sockets, listeners)| Endpoints { sockets, listeners }).collect();
     let mut pool = WorkerPool::start(all_endpoints, &setup)?;
+    let access_log = access_target.map(|target| target.start(pool.take_access_records()));
+    let access_log = access_log.transpose().context("cannot start the thread of the access log")?;
     let list_counters = lists.lock().unwrap_or_else(PoisonError::into_inner).counters();
     let connections = Connections::new(division, pool.budgets(), Arc::clone(&list_counters));
     let keeper =
@@ -216,13 +236,14 @@ async fn start(
         lists: list_counters,
         list_control: ListControl { lists: Arc::clone(lists), publisher: Arc::clone(&publisher) },
         token_keys: token_keys.counters(),
+        access_log: access_log.as_ref().map(AccessLog::counters).unwrap_or_default(),
         live: Arc::clone(&publisher.live),
         insight,
     };
     let control_address = control.as_ref().and_then(|listener| listener.local_addr().ok());
     let control_shown = control_address.map_or("off".to_owned(), |address| address.to_string());
     tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
-    Ok(Running { pool, control, sources, keeper, collector, publisher })
+    Ok(Running { pool, control, sources, keeper, collector, publisher, access_log })
 }
 
 /// Reads the lists of torrents on a separate thread, since a file system can hang.

@@ -61,8 +61,17 @@ pub const HITCH: Service = Service {
     smoke_test: ("--version", "hitch"),
 };
 
+/// A server that scrapes metrics. Its package also contains promtool.
+pub const PROMETHEUS: Service = Service {
+    program: "prometheus",
+    packages: &["prometheus"],
+    modules: &["usr/bin/promtool"],
+    directory: "prometheus",
+    smoke_test: ("--version", "prometheus"),
+};
+
 /// All services.
-pub const SERVICES: [Service; 4] = [TRANSMISSION, OPENTRACKER, NGINX, HITCH];
+pub const SERVICES: [Service; 5] = [TRANSMISSION, OPENTRACKER, NGINX, HITCH, PROMETHEUS];
 
 /// The module of nginx that forwards bytes.
 pub const NGINX_STREAM: &str = "usr/lib/nginx/modules/ngx_stream_module.so";

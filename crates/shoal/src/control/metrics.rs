@@ -3,6 +3,7 @@
 //! Nothing is counted here. Every series exists from the start, at 0, so that its first increase is seen as one.
 
 mod page;
+pub(super) mod plain;
 
 use core::fmt;
 use core::time::Duration;
@@ -24,6 +25,7 @@ use shoal_types::Totals;
 
 use self::page::{Page, Unit};
 use crate::access::{ListControl, ListCounter, ListCounters, SourceCounter};
+use crate::access_log::{RecordCounters, RecordOutcome};
 use crate::heartbeat::Heartbeat;
 use crate::insight::Insight;
 use crate::memory::Division;
@@ -53,6 +55,7 @@ pub(crate) struct Sources {
     pub(crate) reloads: Arc<ReloadCounters>,
     pub(crate) lists: Arc<ListCounters>,
     pub(crate) token_keys: Arc<KeyCounters>,
+    pub(crate) access_log: Arc<RecordCounters>,
     pub(crate) live: Arc<Published<Live>>,
     pub(crate) list_control: ListControl,
     pub(crate) insight: Arc<Insight>,
@@ -112,6 +115,7 @@ impl Collector for Metrics {
         encode_memory(sources, &mut page)?;
         encode_lists(&sources.lists, &mut page)?;
         encode_tokens(sources, &mut page)?;
+        encode_access_log(&sources.access_log, &mut page)?;
         page.info(
             "shoal_build",
             "Version of the program, and its I/O back ends for datagrams and connections.",
@@ -313,7 +317,7 @@ fn encode_workers(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     page.gauges(
         "shoal_interval_raise",
         "How far the worker raises intervals under load, from the usual interval (0) to the longest (1).",
-        Some(Unit::Ratios),
+        Some(Unit::Other("ratio".to_owned())),
         paces,
     )?;
     let by_worker = |read: fn(&shoal_net::Counters) -> u64| -> Vec<_> {
@@ -498,7 +502,7 @@ fn encode_lists(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {
         by_list(ListCounter::faulty_sources).into_iter().chain(of_networks),
     )?;
     page.gauges(
-        "shoal_list_applied_time",
+        "shoal_list_applied_timestamp",
         "When the lists last changed or were read again, since 1970.",
         Some(Unit::Seconds),
         by_list(ListCounter::applied_unix_s),
@@ -528,6 +532,15 @@ fn encode_lists(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {
         "Time since a source of a list was last known to be read as it is now, or since it was configured.",
         Some(Unit::Seconds),
         by_source(SourceCounter::age_s),
+    )
+}
+
+fn encode_access_log(records: &RecordCounters, page: &mut Page<'_>) -> fmt::Result {
+    let records = RecordOutcome::ALL.map(|outcome| ([("outcome", outcome.name())], records.read(outcome)));
+    page.counters(
+        "shoal_access_log_records",
+        "Records of the access log: written, or lost because its target was too slow or failed.",
+        records,
     )
 }
 

@@ -20,6 +20,20 @@ fn health_is_200_while_every_worker_answers() {
 }
 
 #[test]
+fn a_live_tracker_is_ready() {
+    let tracker = Tracker::start(&[("SHOAL_WORKERS_COUNT", "2")]);
+    for path in ["/health/live", "/health/ready"] {
+        assert_eq!(tracker.page(path).status, 200);
+    }
+    let _hanging = freeze(&tracker, "worker-0");
+    for path in ["/health/live", "/health/ready"] {
+        let page = tracker.page(path);
+        assert_eq!(page.status, 503);
+        assert!(page.body.contains("\"silent_workers\":[0]"), "{}", page.body);
+    }
+}
+
+#[test]
 fn health_is_503_and_names_the_worker_that_hangs() {
     let tracker = Tracker::start(&[("SHOAL_WORKERS_COUNT", "3")]);
     let hanging = freeze(&tracker, "worker-1");
@@ -80,7 +94,8 @@ fn every_metric_has_help_and_a_type() {
     let body = tracker.page("/metrics").body;
     for line in body.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().unwrap();
-        let base = ["_total", "_info"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
+        let suffixes = ["_total", "_info", "_bucket", "_sum", "_count"];
+        let base = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name);
         assert!(
             body.contains(&format!("# HELP {base} ")) && body.contains(&format!("# TYPE {base} ")),
             "{line}"

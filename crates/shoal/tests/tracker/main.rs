@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
 mod access;
+mod access_log;
 mod access_urls;
 mod blocklist;
 mod browser;
@@ -22,6 +23,7 @@ mod insight;
 mod life;
 mod limits;
 mod memory;
+mod monitoring;
 mod page;
 mod private;
 mod reload;

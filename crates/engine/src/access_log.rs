@@ -1,0 +1,283 @@
+//! The access log on the side of a worker: a record for each request, or for one of so many, which another thread writes.
+//!
+//! This module owns which requests are recorded and what a record has. A responder hands its records over through a ring of
+//! fixed size, and never waits: if the ring is full, the record is lost and counted. It must not format or write anything.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use shoal_config::{LogConfig, LoggedAddresses};
+use shoal_metrics::Counter;
+use shoal_types::{Event, InfoHash, PeerId};
+use shoal_wire::udp::{Reply, Request};
+
+use crate::Now;
+use crate::counter::{Family, Kind, Outcome};
+use crate::policy::Protocol;
+
+/// The number of records that wait to be written. One takes 128 bytes, and the thread that takes them comes at least
+/// every few milliseconds.
+pub const RECORDS_MAX: usize = 4096;
+
+/// The memory of a ring.
+pub const RING_BYTES: usize = RECORDS_MAX * size_of::<Record>();
+
+const _: () = assert!(size_of::<Record>() <= 128, "a ring of each responder has 4096 of them");
+
+/// A request and its reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// When it was answered, in milliseconds on the clock that never goes back.
+    pub monotonic_ms: u64,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The address family of the client.
+    pub family: Family,
+    /// The kind of request.
+    pub kind: Kind,
+    /// How it was answered.
+    pub outcome: Outcome,
+    /// The client, as far as the operator wants to know it.
+    pub client: LoggedClient,
+    /// The torrent of an announce, or the first one of a scrape.
+    pub info_hash: Option<InfoHash>,
+    /// The number of torrents of a scrape.
+    pub torrents: u32,
+    /// What the client of an announce says about itself.
+    pub announced: Option<AnnouncedPeer>,
+    /// The seeders and leechers that an announce was answered with.
+    pub counts: Option<[u32; 2]>,
+    /// The number of peers that were handed out, or over WebTorrent, of offers that were relayed.
+    pub peers: u32,
+    /// The size of the reply in bytes, without headers; 0 if there was none. That of a reply in pieces is unknown.
+    pub reply_bytes: u32,
+}
+
+/// What the client of an announce says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnnouncedPeer {
+    /// The event.
+    pub event: Event,
+    /// The port at which it accepts connections; 0 over WebTorrent.
+    pub port: u16,
+    /// The peer id, if it has sent one.
+    pub peer_id: Option<PeerId>,
+}
+
+/// The client of a request, in the detail that the operator has chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoggedClient {
+    /// It is not logged, or a proxy has not named it.
+    Unknown,
+    /// Its address.
+    Address(IpAddr),
+    /// Its network, by the first address and the length of the prefix.
+    Network(IpAddr, u8),
+}
+
+/// The end of a ring at which a responder records requests.
+#[derive(Debug)]
+pub struct AccessLog {
+    ring: rtrb::Producer<Record>,
+    lost: Arc<Counter>,
+    rng: fastrand::Rng,
+    /// The number of requests before the next one that is recorded.
+    skip: u32,
+    /// The time of the current requests.
+    now: Now,
+}
+
+/// The end of a ring from which another thread takes the records.
+#[derive(Debug)]
+pub struct AccessRecords {
+    ring: rtrb::Consumer<Record>,
+    lost: Arc<Counter>,
+}
+
+/// Returns the two ends of a ring. The choice of recorded requests draws from `rng`.
+#[must_use]
+pub fn ring(rng: fastrand::Rng) -> (AccessLog, AccessRecords) {
+    let (producer, consumer) = rtrb::RingBuffer::new(RECORDS_MAX);
+    let lost = Arc::<Counter>::default();
+    let log = AccessLog { ring: producer, lost: Arc::clone(&lost), rng, skip: 0, now: Now::default() };
+    (log, AccessRecords { ring: consumer, lost })
+}
+
+impl AccessLog {
+    /// Sets the time of the requests that follow.
+    pub(crate) const fn set_now(&mut self, now: Now) {
+        self.now = now;
+    }
+
+    /// Records a request if its turn has come. `describe` fills in everything but the time.
+    pub(crate) fn record(&mut self, settings: &LogConfig, describe: impl FnOnce(&LogConfig) -> Record) {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return;
+        }
+        let every = settings.access_sample;
+        if every > 1 {
+            // Intervals of random length, so that clients that announce in step with each other are not over-represented.
+            // Their mean is that of the setting.
+            self.skip = self.rng.u32(0..=2 * (every - 1));
+        }
+        let record = Record { monotonic_ms: self.now.monotonic_ms, ..describe(settings) };
+        if self.ring.push(record).is_err() {
+            self.lost.increment();
+        }
+    }
+}
+
+impl AccessRecords {
+    /// Takes the next record, if there is one.
+    pub fn take(&mut self) -> Option<Record> {
+        self.ring.pop().ok()
+    }
+
+    /// Returns the number of records that were lost because the ring was full.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.read()
+    }
+}
+
+impl Record {
+    /// Returns a record of a request without details.
+    pub(crate) const fn new(
+        protocol: Protocol,
+        family: Family,
+        kind: Kind,
+        outcome: Outcome,
+        client: LoggedClient,
+    ) -> Self {
+        Self {
+            monotonic_ms: 0,
+            protocol,
+            family,
+            kind,
+            outcome,
+            client,
+            info_hash: None,
+            torrents: 0,
+            announced: None,
+            counts: None,
+            peers: 0,
+            reply_bytes: 0,
+        }
+    }
+
+    /// Returns the record of a datagram and its reply, which is empty if there is none.
+    pub(crate) fn of_datagram(
+        (client, family): (LoggedClient, Family),
+        request: &[u8],
+        reply: &[u8],
+        outcome: Outcome,
+    ) -> Self {
+        let record = |kind| Self {
+            reply_bytes: saturated(reply.len()),
+            ..Self::new(Protocol::Udp, family, kind, outcome, client)
+        };
+        match Request::decode(request) {
+            Ok(Request::Connect { .. }) => record(Kind::Connect),
+            Ok(Request::Announce { announce, .. }) => {
+                let (counts, peers) = match Reply::decode(reply) {
+                    Ok(Reply::Announce { seeders, leechers, peers, .. }) => {
+                        let peer_bytes = match family {
+                            Family::V4 => size_of::<shoal_types::PeerV4>(),
+                            Family::V6 => size_of::<shoal_types::PeerV6>(),
+                        };
+                        (Some([seeders, leechers]), saturated(peers.as_bytes().len() / peer_bytes))
+                    }
+                    _ => (None, 0),
+                };
+                Self {
+                    info_hash: Some(announce.info_hash),
+                    announced: Some(AnnouncedPeer {
+                        event: announce.event(),
+                        port: announce.port.get(),
+                        peer_id: Some(announce.peer_id),
+                    }),
+                    counts,
+                    peers,
+                    ..record(Kind::Announce)
+                }
+            }
+            Ok(Request::Scrape { info_hashes, .. }) => Self {
+                info_hash: info_hashes.first().copied(),
+                torrents: saturated(info_hashes.len()),
+                ..record(Kind::Scrape)
+            },
+            Err(_) => record(Kind::Other),
+        }
+    }
+}
+
+impl LoggedClient {
+    /// Returns what is logged of the client at `ip`, if its address is known.
+    pub(crate) fn new(settings: &LogConfig, ip: Option<IpAddr>) -> Self {
+        match (settings.access_addresses, ip) {
+            (LoggedAddresses::None, _) | (_, None) => Self::Unknown,
+            (LoggedAddresses::Full, Some(ip)) => Self::Address(ip),
+            (LoggedAddresses::Network, Some(IpAddr::V4(ip))) => {
+                let [a, b, c, _] = ip.octets();
+                Self::Network(Ipv4Addr::new(a, b, c, 0).into(), 24)
+            }
+            (LoggedAddresses::Network, Some(IpAddr::V6(ip))) => {
+                let [a, b, c, ..] = ip.segments();
+                Self::Network(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0).into(), 48)
+            }
+        }
+    }
+}
+
+/// Returns a length as it is recorded.
+pub(crate) fn saturated(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(access_sample: u32) -> LogConfig {
+        LogConfig { access_sample, ..LogConfig::default() }
+    }
+
+    fn record(_: &LogConfig) -> Record {
+        Record::new(Protocol::Udp, Family::V4, Kind::Connect, Outcome::Ok, LoggedClient::Unknown)
+    }
+
+    #[test]
+    fn a_full_ring_loses_records_and_counts_them() {
+        let (mut log, mut records) = ring(fastrand::Rng::with_seed(1));
+        for _ in 0..RECORDS_MAX + 3 {
+            log.record(&settings(1), record);
+        }
+        assert_eq!(records.lost(), 3);
+        assert_eq!(core::iter::from_fn(|| records.take()).count(), RECORDS_MAX);
+    }
+
+    #[test]
+    fn one_of_so_many_requests_is_recorded() {
+        let (mut log, mut records) = ring(fastrand::Rng::with_seed(1));
+        for _ in 0..100_000 {
+            log.record(&settings(100), record);
+        }
+        let count = core::iter::from_fn(|| records.take()).count();
+        assert!((800..1200).contains(&count), "{count}");
+    }
+
+    #[test]
+    fn networks_stand_for_their_addresses() {
+        let logged = |access_addresses, ip: &str| {
+            let settings = LogConfig { access_addresses, ..LogConfig::default() };
+            LoggedClient::new(&settings, Some(ip.parse().unwrap()))
+        };
+        let network = |ip: &str, bits| LoggedClient::Network(ip.parse().unwrap(), bits);
+        assert_eq!(logged(LoggedAddresses::Network, "192.0.2.77"), network("192.0.2.0", 24));
+        assert_eq!(logged(LoggedAddresses::Network, "2001:db8:7:8::9"), network("2001:db8:7::", 48));
+        assert_eq!(logged(LoggedAddresses::None, "192.0.2.77"), LoggedClient::Unknown);
+        let address = LoggedClient::Address("192.0.2.77".parse().unwrap());
+        assert_eq!(logged(LoggedAddresses::Full, "192.0.2.77"), address);
+    }
+}
