@@ -14,6 +14,7 @@ mod edit;
 mod entries;
 mod fetches;
 mod file;
+mod large;
 mod linked;
 mod list;
 mod networks;
@@ -30,15 +31,17 @@ use shoal_access::clients::ClientLists;
 use shoal_access::ports::PortSet;
 use shoal_access::torrents::{Publication, PublishedFields, TorrentLists, TorrentTable};
 use shoal_access::{Access, HashKey};
-use shoal_config::{AccessConfig, BlocklistField, Config, SourceUrl};
+use shoal_config::{AccessConfig, BlocklistField, Config};
 
+use self::changes::SourceChange;
 pub(crate) use self::control::ListControl;
 use self::control::SourceState;
 pub(crate) use self::counters::{ListCounter, ListCounters, SourceCounter};
 use self::entries::Entries;
 use self::fetches::{Fetched, Fetches, UrlContent};
 pub(crate) use self::file::Seen;
-use self::list::List;
+use self::large::LargeFile;
+use self::list::{List, Place};
 use self::networks::Networks;
 pub(crate) use self::publish::Publisher;
 use self::torrents::Torrents;
@@ -91,7 +94,8 @@ impl Lists {
     }
 
     /// Reads the sources of a configuration, which may differ from those of the last call, and returns their rules. A
-    /// file that is exactly as it was read before is not read again. Of a new URL, the last good copy is read, and all URLs
+    /// file that is exactly as it was read before is not read again, and one that a thread reads is left to it unless it has
+    /// changed meanwhile. This waits until large files have been read. Of a new URL, the last good copy is read, and all URLs
     /// are fetched at the next opportunity.
     pub(crate) fn read_all(&mut self, config: &Config) -> Access {
         let (access, key) = (&config.access, self.key);
@@ -99,7 +103,12 @@ impl Lists {
         self.torrents_deny.configure(&access.torrents_deny);
         self.networks_allow.configure(&access.networks_allow);
         self.networks_deny.configure(&access.networks_deny);
-        self.read_files(true);
+        let mut large = Vec::new();
+        self.read_files(true, &mut large);
+        for file in large {
+            let read = file.read(&key);
+            self.take_large(&file, read);
+        }
         self.fetches.configure(&config.fetch);
         read_copies(&mut self.torrents_allow, &self.fetches, &key);
         read_copies(&mut self.torrents_deny, &self.fetches, &key);
@@ -123,29 +132,36 @@ impl Lists {
         rules
     }
 
-    /// Reads the files that have changed since they were read last, and with `retry` also those that had a fault.
-    fn read_files(&mut self, retry: bool) -> Changes {
+    /// Reads the files that have changed since they were read last, and with `retry` also those that had a fault. Large
+    /// files are only appended to `large`: the caller reads them and calls [`take_large`](Self::take_large). Deny lists come
+    /// first.
+    fn read_files(&mut self, retry: bool, large: &mut Vec<LargeFile>) -> Changes {
         let key = self.key;
-        let torrents =
-            self.torrents_allow.read_files(retry, &key) | self.torrents_deny.read_files(retry, &key);
-        let networks =
-            self.networks_allow.read_files(retry, &key) | self.networks_deny.read_files(retry, &key);
+        let torrents = self.torrents_deny.read_files(retry, &key, large)
+            | self.torrents_allow.read_files(retry, &key, large);
+        let networks = self.networks_deny.read_files(retry, &key, large)
+            | self.networks_allow.read_files(retry, &key, large);
         self.count_faulty();
         Changes { torrents, networks }
     }
 
-    /// Takes over a content that was fetched for the list with this name.
-    fn take_fetched(&mut self, list: &str, url: &SourceUrl, fetched: Fetched) -> Changes {
+    /// Takes over what was read from a large file, unless it was read again since.
+    fn take_large(&mut self, file: &LargeFile, read: Fetched) -> Changes {
+        self.take_read(file.list, Place::File(&file.reading), read)
+    }
+
+    /// Takes over a content that was read for the list with this name.
+    fn take_read(&mut self, list: &str, place: Place<'_>, read: Fetched) -> Changes {
         let is_allow = list.ends_with("_allow");
         let mut changes = Changes::default();
-        match fetched {
+        match read {
             Fetched::Torrents(reading) => {
                 let list = if is_allow { &mut self.torrents_allow } else { &mut self.torrents_deny };
-                changes.torrents = list.take_fetched(url, reading);
+                changes.torrents = list.take_read(place, reading);
             }
             Fetched::Networks(reading) => {
                 let list = if is_allow { &mut self.networks_allow } else { &mut self.networks_deny };
-                changes.networks = list.take_fetched(url, reading);
+                changes.networks = list.take_read(place, reading);
             }
         }
         self.count_faulty();
@@ -199,10 +215,15 @@ impl Lists {
 
     /// Writes to the log what has changed since the last call.
     pub(crate) fn log_changes(&mut self) {
-        for change in self.torrents_allow.take_changes().into_iter().chain(self.torrents_deny.take_changes())
-        {
-            change.log(&self.key);
-        }
+        let key = self.key;
+        self.take_changes().iter().for_each(|change| change.log(&key));
+    }
+
+    /// Returns what is to be logged of all changes since the last call.
+    fn take_changes(&mut self) -> Vec<SourceChange> {
+        let mut changes = self.torrents_allow.take_changes();
+        changes.append(&mut self.torrents_deny.take_changes());
+        changes
     }
 
     /// Lets the threads look at the files that are configured now, and fetch the URLs.
@@ -363,7 +384,7 @@ mod tests {
         let (mut lists, config) = (lists(), config(&[], &[&file]));
         let mut access = lists.read_all(&config);
         let mut read = |bytes: &[u8]| {
-            let changes = lists.read_files(false);
+            let changes = lists.read_files(false, &mut Vec::new());
             lists.apply(changes, &mut access);
             let served: Vec<_> = bytes.iter().copied().filter(|byte| check(&access, *byte).is_ok()).collect();
             (served, lists.torrents_deny.faulty())
@@ -393,6 +414,59 @@ mod tests {
         assert_eq!(read(&[1, 5, 7]), (vec![], 0));
         append(&lines(&[8]));
         assert_eq!(read(&[1, 5, 7, 8]), (vec![], 0));
+    }
+
+    #[test]
+    fn a_large_file_counts_unless_its_source_was_removed_or_read_again_meanwhile() {
+        let directory = tempfile::tempdir().unwrap();
+        let [file, small] = ["file", "small"].map(|name| directory.path().join(name));
+        let filler: String = (0..250_000).map(|number| format!("{number:040x}\n")).collect();
+        let write = |byte: u8| {
+            let new = directory.path().join("new");
+            fs::write(&new, filler.clone() + &line(byte)).unwrap();
+            fs::rename(new, &file).unwrap();
+        };
+        fs::write(&file, line(1)).unwrap();
+        fs::write(&small, line(9)).unwrap();
+        let (mut lists, both, one) = (lists(), config(&[], &[&file, &small]), config(&[], &[&small]));
+        let mut access = lists.read_all(&both);
+        let begin = |lists: &mut Lists| {
+            let mut large = Vec::new();
+            let changes = lists.read_files(false, &mut large);
+            (changes, large)
+        };
+        let mut apply = |lists: &mut Lists, changes: Changes| {
+            lists.apply(changes, &mut access);
+            (1..=9).filter(|byte| check(&access, *byte).is_err()).collect::<Vec<u8>>()
+        };
+        write(2);
+        let (_, large) = begin(&mut lists);
+        let read = large[0].read(&lists.key);
+        // Meanwhile, other files are read, and this one is not read a second time.
+        fs::write(&small, line(8)).unwrap();
+        write(3);
+        let (changes, second) = begin(&mut lists);
+        assert_eq!((apply(&mut lists, changes), second.len()), (vec![1, 8], 0));
+        let changes = lists.take_large(&large[0], read);
+        assert_eq!(apply(&mut lists, changes), [2, 8]);
+        assert!(!lists.take_large(&large[0], large[0].read(&lists.key)).torrents, "it counts once");
+        let (_, large) = begin(&mut lists);
+        assert_eq!(large.len(), 1, "the change during the reading");
+        // A reload reads it as it is then, so the reading that has begun does not count.
+        lists.forget_times();
+        write(4);
+        let changes = Changes { torrents: true, networks: false };
+        lists.read_all(&both);
+        assert_eq!(apply(&mut lists, changes), [4, 8]);
+        assert!(!lists.take_large(&large[0], large[0].read(&lists.key)).torrents);
+        write(5);
+        let (_, large) = begin(&mut lists);
+        let read = large[0].read(&lists.key);
+        lists.read_all(&one);
+        assert!(!lists.take_large(&large[0], read).torrents, "the source is not configured any more");
+        assert_eq!(apply(&mut lists, changes), [8]);
+        lists.read_all(&both);
+        assert_eq!(apply(&mut lists, changes), [5, 8]);
     }
 
     #[test]

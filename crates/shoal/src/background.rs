@@ -2,7 +2,8 @@
 //!
 //! A thread that computes for seconds makes a worker on its processor wait for the end of its time slice, some
 //! milliseconds, whenever a request arrives. Such work runs in a thread with short slices and a tenth of the weight of a
-//! worker: it ends in time even if the workers are busy all the time.
+//! worker: it ends in time even if the workers are busy all the time. Large and compressed files of lists are
+//! read here, and compared with what they had before.
 #![allow(unsafe_code, reason = "a system call that no library wraps")]
 
 use std::panic::resume_unwind;
@@ -29,6 +30,11 @@ struct Attributes {
     period_ns: u64,
 }
 
+/// `SCHED_ATTR_SIZE_VER0` in linux/sched/types.h.
+const ATTRIBUTES_BYTES: u32 = 48;
+
+const _: () = assert!(size_of::<Attributes>() == ATTRIBUTES_BYTES as usize);
+
 /// Runs `work` in the background, and returns its result. Without another thread, it runs in this one.
 pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let mut work = Some(work);
@@ -51,7 +57,7 @@ pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 /// Gives way to the workers from now on. A thread cannot take this back without privileges.
 fn step_back() {
     let attributes = Attributes {
-        size: size_of::<Attributes>() as u32,
+        size: ATTRIBUTES_BYTES,
         policy: libc::SCHED_OTHER.cast_unsigned(),
         flags: 0,
         // The whole process may have been given a larger one.

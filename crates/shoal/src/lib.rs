@@ -24,6 +24,7 @@ mod insight;
 mod keeper;
 mod log;
 mod memory;
+mod panics;
 mod periodic;
 mod pool;
 mod process;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use tokio::sync::oneshot;
 
-use crate::pool;
+use crate::panics;
 
 /// The thread, which ends when this is dropped.
 pub(crate) struct PeriodicThread {
@@ -43,7 +43,7 @@ impl PeriodicThread {
             }));
             if let Err(panic) = outcome {
                 // If the receiver is gone, the tracker is stopping anyway.
-                let _ = sender.send(pool::panic_text(&*panic).to_owned());
+                let _ = sender.send(panics::text(&*panic).to_owned());
             }
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(body)?;

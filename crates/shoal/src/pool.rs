@@ -28,7 +28,7 @@ use crate::published::Published;
 use crate::reload::Live;
 use crate::service::WorkerService;
 use crate::worker::Worker;
-use crate::{processors, settings};
+use crate::{panics, processors, settings};
 
 /// Maximum number of notices of a worker: that it is ready, and that it ends.
 const NOTICES_PER_WORKER_MAX: usize = 2;
@@ -376,16 +376,10 @@ fn spawn(
     let body = move || {
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| life(&mut || tell(Event::Ready))));
         tell(Event::Ended(
-            outcome.unwrap_or_else(|panic| Err(anyhow!("it panicked: {}", panic_text(&*panic)))),
+            outcome.unwrap_or_else(|panic| Err(anyhow!("it panicked: {}", panics::text(&*panic)))),
         ));
     };
     thread::Builder::new().name(format!("worker-{number}")).spawn(body).map(drop)
-}
-
-/// Returns the text of a panic.
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }
 
 #[cfg(test)]

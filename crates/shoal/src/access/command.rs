@@ -591,7 +591,8 @@ fn read_whole(source: &ListSource, config: &Config) -> anyhow::Result<Reading<To
     let key = HashKey::new([0; 4]);
     let url = match source {
         ListSource::Path(path) => {
-            let read = Torrents::default().read(path, &key);
+            let read = Torrents::default().read(path, &key).transpose();
+            let read = read.unwrap_or_else(|| Torrents::read_whole(path, &key));
             return read.with_context(|| format!("{source} cannot be read"));
         }
         ListSource::Url(url) => url,

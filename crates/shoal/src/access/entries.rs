@@ -33,8 +33,12 @@ pub(super) struct Body<'b> {
 /// The entries of a source.
 pub(super) trait Entries: Default {
     /// Reads a file, or a directory if such sources may be directories. It may use the entries that were read before
-    /// to read less, and must not change them if it fails.
-    fn read(&mut self, path: &Path, key: &HashKey) -> io::Result<Reading<Self>>;
+    /// to read less, and must not change them if it fails. Returns `None`, at once, if the file is large and is to be read
+    /// by [`read_whole`](Self::read_whole).
+    fn read(&mut self, path: &Path, key: &HashKey) -> io::Result<Option<Reading<Self>>>;
+
+    /// Reads a file as a whole.
+    fn read_whole(path: &Path, key: &HashKey) -> io::Result<Reading<Self>>;
 
     /// Returns the number of entries.
     fn len(&self) -> usize;

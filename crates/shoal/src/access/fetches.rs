@@ -6,7 +6,6 @@
 //! a fault of the source like any other: the list keeps its entries, and the thread goes on.
 
 use std::io::BufRead;
-use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -18,11 +17,13 @@ use shoal_fetch::{Content, FetchError, Limits, Remote};
 
 use super::entries::{Body, Entries, Reading};
 use super::linked::Linked;
+use super::list::Place;
 use super::networks::Networks;
 use super::torrents::Torrents;
 use super::watch::apply_changes;
 use super::{Lists, Publisher, lock};
-use crate::{clock, pool};
+use crate::clock;
+use crate::panics::caught;
 
 /// Maximum number of threads.
 const THREADS_MAX: usize = 4;
@@ -122,6 +123,7 @@ impl Fetches {
             list,
             url: url.clone(),
             content: Some(content),
+            // After a panic, at most the conditions of the next request to the server are wrong.
             fetch: |content, limits, key| E::wrap(caught(|| content.fetch::<E>(limits, key))),
             due_ms: 0,
             is_requested: false,
@@ -165,11 +167,9 @@ impl Fetches {
                 Fetched::Torrents(reading) => is_failure(reading),
                 Fetched::Networks(reading) => is_failure(reading),
             };
-            {
-                let mut lists = lock(lists);
-                let changes = lists.take_fetched(job.list, &job.url, fetched);
-                apply_changes(&mut lists, changes, publisher);
-            }
+            let place = Place::Url(&job.url);
+            let changes = apply_changes(lists, publisher, |lists| lists.take_read(job.list, place, fetched));
+            changes.iter().for_each(|change| change.log(key));
             self.finish(job, has_failed);
         }
     }
@@ -234,14 +234,6 @@ impl State {
     }
 }
 
-/// Returns the outcome of a fetch. A panic becomes an error, after which at most the conditions of the next request to the
-/// server are wrong.
-fn caught<T>(fetch: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    panic::catch_unwind(AssertUnwindSafe(fetch)).unwrap_or_else(|panic| {
-        Err(format!("a bug of this program, please report it: {}", pool::panic_text(&*panic)))
-    })
-}
-
 fn is_failure<E>(reading: &UrlReading<E>) -> bool {
     match reading {
         Ok(reading) => reading.as_ref().is_some_and(|reading| !reading.faults.is_empty()),
@@ -261,9 +253,12 @@ impl UrlContent {
     /// A copy that is compressed itself may have `bytes_max` bytes after decompression.
     pub(super) fn read_copy<E: Entries>(&mut self, bytes_max: u64, key: &HashKey) -> UrlReading<E> {
         let linked = &mut self.linked;
-        let reading =
-            self.remote.read_copy(|content| read::<E>(content, linked, (None, bytes_max), key, &mut None));
-        reading.map_err(|error| error.to_string())
+        let remote = &mut self.remote;
+        caught(|| {
+            let read =
+                |content: &mut Content<'_>| read::<E>(content, linked, (None, bytes_max), key, &mut None);
+            remote.read_copy(read).map_err(|error| error.to_string())
+        })
     }
 
     /// Fetches the content, and what its links lead to.
@@ -310,16 +305,4 @@ fn read<E: Entries>(
     let info_hashes = linked.resolve(&links, limits, &*content, &mut reading.faults);
     reading.entries.add_linked(&info_hashes, key);
     Ok(reading)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_panic_of_a_parser_is_a_fault_of_its_source() {
-        assert_eq!(caught(|| Ok(1)), Ok(1));
-        let fault = caught::<()>(|| panic!("out of {}", "bounds")).unwrap_err();
-        assert_eq!(fault, "a bug of this program, please report it: out of bounds");
-    }
 }

@@ -14,6 +14,9 @@ const PIECE_BYTES: usize = 256 << 10;
 /// The first bytes of a file that gzip has compressed (RFC 1952, 2.3.1).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
+/// Size above which a file is large: to read it takes more than some tens of milliseconds.
+const LARGE_FILE_BYTES: u64 = 8 << 20;
+
 /// Size of the beginning and of the end of a file by which an addition is recognised.
 const SAMPLE_BYTES: usize = 4096;
 
@@ -47,6 +50,13 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
 /// Reads a file piece by piece, and fails if it is larger than `bytes_max`.
 pub(super) fn reader(file: &File, bytes_max: u64) -> BufReader<Capped<&File>> {
     BufReader::with_capacity(PIECE_BYTES, Capped::new(file, bytes_max))
+}
+
+/// Returns whether it may take long to read a file. The size of a compressed one does not tell.
+pub(super) fn is_large(file: &File) -> io::Result<bool> {
+    let mut begin = [0; GZIP_MAGIC.len()];
+    let bytes = file.read_at(&mut begin, 0)?;
+    Ok(begin[..bytes] == GZIP_MAGIC || file.metadata()?.len() > LARGE_FILE_BYTES)
 }
 
 /// Returns whether a file is a list of lines, to which another one can be added.

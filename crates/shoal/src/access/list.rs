@@ -15,7 +15,9 @@ use super::control::SourceState;
 use super::counters::SourceCounter;
 use super::entries::{Entries, Reading};
 use super::file::Seen;
+use super::large::{LargeFile, ReadingId};
 use super::watch::add_parents;
+use crate::panics::caught;
 
 /// Maximum number of faults of a source that are logged at once.
 const FAULTS_LOGGED_MAX: usize = 10;
@@ -42,7 +44,17 @@ struct Source<E> {
     fault: Option<String>,
     /// The state in which it was read last, with or without a fault. A URL has none.
     seen: Option<Seen>,
+    /// The reading of the file in progress, if it is a large one.
+    reading: Option<ReadingId>,
     counter: Arc<SourceCounter>,
+}
+
+/// A source that was read without the lock of the lists.
+#[derive(Clone, Copy)]
+pub(super) enum Place<'p> {
+    Url(&'p SourceUrl),
+    /// The file of this reading.
+    File(&'p ReadingId),
 }
 
 impl<E: Entries> List<E> {
@@ -116,6 +128,7 @@ impl<E: Entries> List<E> {
                     is_known: false,
                     fault: None,
                     seen: None,
+                    reading: None,
                     counter: Arc::new(SourceCounter::new(self.name, location.to_string())),
                 },
                 |index| old.swap_remove(index),
@@ -123,17 +136,28 @@ impl<E: Entries> List<E> {
         }
     }
 
-    /// Reads the files that have changed since they were read last, and with `retry` also those that had a fault. Returns
-    /// whether any entries were replaced.
-    pub(super) fn read_files(&mut self, retry: bool, key: &HashKey) -> bool {
+    /// Reads the files that have changed since they were read last, and with `retry` also those that had a fault. Those that
+    /// are large are appended to `large` for the caller to read. Returns whether any entries were replaced.
+    pub(super) fn read_files(&mut self, retry: bool, key: &HashKey, large: &mut Vec<LargeFile>) -> bool {
         let mut has_changed = false;
         for source in &mut self.sources {
             let ListSource::Path(path) = source.location.clone() else { continue };
+            if source.reading.is_some() && !retry {
+                continue;
+            }
             if (retry && source.fault.is_some()) || source.has_changed(&path) {
                 // A change while the file is read shows at the next look.
                 source.seen = Some(Seen::of(&path));
-                let reading = source.entries.read(&path, key).map_err(|error| error.to_string());
-                has_changed |= source.take(self.name, reading, &mut self.changes);
+                source.reading = None;
+                let read = caught(|| source.entries.read(&path, key).map_err(|error| error.to_string()));
+                match read.transpose() {
+                    Some(reading) => has_changed |= source.take(self.name, reading, &mut self.changes),
+                    None => {
+                        let reading = ReadingId::default();
+                        source.reading = Some(Arc::clone(&reading));
+                        large.push(LargeFile::new::<E>(self.name, path, reading));
+                    }
+                }
             } else if source.fault.is_none() {
                 source.counter.set_good();
             }
@@ -153,7 +177,7 @@ impl<E: Entries> List<E> {
     /// Takes over the last good copy of a URL, if there is one.
     pub(super) fn take_copy(&mut self, url: &SourceUrl, reading: Result<Option<Reading<E>>, String>) {
         let (name, changes) = (self.name, &mut self.changes);
-        let Some(source) = find(&mut self.sources, url) else { return };
+        let Some(source) = find(&mut self.sources, Place::Url(url)) else { return };
         match reading.transpose() {
             Some(reading) => {
                 source.take(name, reading, changes);
@@ -166,16 +190,17 @@ impl<E: Entries> List<E> {
         }
     }
 
-    /// Takes over what was fetched from a URL: its entries, or nothing if they have not changed. Returns whether the
-    /// entries were replaced.
-    pub(super) fn take_fetched(
+    /// Takes over what was read from a source without the lock: its entries, or nothing if they have not changed. Returns
+    /// whether the entries were replaced.
+    pub(super) fn take_read(
         &mut self,
-        url: &SourceUrl,
+        place: Place<'_>,
         reading: Result<Option<Reading<E>>, String>,
     ) -> bool {
         let (name, changes) = (self.name, &mut self.changes);
         // It may not be configured any more.
-        let Some(source) = find(&mut self.sources, url) else { return false };
+        let Some(source) = find(&mut self.sources, place) else { return false };
+        source.reading = None;
         match reading.transpose() {
             Some(reading) => source.take(name, reading, changes),
             None => {
@@ -200,8 +225,12 @@ impl<E: Entries> List<E> {
     }
 }
 
-fn find<'s, E>(sources: &'s mut [Source<E>], url: &SourceUrl) -> Option<&'s mut Source<E>> {
-    sources.iter_mut().find(|source| matches!(&source.location, ListSource::Url(own) if own == url))
+fn find<'s, E>(sources: &'s mut [Source<E>], place: Place<'_>) -> Option<&'s mut Source<E>> {
+    sources.iter_mut().find(|source| match (place, &source.location) {
+        (Place::Url(url), ListSource::Url(own)) => own == url,
+        (Place::File(id), _) => source.reading.as_ref().is_some_and(|own| Arc::ptr_eq(own, id)),
+        (Place::Url(_), ListSource::Path(_)) => false,
+    })
 }
 
 impl<E: Entries> Source<E> {
@@ -250,5 +279,49 @@ impl<E: Entries> Source<E> {
     /// Returns whether the file is another one than when it was read last.
     fn has_changed(&self, path: &Path) -> bool {
         self.seen != Some(Seen::of(path)) || (path.is_dir() && self.entries.has_changed(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::super::entries::Body;
+    use super::super::fetches::{Fetched, UrlReading};
+    use super::*;
+
+    /// Entries whose parser has a bug.
+    #[derive(Default)]
+    struct Faulty;
+
+    impl Entries for Faulty {
+        fn read(&mut self, path: &Path, key: &HashKey) -> io::Result<Option<Reading<Self>>> {
+            Self::read_whole(path, key).map(Some)
+        }
+
+        fn read_whole(_: &Path, _: &HashKey) -> io::Result<Reading<Self>> {
+            panic!("out of bounds")
+        }
+
+        fn len(&self) -> usize {
+            0
+        }
+
+        fn wrap(_: UrlReading<Self>) -> Fetched {
+            Fetched::Networks(Err("unused".to_owned()))
+        }
+
+        fn parse(_: Body<'_>, _: &HashKey, _: &mut Vec<String>) -> io::Result<Reading<Self>> {
+            panic!("out of bounds")
+        }
+    }
+
+    #[test]
+    fn a_panic_of_a_parser_is_a_fault_of_its_file() {
+        let mut list = List::<Faulty>::new("torrents_deny");
+        list.configure(&[ListSource::Path("/dev/null".into())]);
+        assert!(!list.read_files(true, &HashKey::new([0; 4]), &mut Vec::new()));
+        let fault = list.states().next().and_then(|state| state.fault.map(str::to_owned));
+        assert_eq!(fault.as_deref(), Some("a bug of this program, please report it: out of bounds"));
     }
 }

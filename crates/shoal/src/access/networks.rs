@@ -19,7 +19,12 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 pub(super) struct Networks(Vec<Network>);
 
 impl Entries for Networks {
-    fn read(&mut self, path: &Path, key: &HashKey) -> io::Result<Reading<Self>> {
+    fn read(&mut self, path: &Path, key: &HashKey) -> io::Result<Option<Reading<Self>>> {
+        let is_large = file::is_large(&file::open(path)?)?;
+        if is_large { Ok(None) } else { Self::read_whole(path, key).map(Some) }
+    }
+
+    fn read_whole(path: &Path, key: &HashKey) -> io::Result<Reading<Self>> {
         let file = file::open(path)?;
         let mut reader = file::reader(&file, FILE_BYTES_MAX);
         let body = Body { text: &mut reader, media_type: None, bytes_max: LIST_BYTES_MAX };

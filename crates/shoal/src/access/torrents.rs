@@ -19,13 +19,9 @@ use super::entries::{Body, Entries, Reading};
 use super::fetches::{Fetched, UrlReading};
 use super::file::{self, ReadPart, Text};
 use super::list::List;
-use crate::background;
 
 /// Maximum size of a file, compressed as well as decompressed. A hundred million torrents with short reasons fit.
 const FILE_BYTES_MAX: u64 = 16 << 30;
-
-/// Size from which a file is read in the background: it takes some tens of milliseconds.
-const LARGE_FILE_BYTES: u64 = 8 << 20;
 
 /// Maximum size of a document in JSON or XML, which is read into memory as a whole.
 const DOCUMENT_BYTES_MAX: u64 = 128 << 20;
@@ -86,23 +82,23 @@ impl Torrents {
 }
 
 impl Entries for Torrents {
-    fn read(&mut self, path: &Path, key: &HashKey) -> io::Result<Reading<Self>> {
+    fn read(&mut self, path: &Path, key: &HashKey) -> io::Result<Option<Reading<Self>>> {
         if path.is_dir() {
             let (table, faults) = self.directory.read(path, key)?;
             let directory = std::mem::take(&mut self.directory);
             let entries = Self { directory, ..Self::of(table) };
             // Each file of it is a source of its own.
-            return Ok(Reading { entries, is_whole: true, faults });
+            return Ok(Some(Reading { entries, is_whole: true, faults }));
         }
         let file = file::open(path)?;
         if let Some(reading) = self.read_addition(&file, key)? {
-            return Ok(reading);
+            return Ok(Some(reading));
         }
-        if file.metadata()?.len() > LARGE_FILE_BYTES {
-            background::run(|| read_file(&file, key))
-        } else {
-            read_file(&file, key)
-        }
+        if file::is_large(&file)? { Ok(None) } else { read_file(&file, key).map(Some) }
+    }
+
+    fn read_whole(path: &Path, key: &HashKey) -> io::Result<Reading<Self>> {
+        read_file(&file::open(path)?, key)
     }
 
     fn wrap(reading: UrlReading<Self>) -> Fetched {

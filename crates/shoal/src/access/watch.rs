@@ -18,6 +18,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify;
 use rustix::io::Errno;
 
+use super::changes::SourceChange;
 use super::control::apply;
 use super::fetches::Fetches;
 use super::{Changes, Lists, Publisher, lock};
@@ -81,11 +82,11 @@ impl Watcher {
             // The directories are watched before the sources are examined, so that no change is missed.
             let directories = lock(lists).directories();
             self.watch(directories);
-            {
-                let mut lists = lock(lists);
-                let changes = lists.read_files(false);
-                apply_changes(&mut lists, changes, publisher);
-            }
+            let mut large = Vec::new();
+            let changes = apply_changes(lists, publisher, |lists| lists.read_files(false, &mut large));
+            let key = lock(lists).key;
+            changes.iter().for_each(|change| change.log(&key));
+            large.into_iter().for_each(|file| file.start(lists, publisher));
             Fetches::start(lists, publisher);
             self.wait(Duration::from_millis(clock::monotonic_ms().saturating_sub(begin_ms)));
         }
@@ -127,15 +128,21 @@ fn drain(from: impl AsFd) {
     {}
 }
 
-/// Publishes the rules that follow from lists that have changed.
-pub(super) fn apply_changes(lists: &mut Lists, changes: Changes, publisher: &Publisher) {
-    if !changes.torrents && !changes.networks {
-        return;
+/// Locks the lists, lets `read` change them, and publishes the rules that follow. Returns what is to be logged, which the
+/// caller does without the lock.
+pub(super) fn apply_changes(
+    lists: &Mutex<Lists>,
+    publisher: &Publisher,
+    read: impl FnOnce(&mut Lists) -> Changes,
+) -> Vec<SourceChange> {
+    let mut lists = lock(lists);
+    let changes = read(&mut lists);
+    if changes.torrents || changes.networks {
+        let mut access = publisher.live.latest().policy.access().cloned().unwrap_or_default();
+        lists.apply(changes, &mut access);
+        apply(publisher, access);
     }
-    let mut access = publisher.live.latest().policy.access().cloned().unwrap_or_default();
-    lists.apply(changes, &mut access);
-    apply(publisher, access);
-    lists.log_changes();
+    lists.take_changes()
 }
 
 /// Adds the directories in which a change of `path` shows: that of the path, that of the file that a link leads to, or

@@ -508,6 +508,31 @@ fn a_large_change_is_one_line_of_the_log() {
 }
 
 #[test]
+fn no_change_of_another_list_waits_for_a_large_one_which_is_read_as_it_is_at_last() {
+    let directory = tempfile::tempdir().unwrap();
+    let [config, deny, large] = ["shoal.toml", "deny", "large"].map(|name| directory.path().join(name));
+    for (file, torrent) in [(&config, None), (&deny, Some('a')), (&large, Some('b'))] {
+        fs::write(file, torrent.map_or_else(String::new, |torrent| line(torrent, ""))).unwrap();
+    }
+    let sources = format!("{},{}", deny.display(), large.display());
+    let tracker = Tracker::start_with_path(&config, &[("SHOAL_ACCESS_TORRENTS_DENY", &sources)]);
+    let listed = Listed { tracker, directory };
+    // More than 8 MiB.
+    let lines: String = (0..250_000).map(|number| format!("{number:040x}\n")).collect();
+    for torrents in [['c', 'd'], ['e', 'f']] {
+        for torrent in torrents {
+            listed.write("large", &(lines.clone() + &line(torrent, "")));
+        }
+        let hash = format!("{:02x}", u32::from(torrents[0])).repeat(20);
+        assert_eq!(access(&listed, &["add", "--deny", &hash]).0, Some(0));
+        torrents.iter().for_each(|torrent| wait_until(&listed.tracker, *torrent, true));
+        wait_until(&listed.tracker, 'b', false);
+    }
+    wait_until(&listed.tracker, 'd', false);
+    wait_until(&listed.tracker, 'a', true);
+}
+
+#[test]
 fn reload_tells_what_the_tracker_has_then() {
     let listed = Listed::start("", &line('a', ""));
     let (code, text, log) = access(&listed, &["reload"]);
