@@ -46,6 +46,7 @@ pub(crate) struct Torrent {
 pub(crate) struct ShardTotals {
     pub(crate) seeders: u64,
     pub(crate) leechers: u64,
+    pub(crate) completed: u64,
     pub(crate) expired: u64,
     pub(crate) evicted: u64,
     /// Memory of the pending offers of all peers.
@@ -152,7 +153,8 @@ impl Shard {
         *totals.role_mut(seeds) += 1;
         swarm.peer_mut(position).announced_s = *now_s;
         if announce.action == Action::Complete {
-            swarm.complete(position, || is_download_counted(downloads, call));
+            let is_counted = swarm.complete(position, || is_download_counted(downloads, call));
+            totals.completed += u64::from(is_counted);
         }
         totals.pending_offer_bytes -= swarm.peer(position).pending_offers.memory_bytes();
         draw_receivers(swarm, position, call, rng, targets);

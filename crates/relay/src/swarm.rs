@@ -94,13 +94,13 @@ impl Swarm {
         }
     }
 
-    /// Counts a download of the peer if `is_counted` returns true. This is decided once for each peer.
-    pub(crate) fn complete(&mut self, position: usize, is_counted: impl FnOnce() -> bool) {
+    /// Counts a download of the peer if `is_counted` returns true, and returns whether it did. This is decided once for
+    /// each peer.
+    pub(crate) fn complete(&mut self, position: usize, is_counted: impl FnOnce() -> bool) -> bool {
         let peer = &mut self.peers[position];
-        if !peer.is_download_decided {
-            peer.is_download_decided = true;
-            self.completed = self.completed.saturating_add(u32::from(is_counted()));
-        }
+        let counts = !core::mem::replace(&mut peer.is_download_decided, true) && is_counted();
+        self.completed = self.completed.saturating_add(u32::from(counts));
+        counts
     }
 
     pub(crate) fn peer(&self, position: usize) -> &Peer {

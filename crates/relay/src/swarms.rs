@@ -48,6 +48,7 @@ struct Cell {
     swarms: AtomicU64,
     seeders: AtomicU64,
     leechers: AtomicU64,
+    completed: AtomicU64,
     expired: AtomicU64,
     evicted: AtomicU64,
     /// The number of torrents in the buffer of changes.
@@ -61,6 +62,7 @@ impl Cell {
             swarms: AtomicU64::new(0),
             seeders: AtomicU64::new(0),
             leechers: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             changes: AtomicU64::new(0),
@@ -72,6 +74,7 @@ impl Cell {
         self.swarms.store(shard.swarms.len() as u64, Ordering::Relaxed);
         self.seeders.store(shard.totals.seeders, Ordering::Relaxed);
         self.leechers.store(shard.totals.leechers, Ordering::Relaxed);
+        self.completed.store(shard.totals.completed, Ordering::Relaxed);
         self.expired.store(shard.totals.expired, Ordering::Relaxed);
         self.evicted.store(shard.totals.evicted, Ordering::Relaxed);
         if let Some(changes) = &shard.changes {
@@ -338,6 +341,7 @@ impl Swarms {
             swarms: sum.swarms + cell.swarms.load(Ordering::Relaxed),
             seeders: sum.seeders + cell.seeders.load(Ordering::Relaxed),
             leechers: sum.leechers + cell.leechers.load(Ordering::Relaxed),
+            completed: sum.completed + cell.completed.load(Ordering::Relaxed),
             expired: sum.expired + cell.expired.load(Ordering::Relaxed),
             evicted: sum.evicted + cell.evicted.load(Ordering::Relaxed),
             ..sum

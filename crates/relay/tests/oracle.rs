@@ -116,6 +116,8 @@ struct World {
     rng: fastrand::Rng,
     now_s: u32,
     offers: u32,
+    /// Downloads that were counted.
+    completed: u64,
     /// Swarm and offerer of every offer that was ever relayed.
     log: Vec<(u8, u32, PendingOffer)>,
 }
@@ -145,6 +147,7 @@ impl World {
             rng: fastrand::Rng::with_seed(seed),
             now_s: 0,
             offers: 0,
+            completed: 0,
             log: Vec::new(),
         }
     }
@@ -254,6 +257,7 @@ impl World {
             // A peer that returned, or whose source has completed many, is not counted again.
             let completed = answer.as_ref().map_or(0, |answer| answer.counts.completed);
             assert!((known.completed..=known.completed + 1).contains(&completed));
+            self.completed += u64::from(completed - known.completed);
             known.completed = completed;
         }
         assert_eq!(answer, Ok(Announced { counts: known.counts(), joined }));
@@ -401,6 +405,7 @@ impl World {
         assert_eq!(totals.swarms, self.model.len() as u64);
         assert_eq!(totals.seeders, known.clone().map(|counts| u64::from(counts.seeders)).sum());
         assert_eq!(totals.leechers, known.map(|counts| u64::from(counts.leechers)).sum());
+        assert_eq!(totals.completed, self.completed);
     }
 }
 

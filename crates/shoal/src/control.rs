@@ -11,9 +11,11 @@ mod connections;
 mod guard;
 mod health;
 mod listener;
-mod metrics;
+pub(crate) mod metrics;
+mod page;
 mod problem;
 mod rate;
+mod snapshots;
 mod tokens;
 
 use std::sync::Arc;
@@ -34,6 +36,7 @@ use self::connections::Connections;
 pub(crate) use self::listener::bind;
 pub(crate) use self::metrics::{Sources, WorkerSources};
 use self::problem::{JSON, Problem};
+use self::snapshots::Snapshots;
 pub(crate) use self::tokens::{TokenSet, Tokens};
 use crate::access::ListControl;
 
@@ -43,21 +46,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Time within which the lists must be read for a request. The reading goes on beyond it.
 const LISTS_TIME_MAX: Duration = Duration::from_secs(12);
 
-/// The page at `/`.
-const INDEX: &str = "\
-Shoal, a BitTorrent tracker
-
-/health   200 if every worker answers, else 503; /health/live and /health/ready are for orchestrators
-/metrics  metrics for Prometheus
-/access   the sources of the lists, with their faults
-";
-
 /// What the handlers need. Clones share everything.
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
     pub(crate) sources: Arc<Sources>,
     pub(crate) tokens: Arc<Tokens>,
     connections: Arc<Connections>,
+    snapshots: Arc<Snapshots>,
 }
 
 /// How the listener is reached.
@@ -71,7 +66,15 @@ pub(crate) struct Access {
 
 impl Control {
     pub(crate) fn new(sources: Sources, tokens: Arc<Tokens>) -> Self {
-        Self { sources: Arc::new(sources), tokens, connections: Arc::default() }
+        let sources = Arc::new(sources);
+        let snapshots = Arc::new(Snapshots::new(Arc::clone(&sources)));
+        Self { sources, tokens, connections: Arc::default(), snapshots }
+    }
+}
+
+impl FromRef<Control> for Arc<Snapshots> {
+    fn from_ref(control: &Control) -> Self {
+        Self::clone(&control.snapshots)
     }
 }
 
@@ -85,6 +88,7 @@ impl FromRef<Control> for Arc<Sources> {
 pub(crate) async fn serve(listener: TcpListener, control: Control, access: Access) {
     let tls = access.tls.map(|server| TlsAcceptor::from(server.config()));
     let (connections, mut tokens) = (Arc::clone(&control.connections), control.tokens.subscribe());
+    let collecting = Arc::clone(&control.snapshots).collect();
     let accepting = listener::serve(listener, tls, Arc::clone(&connections), router(control, access.hosts));
     let following = async {
         // Tokens that are no longer valid may have opened streams. The clients of the others open them again.
@@ -92,7 +96,7 @@ pub(crate) async fn serve(listener: TcpListener, control: Control, access: Acces
             connections.end_streams();
         }
     };
-    tokio::join!(accepting, following);
+    tokio::join!(accepting, following, collecting);
 }
 
 fn router(control: Control, hosts: Vec<HostName>) -> Router {
@@ -104,13 +108,14 @@ fn router(control: Control, hosts: Vec<HostName>) -> Router {
     let open = Router::new()
         .route("/health", get(health))
         .route("/health/live", get(health))
-        .route("/health/ready", get(health));
-    let reading =
-        Router::new().route("/", get(INDEX)).route("/metrics", get(metrics)).route("/access", get(access));
+        .route("/health/ready", get(health))
+        .merge(page::document());
+    let reading = Router::new().route("/metrics", get(metrics)).route("/access", get(access));
+    let reading = reading.merge(page::figures());
     let reloading = Router::new().route("/access/reload", post(reload_access));
     open.merge(needing(Need::Read, reading))
         .merge(needing(Need::Reload, reloading))
-        .fallback(|| async { Problem::new(StatusCode::NOT_FOUND, "no such page; / lists all pages") })
+        .fallback(|| async { Problem::new(StatusCode::NOT_FOUND, "no such page; / is the status page") })
         .method_not_allowed_fallback(|| async {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this page does not allow this method")
         })

@@ -14,6 +14,7 @@ pub(crate) struct Heartbeat {
     answered: AtomicU64,
     beat_ms: AtomicU64,
     pace: AtomicU32,
+    busy: AtomicU32,
 }
 
 impl Heartbeat {
@@ -35,6 +36,16 @@ impl Heartbeat {
     /// Returns how far the worker raises intervals, in thousandths.
     pub(crate) fn pace(&self) -> u32 {
         self.pace.load(Ordering::Relaxed)
+    }
+
+    /// Records the part of the last second that the worker's thread ran, in thousandths.
+    pub(crate) fn set_busy(&self, thousandths: u32) {
+        self.busy.store(thousandths, Ordering::Relaxed);
+    }
+
+    /// Returns the part of the last second that the worker's thread ran, in thousandths.
+    pub(crate) fn busy(&self) -> u32 {
+        self.busy.load(Ordering::Relaxed)
     }
 
     /// Returns when the worker last finished a poll round, on the monotonic clock.

@@ -19,6 +19,7 @@ mod control;
 mod descriptors;
 mod failure;
 mod heartbeat;
+mod history;
 #[allow(dead_code, reason = "the API that uses it is about to land")]
 mod insight;
 mod keeper;
@@ -36,6 +37,7 @@ mod repeated;
 mod service;
 mod settings;
 mod signals;
+mod stats;
 mod sync;
 mod tls;
 mod token_keys;

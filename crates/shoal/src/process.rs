@@ -18,13 +18,18 @@ pub(crate) struct Account {
 
 /// Returns the current statistics.
 pub(crate) fn account() -> Account {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let descriptors = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     Account {
         descriptors: descriptors as u64,
         descriptors_max: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
-        ..parse_stat(&stat, clock_ticks_per_second(), page_size() as u64).unwrap_or_default()
+        ..usage()
     }
+}
+
+/// Returns the current statistics without those of file descriptors, which take time for each that is open.
+pub(crate) fn usage() -> Account {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    parse_stat(&stat, clock_ticks_per_second(), page_size() as u64).unwrap_or_default()
 }
 
 /// Returns the resident memory of the process, or 0 if it cannot be read (proc_pid_statm(5)).

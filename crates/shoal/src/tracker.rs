@@ -232,6 +232,7 @@ async fn start(
         backend: backend.to_string(),
         connections_max,
         started_unix_s,
+        tls: certificates.map(Certificates::server),
         reloads,
         lists: list_counters,
         list_control: ListControl { lists: Arc::clone(lists), publisher: Arc::clone(&publisher) },

@@ -105,9 +105,12 @@ impl Worker {
                 streams_busy = false;
             }
             self.heartbeat.beat(now_ms);
-            if let Some(pace) = load.measure_if_due(now_ms) {
-                service.set_pace(pace);
-                self.heartbeat.set_pace(pace.thousandths());
+            if let Some((busy, pace)) = load.measure_if_due(now_ms) {
+                self.heartbeat.set_busy(busy);
+                if pace.thousandths() != self.heartbeat.pace() {
+                    service.set_pace(pace);
+                    self.heartbeat.set_pace(pace.thousandths());
+                }
             }
             // Poll rounds are bounded, so that housekeeping gets its share even under saturation.
             housekeeping.run_if_due(now_ms);
@@ -177,21 +180,23 @@ struct Load {
 }
 
 impl Load {
-    /// Measures the load since the last time, if it is due. Returns the new pace if it has changed.
-    fn measure_if_due(&mut self, now_ms: u64) -> Option<Pace> {
+    /// Measures the load since the last time, if it is due. Returns it in thousandths, and the new pace.
+    fn measure_if_due(&mut self, now_ms: u64) -> Option<(u32, Pace)> {
         let elapsed_ms = now_ms.saturating_sub(self.measured_ms);
         if elapsed_ms < LOAD_MS {
             return None;
         }
         let cpu_ms = clock::thread_cpu_ms();
         let busy = (cpu_ms - self.cpu_ms).saturating_mul(1000) / elapsed_ms;
-        let before = self.pace;
-        // The first time there is nothing to compare with.
-        if self.measured_ms > 0 {
-            self.pace = self.pace.after(elapsed_ms, u32::try_from(busy).unwrap_or(u32::MAX));
-        }
+        let is_first = self.measured_ms == 0;
         (self.measured_ms, self.cpu_ms) = (now_ms, cpu_ms);
-        (self.pace != before).then_some(self.pace)
+        // The first time there is nothing to compare with.
+        if is_first {
+            return None;
+        }
+        let busy = u32::try_from(busy).unwrap_or(u32::MAX);
+        self.pace = self.pace.after(elapsed_ms, busy);
+        Some((busy, self.pace))
     }
 }
 

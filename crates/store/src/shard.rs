@@ -37,6 +37,7 @@ pub(crate) struct Tally {
     pub(crate) swarms: u64,
     pub(crate) seeders: u64,
     pub(crate) leechers: u64,
+    pub(crate) completed: u64,
     pub(crate) expired: u64,
     pub(crate) evicted: u64,
 }
@@ -340,6 +341,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let is_download = completes && self.counts_download(place, &announce.peer, now_s);
         if is_download {
             downloads = self.count_download(at, I::of_place(&place.id));
+            self.tally.completed += 1;
         }
         let completed = self.completed(downloads, I::of_place(&place.id));
         if let Some(change) = change {
@@ -476,6 +478,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         self.tally.swarms += 1;
         self.tally.seeders += u64::from(seeds);
         self.tally.leechers += u64::from(!seeds);
+        self.tally.completed += u64::from(downloads);
         self.note_change(place.hash, &place.id);
         let counts =
             Counts { seeders: u32::from(seeds), leechers: u32::from(!seeds), completed: downloads.into() };

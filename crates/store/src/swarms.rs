@@ -60,6 +60,7 @@ struct Cell<P: Family, I: SwarmId> {
     swarms: AtomicU64,
     seeders: AtomicU64,
     leechers: AtomicU64,
+    completed: AtomicU64,
     expired: AtomicU64,
     evicted: AtomicU64,
     bytes: AtomicU64,
@@ -121,6 +122,7 @@ impl<P: Family, I: SwarmId> Cell<P, I> {
         publish(&self.swarms, tally.swarms);
         publish(&self.seeders, tally.seeders);
         publish(&self.leechers, tally.leechers);
+        publish(&self.completed, tally.completed);
         publish(&self.expired, tally.expired);
         publish(&self.evicted, tally.evicted);
         publish(&self.bytes, (shard.memory.pages() * PAGE_BYTES) as u64);
@@ -244,6 +246,7 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
             swarms: AtomicU64::new(0),
             seeders: AtomicU64::new(0),
             leechers: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
             expired: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -454,6 +457,7 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
             swarms: sum.swarms + cell.swarms.load(Ordering::Relaxed),
             seeders: sum.seeders + cell.seeders.load(Ordering::Relaxed),
             leechers: sum.leechers + cell.leechers.load(Ordering::Relaxed),
+            completed: sum.completed + cell.completed.load(Ordering::Relaxed),
             expired: sum.expired + cell.expired.load(Ordering::Relaxed),
             evicted: sum.evicted + cell.evicted.load(Ordering::Relaxed),
             bytes: sum.bytes + cell.bytes.load(Ordering::Relaxed),

@@ -243,4 +243,5 @@ fn a_peer_that_leaves_and_completes_again_is_counted_once() {
         announce(&store, PeerV4::honest(number), Action::Complete, 0, &mut rng);
     }
     assert_eq!(store.v4.scrape(&store.v4.locate(&SWARM)).completed, 1 + 8 + 100);
+    assert_eq!(store.v4.totals().completed, 1 + 8 + 100);
 }

@@ -45,6 +45,8 @@ pub struct Totals {
     pub seeders: u64,
     /// Leechers of all swarms.
     pub leechers: u64,
+    /// Downloads that were counted as completed since the start, also those of swarms that are gone.
+    pub completed: u64,
     /// Memory of swarms and peers in bytes, measured in the same way as its ceiling.
     pub bytes: u64,
     /// Peers forgotten by expiry since the start, because they stopped announcing.
@@ -61,6 +63,7 @@ impl Totals {
             swarms: self.swarms + other.swarms,
             seeders: self.seeders + other.seeders,
             leechers: self.leechers + other.leechers,
+            completed: self.completed + other.completed,
             bytes: self.bytes + other.bytes,
             expired: self.expired + other.expired,
             evicted: self.evicted + other.evicted,

@@ -51,7 +51,6 @@ struct Table {
 struct Entry {
     source: Source,
     is_stream: bool,
-    #[allow(dead_code, reason = "the feeds use it")]
     end: watch::Sender<Instant>,
     closed: Arc<Notify>,
 }
@@ -159,7 +158,6 @@ impl Connection {
     ///
     /// # Errors
     /// Returns the refusal if there are too many streams.
-    #[allow(dead_code, reason = "the feeds use it")]
     pub(crate) fn begin_stream(&self) -> Result<(), Problem> {
         let source = Source::of(self.peer.ip());
         let mut table = self.all.lock();

@@ -52,6 +52,8 @@ pub(crate) struct Sources {
     pub(crate) backend: String,
     pub(crate) connections_max: u64,
     pub(crate) started_unix_s: u64,
+    /// The certificates, if TLS is served.
+    pub(crate) tls: Option<shoal_tls::Server>,
     pub(crate) reloads: Arc<ReloadCounters>,
     pub(crate) lists: Arc<ListCounters>,
     pub(crate) token_keys: Arc<KeyCounters>,
@@ -78,7 +80,7 @@ pub(crate) struct WorkerSources {
 
 impl WorkerSources {
     /// Returns the counters of a protocol.
-    fn counters(&self, protocol: Protocol) -> &Counters {
+    pub(crate) fn counters(&self, protocol: Protocol) -> &Counters {
         match protocol {
             Protocol::Udp => &self.udp,
             Protocol::Http => &self.http,
@@ -195,23 +197,10 @@ fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 /// Appends the metrics of connections that did not end with a regular close by the client, or were never begun.
 fn encode_ended_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let sum = |read: fn(&StreamCounters) -> u64| sources.sum_streams(read);
-    let reasons = [
-        ("refused_share", sum(|io| io.refused_share.read())),
-        ("refused_source", sum(|io| io.refused_source.read())),
-        ("refused_rate", sum(|io| io.refused_rate.read())),
-        ("refused_memory", sum(|io| io.refused_memory.read())),
-        ("evicted_memory", sum(|io| io.evicted_memory.read())),
-        ("evicted", sum(|io| io.evicted.read())),
-        ("idle", sum(|io| io.timed_out_idle.read())),
-        ("slow_request", sum(|io| io.timed_out_request.read())),
-        ("slow_reader", sum(|io| io.timed_out_send.read())),
-        ("silent", sum(|io| io.timed_out_silent.read())),
-        ("failed", sum(|io| io.failed.read())),
-    ];
     page.counters(
         "shoal_connections_ended",
         "Connections that did not end with a regular close by the client, by reason.",
-        reasons.map(|(reason, count)| ([("reason", reason)], count)),
+        ended_connections(sources).map(|(reason, count)| ([("reason", reason)], count)),
     )?;
     let evicted = [
         ("idle", sum(|io| io.evicted.idle.read())),
@@ -235,6 +224,24 @@ fn encode_ended_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Resu
         "WebSocket upgrades, and clients named by the PROXY protocol, refused because their source has too many.",
         sum(|io| io.refused_named.read()),
     )
+}
+
+/// Returns the number of connections that ended otherwise than by a regular close of the client, by reason.
+pub(crate) fn ended_connections(sources: &Sources) -> [(&'static str, u64); 11] {
+    let sum = |read: fn(&StreamCounters) -> u64| sources.sum_streams(read);
+    [
+        ("refused_share", sum(|io| io.refused_share.read())),
+        ("refused_source", sum(|io| io.refused_source.read())),
+        ("refused_rate", sum(|io| io.refused_rate.read())),
+        ("refused_memory", sum(|io| io.refused_memory.read())),
+        ("evicted_memory", sum(|io| io.evicted_memory.read())),
+        ("evicted", sum(|io| io.evicted.read())),
+        ("idle", sum(|io| io.timed_out_idle.read())),
+        ("slow_request", sum(|io| io.timed_out_request.read())),
+        ("slow_reader", sum(|io| io.timed_out_send.read())),
+        ("silent", sum(|io| io.timed_out_silent.read())),
+        ("failed", sum(|io| io.failed.read())),
+    ]
 }
 
 fn encode_drops(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
@@ -453,22 +460,11 @@ fn encode_webtorrent(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 /// Appends the metrics of memory: the usage and the limit of each kind.
 fn encode_memory(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let Division { max, fixed, store, swarms, connections, queues, .. } = sources.memory;
-    let store_bytes = sources.store.totals().iter().map(|totals| totals.bytes).sum::<u64>();
-    let swarms_bytes = sources.swarms.as_ref().map_or(0, |swarms| swarms.totals().bytes);
-    let held_bytes: u64 = sources.workers.iter().map(|worker| worker.budget.held_bytes() as u64).sum();
-    let known = store_bytes + swarms_bytes + held_bytes;
-    let other = process::account().resident_bytes.saturating_sub(known);
-    let kinds = [
-        ("store", store_bytes),
-        ("webtorrent_swarms", swarms_bytes),
-        ("connections", held_bytes),
-        ("other", other),
-    ];
     page.gauges(
         "shoal_memory",
         "Memory by use. Other is the resident memory that is not accounted for: program, queues, allocator.",
         Some(Unit::Bytes),
-        kinds.map(|(kind, bytes)| ([("kind", kind)], bytes)),
+        memory_kinds(sources).map(|(kind, bytes)| ([("kind", kind)], bytes)),
     )?;
     let parts = [
         ("store", store),
@@ -484,6 +480,21 @@ fn encode_memory(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         parts.map(|(kind, bytes)| ([("kind", kind)], bytes)),
     )?;
     page.gauge("shoal_memory_max", "Ceiling of the whole process.", Some(Unit::Bytes), max)
+}
+
+/// Returns the memory by use, in bytes. Other is the resident memory that is not accounted for.
+pub(crate) fn memory_kinds(sources: &Sources) -> [(&'static str, u64); 4] {
+    let store_bytes = sources.store.totals().iter().map(|totals| totals.bytes).sum::<u64>();
+    let swarms_bytes = sources.swarms.as_ref().map_or(0, |swarms| swarms.totals().bytes);
+    let held_bytes: u64 = sources.workers.iter().map(|worker| worker.budget.held_bytes() as u64).sum();
+    let known = store_bytes + swarms_bytes + held_bytes;
+    let other = process::resident_bytes().saturating_sub(known);
+    [
+        ("store", store_bytes),
+        ("webtorrent_swarms", swarms_bytes),
+        ("connections", held_bytes),
+        ("other", other),
+    ]
 }
 
 /// Appends the metrics of the lists.
@@ -586,17 +597,17 @@ fn encode_process(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 
 impl Sources {
     /// Returns a count of one protocol, summed over all workers.
-    fn sum(&self, protocol: Protocol, read: impl Fn(&Counters) -> u64) -> u64 {
+    pub(crate) fn sum(&self, protocol: Protocol, read: impl Fn(&Counters) -> u64) -> u64 {
         self.workers.iter().map(|worker| read(worker.counters(protocol))).sum()
     }
 
     /// Returns a count of connections, summed over all workers.
-    fn sum_streams(&self, read: impl Fn(&StreamCounters) -> u64) -> u64 {
+    pub(crate) fn sum_streams(&self, read: impl Fn(&StreamCounters) -> u64) -> u64 {
         self.workers.iter().map(|worker| read(&worker.streams)).sum()
     }
 
     /// Returns a count of the back ends for one family, summed over all workers.
-    fn sum_io(&self, family: Family, read: impl Fn(&FamilyCounters) -> u64) -> u64 {
+    pub(crate) fn sum_io(&self, family: Family, read: impl Fn(&FamilyCounters) -> u64) -> u64 {
         let counters = |io: &shoal_net::Counters| match family {
             Family::V4 => read(&io.v4),
             Family::V6 => read(&io.v6),

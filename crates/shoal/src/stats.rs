@@ -1,0 +1,284 @@
+//! The statistics of a tracker at one moment, in the shape that every reader of them gets as JSON: the status page,
+//! `shoal top` and the API.
+//!
+//! `collect` reads them from the counters of the workers. Counts only grow while the tracker runs; a reader that wants
+//! rates compares two snapshots and divides by the difference of `monotonic_ms`. Maps and lists by reason contain what has
+//! occurred, and omit zeros. Fields are only ever added: a reader ignores those that it does not know, and takes missing
+//! ones as empty.
+
+mod collect;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use collect::collect;
+
+/// Counts by name: the kind of a request, or a reason.
+pub(crate) type CountMap = BTreeMap<String, u64>;
+
+/// The statistics of a tracker at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Stats {
+    /// The version of the release.
+    pub(crate) version: String,
+    /// The commit that it was built from.
+    pub(crate) commit: String,
+    /// The build profile.
+    pub(crate) build: String,
+    /// The I/O back end for datagrams.
+    pub(crate) io: String,
+    /// When this was collected, in seconds since 1970.
+    pub(crate) now_unix_s: u64,
+    /// When the tracker started, in seconds since 1970.
+    pub(crate) started_unix_s: u64,
+    /// Milliseconds on a clock that never goes back, for rates.
+    pub(crate) monotonic_ms: u64,
+    /// Requests and replies of each protocol and family.
+    pub(crate) traffic: Vec<Traffic>,
+    /// Error replies.
+    pub(crate) refusals: Vec<Refusals>,
+    /// Announces that were answered without registering the peer, by the limit that it would have exceeded.
+    pub(crate) unregistered: CountMap,
+    /// Datagrams of each family.
+    pub(crate) datagrams: Vec<Datagrams>,
+    /// What the tracker stores.
+    pub(crate) swarms: Vec<SwarmTotals>,
+    /// The memory of the process.
+    pub(crate) memory: Memory,
+    /// Connections over TCP and Unix sockets.
+    pub(crate) connections: Connections,
+    /// Relayed WebTorrent messages.
+    pub(crate) relays: Relays,
+    /// The workers, in order.
+    pub(crate) workers: Vec<Worker>,
+    /// Processor time of the whole process in seconds.
+    pub(crate) cpu_s: f64,
+    /// The certificates in use.
+    pub(crate) certificates: Vec<Certificate>,
+    /// The lists of torrents.
+    pub(crate) lists: Vec<List>,
+    /// The sources of all lists, in the order of the configuration.
+    pub(crate) list_sources: Vec<ListSource>,
+    /// The reloads by SIGHUP, by outcome.
+    pub(crate) reloads: CountMap,
+}
+
+/// The requests and replies of one protocol and family.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Traffic {
+    /// `udp`, `http` or `webtorrent`.
+    pub(crate) protocol: String,
+    /// `v4` or `v6`.
+    pub(crate) family: String,
+    /// Well-formed requests by kind, all kinds.
+    pub(crate) requests: CountMap,
+    /// Replies with the requested result.
+    pub(crate) ok: u64,
+    /// Error replies.
+    pub(crate) refused: u64,
+}
+
+/// The error replies with one reason.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Refusals {
+    /// As in [`Traffic`].
+    pub(crate) protocol: String,
+    /// As in [`Traffic`].
+    pub(crate) family: String,
+    /// The reason: the label `outcome` of the metric `shoal_replies`.
+    pub(crate) reason: String,
+    /// The number of replies.
+    pub(crate) count: u64,
+}
+
+/// The datagrams of one family.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Datagrams {
+    /// `v4` or `v6`.
+    pub(crate) family: String,
+    /// Datagrams that the workers received.
+    pub(crate) received: u64,
+    /// Replies that the kernel accepted for sending.
+    pub(crate) sent: u64,
+    /// Received datagrams without a reply, by reason.
+    pub(crate) drops: CountMap,
+    /// Replies that the kernel did not send, by reason.
+    pub(crate) reply_drops: CountMap,
+}
+
+/// The swarms and peers of one family.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct SwarmTotals {
+    /// `v4`, `v6` or `webtorrent`, whose peers are of both families.
+    pub(crate) family: String,
+    /// Torrents with at least one peer.
+    pub(crate) swarms: u64,
+    /// Peers that have the complete torrent.
+    pub(crate) seeders: u64,
+    /// Peers that do not.
+    pub(crate) leechers: u64,
+    /// Downloads that were counted as completed since the start.
+    pub(crate) completed: u64,
+    /// Peers that stopped announcing, since the start.
+    pub(crate) expired: u64,
+    /// Peers that were removed early because memory was short, since the start.
+    pub(crate) evicted: u64,
+    /// Memory of swarms and peers.
+    pub(crate) memory_bytes: u64,
+}
+
+/// The memory of the process, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Memory {
+    /// Ceiling of the whole process.
+    pub(crate) max: u64,
+    /// Memory in use, by use: `store`, `webtorrent_swarms`, `connections` and `other`.
+    pub(crate) uses: Vec<MemoryUse>,
+    /// Ceiling of the store.
+    pub(crate) store_max: u64,
+    /// Memory of the store divided by its peers, if there are any.
+    pub(crate) per_peer: Option<f64>,
+}
+
+/// The memory of one use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct MemoryUse {
+    /// The use.
+    pub(crate) kind: String,
+    /// Its memory.
+    pub(crate) bytes: u64,
+}
+
+/// Connections over TCP and Unix sockets.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Connections {
+    /// Open connections.
+    pub(crate) open: u64,
+    /// Maximum number of open connections.
+    pub(crate) max: u64,
+    /// Accepted connections, including those that were then refused.
+    pub(crate) accepted: u64,
+    /// Connections that did not end with a regular close by the client, by reason.
+    pub(crate) ended: CountMap,
+    /// Received bytes, with TLS overhead.
+    pub(crate) received_bytes: u64,
+    /// Sent bytes, with TLS overhead.
+    pub(crate) sent_bytes: u64,
+    /// TLS handshakes by outcome.
+    pub(crate) tls_handshakes: CountMap,
+    /// Requests for an upgrade to a WebSocket by outcome.
+    pub(crate) websocket_upgrades: CountMap,
+}
+
+/// Relayed WebTorrent messages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Relays {
+    /// Relayed offers.
+    pub(crate) offers: u64,
+    /// Relayed answers.
+    pub(crate) answers: u64,
+    /// Dropped messages, by reason.
+    pub(crate) drops: CountMap,
+}
+
+/// One worker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Worker {
+    /// Part of the last second for which its thread ran, from 0 to 1.
+    pub(crate) busy: f64,
+    /// How far it raises intervals under load, from 0 to 1.
+    pub(crate) interval_raise: f64,
+    /// Time since its last poll round in milliseconds. An idle worker has one every tenth of a second.
+    pub(crate) heartbeat_age_ms: u64,
+    /// Batches of datagrams.
+    pub(crate) batches: u64,
+    /// Datagrams that the kernel dropped because the receive buffers of its sockets were full.
+    pub(crate) kernel_drops: u64,
+    /// Memory of the datagrams that wait in those buffers, in bytes.
+    pub(crate) receive_queue_bytes: u64,
+}
+
+/// A certificate in use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Certificate {
+    /// The name of its file, without directories.
+    pub(crate) file: String,
+    /// Its host names.
+    pub(crate) names: Vec<String>,
+    /// Start of its validity, in seconds since 1970.
+    pub(crate) not_before_unix_s: Option<u64>,
+    /// End of its validity, in seconds since 1970.
+    pub(crate) not_after_unix_s: Option<u64>,
+}
+
+/// A list of torrents.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct List {
+    /// `allow` or `deny`.
+    pub(crate) name: String,
+    /// Its torrents.
+    pub(crate) torrents: u64,
+    /// Its memory in bytes.
+    pub(crate) memory_bytes: u64,
+    /// Sources that could not be read as a whole when they were read last.
+    pub(crate) faulty_sources: u64,
+    /// When it last changed or was read, in seconds since 1970.
+    pub(crate) applied_unix_s: u64,
+}
+
+/// A source of a list.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ListSource {
+    /// The configuration key of the list.
+    pub(crate) list: String,
+    /// The file or URL, without secrets.
+    pub(crate) source: String,
+    /// How often it could not be read as a whole.
+    pub(crate) failures: u64,
+    /// Seconds since it was last known to be as it was read.
+    pub(crate) age_s: u64,
+}
+
+impl Stats {
+    /// Returns the number of error replies.
+    pub(crate) fn refused(&self) -> u64 {
+        self.traffic.iter().map(|traffic| traffic.refused).sum()
+    }
+
+    /// Returns the number of received datagrams that got no reply, by a decision or because there were too many.
+    pub(crate) fn dropped(&self) -> u64 {
+        let decided: u64 = self.datagrams.iter().flat_map(|datagrams| datagrams.drops.values()).sum();
+        decided + self.workers.iter().map(|worker| worker.kernel_drops).sum::<u64>()
+    }
+
+    /// Returns the mean load of the workers, from 0 to 1.
+    #[expect(clippy::cast_precision_loss, reason = "there are not so many workers")]
+    pub(crate) fn busy(&self) -> f64 {
+        self.workers.iter().map(|worker| worker.busy).sum::<f64>() / self.workers.len().max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_and_missing_fields_are_no_errors() {
+        let read: Stats = serde_json::from_str(r#"{"version":"9","later":[1]}"#).unwrap();
+        assert_eq!(read, Stats { version: "9".to_owned(), ..Stats::default() });
+    }
+}
