@@ -79,8 +79,9 @@ async function until (expression) {
   await evaluate(poll).catch(error => { throw new Error(`${expression}: ${error.message}; ${problems}`) })
 }
 
-async function press (key, code) {
-  for (const type of ['rawKeyDown', 'keyUp']) await page('Input.dispatchKeyEvent', { type, key, code: key, windowsVirtualKeyCode: code })
+async function press (key, code, text = '') {
+  await page('Input.dispatchKeyEvent', { type: text ? 'keyDown' : 'rawKeyDown', key, windowsVirtualKeyCode: code, text })
+  await page('Input.dispatchKeyEvent', { type: 'keyUp', key, windowsVirtualKeyCode: code })
 }
 
 /** Runs in the page: what a reader could not see, read or reach. */
@@ -134,8 +135,7 @@ for (const { name, width, height, mobile, theme } of VIEWS) {
     for (const typed of ['wrong', token]) {
       await until('document.activeElement?.id === "token"')
       await page('Input.insertText', { text: typed })
-      await press('Enter', 13)
-      await page('Input.dispatchKeyEvent', { type: 'char', text: '\r' })
+      await press('Enter', 13, '\r')
       if (typed === 'wrong') await until('document.getElementById("login-error").textContent !== ""')
     }
   }
@@ -157,14 +157,15 @@ for (const { name, width, height, mobile, theme } of VIEWS) {
 // The keyboard reaches every control in order, and works them.
 await evaluate('document.activeElement.blur()')
 const order = []
-for (let index = 0; index < 5; index += 1) {
+for (let index = 0; index < 4; index += 1) {
   await press('Tab', 9)
   order.push(await evaluate('document.activeElement.textContent'))
 }
 found.order = order
-await page('Input.dispatchKeyEvent', { type: 'keyDown', key: ' ', code: 'Space', windowsVirtualKeyCode: 32, text: ' ' })
-await page('Input.dispatchKeyEvent', { type: 'keyUp', key: ' ', code: 'Space', windowsVirtualKeyCode: 32 })
+await press(' ', 32, ' ')
 found.range = await evaluate('state.range')
+
+found.figures = await evaluate('({ stats: state.stats, tiles: Object.fromEntries([...document.querySelectorAll("[data-tile]")].map(node => [node.dataset.tile, node.textContent])) })')
 
 // Names from outside stay text.
 found.markup = await evaluate(`(() => {
@@ -177,7 +178,6 @@ found.markup = await evaluate(`(() => {
   show({ stats, samples: [null, null] })
   return { images: document.querySelectorAll('main img').length, title: document.title, texts: document.body.textContent.includes('<img src=x') }
 })()`)
-found.figures = await evaluate('({ stats: state.stats, tiles: Object.fromEntries([...document.querySelectorAll("[data-tile]")].map(node => [node.dataset.tile, node.textContent])) })')
 found.problems = problems.filter(problem => !(token && problem.includes('401')))
 // The content security policy holds: the page cannot run other scripts or load anything.
 found.policy = await evaluate(`new Promise(resolve => {

@@ -20,7 +20,7 @@ use flate2::write::GzEncoder;
 
 use super::Control;
 use super::connections::Connection;
-use super::problem::JSON;
+use super::problem::{JSON, Problem};
 use super::snapshots::Snapshots;
 
 const TEMPLATE: &str = include_str!("page/page.html");
@@ -105,7 +105,7 @@ fn json(text: serde_json::Result<String>) -> Response {
 async fn events(
     State(snapshots): State<Arc<Snapshots>>,
     Extension(connection): Extension<Connection>,
-) -> Result<Response, Response> {
+) -> Result<Response, Problem> {
     connection.begin_stream()?;
     Ok(([(header::CONTENT_TYPE, "text/event-stream")], Body::new(snapshots.watch())).into_response())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::client::{Announce, Client};
 use crate::frozen::freeze;
-use crate::harness::{Tracker, eventually};
+use crate::harness::{PATIENCE, Tracker, eventually};
 use crate::page::{request, send};
 
 #[test]
@@ -110,8 +110,7 @@ fn pages_that_are_not_there_and_methods_that_make_no_sense() {
     let posted = request(tracker.control, "POST", "/health");
     assert_eq!(posted.status, 405);
     assert!(posted.head.contains("allow: get"), "{}", posted.head);
-    let index = tracker.page("/");
-    assert!(index.status == 200 && index.body.contains("/health") && index.body.contains("/metrics"));
+    assert_eq!(tracker.page("/").status, 200);
     let head = request(tracker.control, "HEAD", "/metrics");
     assert_eq!((head.status, head.body.as_str()), (200, ""));
 }
@@ -193,4 +192,87 @@ fn an_unfinished_request_is_cut_off() {
     stream.write_all(b"GET /health HTTP/1.1\r\nHost").unwrap();
     // Ends with an answer or without one, but it ends.
     stream.read_to_end(&mut Vec::new()).unwrap();
+}
+
+/// The status and the field of a response whose body is not text.
+fn fetch(tracker: &Tracker, request: &str) -> (String, Vec<u8>) {
+    let mut stream = TcpStream::connect(tracker.control).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+    let body = bytes.split_off(end + 4);
+    (String::from_utf8(bytes).unwrap().to_lowercase(), body)
+}
+
+#[test]
+fn the_status_page_is_one_document_that_runs_nothing_else() {
+    let tracker = Tracker::start(&[]);
+    let page = tracker.page("/");
+    assert!(page.head.contains("content-type: text/html"), "{}", page.head);
+    let policy = page.head.lines().find_map(|line| line.strip_prefix("content-security-policy: ")).unwrap();
+    assert!(policy.starts_with("default-src 'none'; script-src 'sha256-"), "{policy}");
+    assert!(!policy.contains("unsafe") && policy.contains("frame-ancestors 'none'"), "{policy}");
+    assert!(page.body.starts_with("<!doctype html>") && page.body.len() <= 200 << 10);
+    let request = "GET / HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: br, gzip\r\n\r\n";
+    let (head, compressed) = fetch(&tracker, request);
+    assert!(head.contains("content-encoding: gzip"), "{head}");
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&compressed[..]).read_to_string(&mut text).unwrap();
+    assert_eq!(text, page.body);
+}
+
+#[test]
+fn the_statistics_are_those_of_the_metrics() {
+    let tracker = Tracker::start(&[]);
+    let mut client = Client::new(tracker.udp[0]);
+    client.announce(&Announce::seeder([1; 20], 1001));
+    let stats: serde_json::Value = serde_json::from_str(&tracker.page("/status").body).unwrap();
+    assert_eq!(stats["traffic"][0]["protocol"], "udp");
+    assert_eq!(stats["traffic"][0]["requests"]["announce"], 1);
+    assert_eq!(stats["traffic"][0]["ok"], 2, "a connection id and an announce");
+    assert_eq!((&stats["swarms"][0]["swarms"], &stats["swarms"][0]["seeders"]), (&1.into(), &1.into()));
+    assert_eq!(stats["memory"]["store_max"], 256 << 20);
+    assert_eq!(stats["workers"].as_array().map(Vec::len), Some(2));
+    assert_eq!(tracker.metric("shoal_peers", &["role=\"seeder\""]), 1);
+    let history: serde_json::Value = serde_json::from_str(&tracker.page("/status/history").body).unwrap();
+    assert_eq!((&history["hour"]["step_s"], &history["day"]["step_s"]), (&10.into(), &300.into()));
+}
+
+/// Opens the events of the status page, and reads nothing.
+fn watch(tracker: &Tracker) -> TcpStream {
+    let mut stream = TcpStream::connect(tracker.control).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // A connection that has to make room for others may be closed by now.
+    let _ = stream.write_all(b"GET /status/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    stream
+}
+
+/// Whether the response to [`watch`] is a stream of events.
+fn is_watching(stream: &mut TcpStream) -> bool {
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).is_ok() && &status == b"HTTP/1.1 200"
+}
+
+#[test]
+fn a_thousand_readers_that_do_not_read_are_few_streams_and_delay_no_other_request() {
+    let tracker = Tracker::start(&[]);
+    let mut readers: Vec<TcpStream> = (0..1000).map(|_| watch(&tracker)).collect();
+    assert_eq!(tracker.page("/health").status, 200);
+    Client::new(tracker.udp[0]).announce(&Announce::seeder([1; 20], 1001));
+    let watching = readers.iter_mut().filter_map(|reader| is_watching(reader).then_some(())).count();
+    assert!((1..=32).contains(&watching), "{watching}");
+    drop(readers);
+    let mut reader = eventually("there is room for a reader", || {
+        let mut reader = watch(&tracker);
+        is_watching(&mut reader).then_some(reader)
+    });
+    let mut text = String::new();
+    while !text.contains("data: {\"stats\":{\"version\":") {
+        let mut bytes = [0; 256];
+        let count = reader.read(&mut bytes).unwrap();
+        assert!(count > 0, "the stream has ended: {text}");
+        text.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
 }

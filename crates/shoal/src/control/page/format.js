@@ -14,7 +14,7 @@ function short(value) {
 function digits(value) {
   const size = Math.abs(value);
   if (size === 0) return "0";
-  return value.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2).replace(/\.0+$/, "");
+  return value.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
 }
 
 /** All digits, in groups. */
@@ -86,12 +86,16 @@ function meter(part, label) {
 /** A table; the first cell of each row is its header. A cell is text, an element, or { text: … } for words. */
 function table(head, rows, caption) {
   const cell = (content, index) => {
-    if (index === 0) return element("th", { scope: "row" }, content);
+    if (index === 0) {
+      const isLong = typeof content === "string" && content.length > 24;
+      return element("th", isLong ? { scope: "row", class: "long" } : { scope: "row" }, content);
+    }
     return content?.text === undefined ? element("td", {}, content) : element("td", { class: "text" }, content.text);
   };
   const made = element("table", {},
     element("caption", { class: "hidden" }, caption),
-    element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { scope: "col" }, name)))),
+    element("thead", {}, element("tr", {}, ...head.map((name, index) =>
+      element("th", rows[0]?.[index]?.text === undefined ? { scope: "col" } : { scope: "col", class: "text" }, name)))),
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell)))));
   return made;
 }

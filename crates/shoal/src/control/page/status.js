@@ -145,8 +145,8 @@ function memoryPart(stats) {
 }
 
 function workerTable(stats) {
-  const rows = stats.workers.map((worker, number) => [`Worker ${number}`, meter(worker.busy), percent(worker.interval_raise), short(worker.batches), short(worker.kernel_drops)]);
-  return table(["", "Load", "Longer intervals", "Batches", "Kernel drops"], rows, "Workers");
+  const rows = stats.workers.map((worker, number) => [`Worker ${number}`, meter(worker.busy), `+${percent(worker.interval_raise)}`, short(worker.batches), short(worker.kernel_drops)]);
+  return table(["", "Load", "Intervals", "Batches", "Drops"], rows, "Workers");
 }
 
 /** A table of counts by name, the most frequent first. */
@@ -246,7 +246,7 @@ const CHARTS = [
   new Chart("Memory", [{ name: "In use", field: "memory", hue: "d" }], bytes),
   new Chart("Load of workers", [{ name: "Mean", field: "busy", hue: "c" }], percent, 1),
   new Chart("Connections", [{ name: "Open", field: "connections", hue: "b" }], plain),
-  new Chart("Trouble per second", [{ name: "Error replies", field: "refused", hue: "c" }, { name: "Dropped datagrams", field: "dropped", hue: "d" }], plain),
+  new Chart("Refused and dropped per second", [{ name: "Refused", field: "refused", hue: "c" }, { name: "Dropped", field: "dropped", hue: "d" }], plain),
 ];
 $("charts").append(...CHARTS.map((chart) => chart.figure));
 
@@ -274,8 +274,11 @@ function takeSamples(samples) {
 }
 
 function showCharts() {
-  const { samples, span, step } = state.history[state.range];
+  const { samples, span: whole, step } = state.history[state.range];
   const end = samples.at(-1)?.time ?? state.stats.now_unix_s;
+  // Until there is as much history, a part of the period is shown.
+  const covered = end - (samples[0]?.time ?? end);
+  const span = [whole / 6, whole / 2, whole].find((part) => covered <= part) ?? whole;
   for (const chart of CHARTS) chart.show(samples, end, span, step);
 }
 

@@ -1,0 +1,129 @@
+//! The status page in a real browser: headless Chromium at the size of a phone and of a desktop, light and dark.
+//!
+//! `browser.mjs` drives it and prints what it finds; this file says what that has to be.
+#![forbid(unsafe_code)]
+
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use shoal_interop::tools;
+
+/// A tracker on free ports of the loopback address. Killed on drop.
+struct Tracker {
+    child: Child,
+    udp: String,
+    control: String,
+}
+
+impl Tracker {
+    fn start(settings: &[(&str, &str)]) -> Result<Self> {
+        let mut command = Command::new(tools::shoal()?);
+        let inherited = std::env::vars_os().map(|(name, _)| name);
+        for name in inherited.filter(|name| name.as_encoded_bytes().starts_with(b"SHOAL_")) {
+            command.env_remove(name);
+        }
+        for listener in ["SHOAL_UDP_LISTEN", "SHOAL_HTTP_LISTEN", "SHOAL_CONTROL_LISTEN"] {
+            command.env(listener, "127.0.0.1:0");
+        }
+        command.env("SHOAL_LOG_FORMAT", "json").env("SHOAL_WORKERS_COUNT", "2");
+        command.env("SHOAL_STORE_MEMORY_MAX", "64MiB").envs(settings.iter().copied());
+        let mut child = command.stderr(Stdio::piped()).spawn()?;
+        let mut log = BufReader::new(child.stderr.take().context("it was asked for")?).lines();
+        let ready = log.by_ref().map_while(Result::ok).find(|line| line.contains("\"ready\""));
+        let ready: Value = serde_json::from_str(&ready.context("the tracker did not start")?)?;
+        // The pipe of the log is read to its end, so that the tracker never waits for it.
+        std::thread::spawn(move || log.for_each(drop));
+        let address = |field: &str| ready["fields"][field].as_str().unwrap_or_default().to_owned();
+        Ok(Self { child, udp: address("udp"), control: address("control") })
+    }
+
+    /// Lets the tracker refuse a request and serve another one, over UDP (BEP 15).
+    fn use_it(&self) -> Result<()> {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        socket.connect(&self.udp)?;
+        let mut reply = [0; 64];
+        let connect = [&0x417_2710_1980_u64.to_be_bytes()[..], &[0; 8]].concat();
+        socket.send(&connect)?;
+        ensure!(socket.recv(&mut reply)? == 16);
+        // An action that is not defined, with the right connection id.
+        socket.send(&[&reply[8..16], &[0, 0, 0, 9, 0, 0, 0, 1]].concat())?;
+        ensure!(socket.recv(&mut reply)? >= 8);
+        Ok(())
+    }
+
+    /// Returns what the browser finds.
+    fn browse(&self, token: &str) -> Result<Value> {
+        let state = tempfile::tempdir()?;
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/status_page/browser.mjs");
+        let mut driver = Command::new(tools::program("node")?);
+        driver.arg(script).arg(tools::program("chromium")?).arg(format!("http://{}/", self.control));
+        driver.arg(state.path()).arg(token).env("HOME", state.path());
+        let output = driver.output()?;
+        let log = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{log}");
+        serde_json::from_slice(&output.stdout).with_context(|| log.into_owned())
+    }
+}
+
+impl Drop for Tracker {
+    fn drop(&mut self) {
+        // Both fail if it has ended already, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn check(found: &Value) {
+    for (name, view) in found["views"].as_object().expect("the views") {
+        let theme = name.rsplit('-').next().expect("a theme");
+        let clean = json!({
+            "faint": [], "nameless": [], "charts": 0, "tables": 0, "overflow": 0, "landmarks": [], "handles": 0,
+            "theme": theme, "documents": 1, "foreign": [],
+        });
+        assert_eq!(*view, clean, "{name}");
+    }
+    assert_eq!(found["views"].as_object().map(serde_json::Map::len), Some(4));
+    assert_eq!(found["problems"], json!([]));
+    assert_eq!(found["order"][0], "Skip to the figures");
+    assert_eq!((&found["order"][3], &found["range"]), (&json!("Day"), &json!("day")));
+    assert_eq!(found["markup"], json!({ "images": 0, "title": "Shoal status", "texts": true }));
+    assert_eq!(found["policy"], "require-trusted-types-for");
+}
+
+#[test]
+fn the_page_is_clean_at_both_sizes_and_its_figures_are_those_of_the_metrics() -> Result<()> {
+    let tracker = Tracker::start(&[])?;
+    tracker.use_it()?;
+    let found = tracker.browse("")?;
+    check(&found);
+    let stats = &found["figures"]["stats"];
+    // One request for a connection id, and one that is refused.
+    let metrics = Command::new(env!("CARGO_BIN_EXE_tracker-view"))
+        .args(["get", &format!("http://{}", tracker.control), "/metrics"])
+        .output()?;
+    let metrics = String::from_utf8(metrics.stdout)?;
+    for series in [
+        "shoal_requests_total{protocol=\"udp\",family=\"v4\",kind=\"connect\"} 1",
+        "shoal_replies_total{protocol=\"udp\",family=\"v4\",kind=\"other\",outcome=\"unknown_action\"} 1",
+    ] {
+        assert!(metrics.contains(series), "{series} is not in\n{metrics}");
+    }
+    assert_eq!(stats["traffic"][0]["requests"]["connect"], 1);
+    assert_eq!(stats["traffic"][0]["refused"], 1);
+    let refusal = json!({ "protocol": "udp", "family": "v4", "reason": "unknown_action", "count": 1 });
+    assert_eq!(stats["refusals"][0], refusal);
+    assert_eq!(found["figures"]["tiles"]["peers"], "0");
+    Ok(())
+}
+
+#[test]
+fn a_token_is_asked_for_and_kept_in_the_tab() -> Result<()> {
+    let token = "0123456789abcdef0123456789abcdef";
+    let tracker = Tracker::start(&[("SHOAL_CONTROL_READ_TOKEN", token)])?;
+    check(&tracker.browse(token)?);
+    Ok(())
+}
