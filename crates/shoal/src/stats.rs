@@ -55,6 +55,12 @@ pub(crate) struct Stats {
     pub(crate) workers: Vec<Worker>,
     /// Processor time of the whole process in seconds.
     pub(crate) cpu_s: f64,
+    /// The time that requests take in the tracker, of samples.
+    pub(crate) processing: Vec<Processing>,
+    /// The most frequent software of clients, the rest as `other` at the end. Empty if `insight.clients` is off.
+    pub(crate) clients: Vec<Client>,
+    /// The largest swarms, the largest first. Empty if `insight.top_swarms` is off.
+    pub(crate) top_swarms: Vec<TopSwarm>,
     /// The certificates in use.
     pub(crate) certificates: Vec<Certificate>,
     /// The lists of torrents.
@@ -207,6 +213,46 @@ pub(crate) struct Worker {
     pub(crate) kernel_drops: u64,
     /// Memory of the datagrams that wait in those buffers, in bytes.
     pub(crate) receive_queue_bytes: u64,
+}
+
+/// The time from the receipt of requests of one protocol until their replies have been handed to the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Processing {
+    /// As in [`Traffic`].
+    pub(crate) protocol: String,
+    /// The largest time of each bucket but the last, in seconds.
+    pub(crate) bounds_s: Vec<f64>,
+    /// The number of samples of each bucket, not added up. The last has all that took longer.
+    pub(crate) buckets: Vec<u64>,
+    /// The sum of all times in seconds.
+    pub(crate) sum_s: f64,
+}
+
+/// The share of a software.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Client {
+    /// The name, in ASCII.
+    pub(crate) software: String,
+    /// Its part of all announces of the last hour or so, from 0 to 1.
+    pub(crate) share: f64,
+    /// Its most frequent versions, and their parts.
+    pub(crate) versions: Vec<(String, f64)>,
+}
+
+/// A large swarm. Its counts are those of all families and of WebTorrent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct TopSwarm {
+    /// The info hash as 40 hexadecimal digits.
+    pub(crate) info_hash: String,
+    /// Peers that have the complete torrent.
+    pub(crate) seeders: u32,
+    /// Peers that do not.
+    pub(crate) leechers: u32,
+    /// Completed downloads.
+    pub(crate) completed: u32,
 }
 
 /// A certificate in use.

@@ -173,6 +173,8 @@ found.markup = await evaluate(`(() => {
   const stats = structuredClone(state.stats)
   stats.monotonic_ms += 1
   stats.refusals.push({ protocol: name, family: name, reason: name, count: 1 })
+  stats.clients.push({ software: name, share: 1, versions: [[name, 1]] })
+  stats.top_swarms.push({ info_hash: name, seeders: 1, leechers: 1, completed: 1 })
   stats.list_sources.push({ list: name, source: name, failures: 1, age_s: 1 })
   stats.certificates.push({ file: name, names: [name], not_after_unix_s: 1 })
   show({ stats, samples: [null, null] })

@@ -3,16 +3,21 @@
 use shoal_engine::counter::{Counters, Drop, Family, Kind, Loss, Outcome, Relay, Unregistered};
 use shoal_engine::policy::Protocol;
 use shoal_session::SessionCounters;
-use shoal_types::Totals;
+use shoal_types::{Counts, Totals};
 
 use super::{
-    Certificate, Connections, CountMap, Datagrams, List, ListSource, Memory, MemoryUse, Refusals, Relays,
-    Stats, SwarmTotals, Traffic, Worker,
+    Certificate, Client, Connections, CountMap, Datagrams, List, ListSource, Memory, MemoryUse, Processing,
+    Refusals, Relays, Stats, SwarmTotals, TopSwarm, Traffic, Worker,
 };
 use crate::access::ListCounters;
 use crate::control::metrics::{ended_connections, memory_kinds};
 use crate::control::{Sources, WorkerSources};
+use crate::processing::ProcessingCounters;
 use crate::{clock, process, version};
+
+/// Maximum numbers of kinds of software, without `other`, and of large swarms.
+const CLIENTS_MAX: usize = 12;
+const TOP_SWARMS_MAX: usize = 10;
 
 /// Returns the statistics at this moment.
 pub(crate) fn collect(sources: &Sources) -> Stats {
@@ -43,6 +48,9 @@ pub(crate) fn collect(sources: &Sources) -> Stats {
         relays: relays(sources),
         workers: sources.workers.iter().map(|worker| of_worker(worker, now_ms)).collect(),
         cpu_s: process::usage().cpu_s,
+        processing: Protocol::ALL.map(|protocol| processing(sources, protocol)).into(),
+        clients: clients(sources),
+        top_swarms: top_swarms(sources),
         certificates: certificates(sources),
         lists: lists(&sources.lists),
         list_sources: list_sources(&sources.lists),
@@ -179,6 +187,38 @@ fn of_worker(worker: &WorkerSources, now_ms: u64) -> Worker {
         kernel_drops,
         receive_queue_bytes,
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the bounds are short, and the sum is one for a mean")]
+fn processing(sources: &Sources, protocol: Protocol) -> Processing {
+    const NS_PER_S: f64 = 1e9;
+    let workers = sources.workers.iter().map(|worker| &*worker.processing);
+    let times = ProcessingCounters::sum_times(workers, protocol);
+    Processing {
+        protocol: protocol.name().to_owned(),
+        bounds_s: times.bounds.iter().map(|bound_ns| *bound_ns as f64 / NS_PER_S).collect(),
+        buckets: times.buckets,
+        sum_s: times.sum as f64 / NS_PER_S,
+    }
+}
+
+fn clients(sources: &Sources) -> Vec<Client> {
+    let clients = sources.insight.clients(CLIENTS_MAX).unwrap_or_default().into_iter();
+    let shown = clients.map(|client| Client {
+        software: client.software.to_owned(),
+        share: client.share,
+        versions: client.versions,
+    });
+    shown.collect()
+}
+
+fn top_swarms(sources: &Sources) -> Vec<TopSwarm> {
+    let torrents = sources.insight.top(TOP_SWARMS_MAX).unwrap_or_default().into_iter();
+    let shown = torrents.map(|torrent| {
+        let Counts { seeders, leechers, completed } = torrent.total();
+        TopSwarm { info_hash: format!("{:?}", torrent.info_hash), seeders, leechers, completed }
+    });
+    shown.collect()
 }
 
 fn certificates(sources: &Sources) -> Vec<Certificate> {

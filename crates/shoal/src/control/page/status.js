@@ -187,6 +187,47 @@ function relayTable(stats) {
   return table(["Message", "Count", "Now"], rows, "Relayed WebTorrent messages");
 }
 
+/** The value that a part of the samples does not exceed: the end of its bucket. */
+function quantile({ bounds_s: bounds, buckets }, part) {
+  const rank = part * sum(buckets);
+  let seen = 0;
+  const index = buckets.findIndex((count) => (seen += count) >= rank);
+  return index < bounds.length ? `≤ ${time(bounds[index])}` : `> ${time(bounds.at(-1))}`;
+}
+
+function time(seconds) {
+  if (seconds < 1e-3) return `${digits(seconds * 1e6)} µs`;
+  return seconds < 1 ? `${digits(seconds * 1e3)} ms` : `${digits(seconds)} s`;
+}
+
+/** A histogram: a column for each bucket, all protocols together, and quantiles of each. */
+function processingPart(stats) {
+  const { bounds_s: bounds } = stats.processing[0];
+  const columns = stats.processing[0].buckets.map((_, index) => sum(stats.processing.map((row) => row.buckets[index])));
+  const highest = Math.max(1, ...columns);
+  const bars = element("div", { class: "bars", "aria-hidden": "true" }, ...columns.map((count) => {
+    const bar = element("i");
+    bar.style.height = `${(100 * count) / highest}%`;
+    return bar;
+  }));
+  const ends = element("div", { class: "ends muted", "aria-hidden": "true" }, element("span", {}, time(bounds[0])),
+    element("span", {}, time(bounds[Math.floor(bounds.length / 2)])), element("span", {}, `> ${time(bounds.at(-1))}`));
+  const rows = stats.processing.filter((row) => sum(row.buckets)).map((row) =>
+    [named(row.protocol), quantile(row, 0.5), quantile(row, 0.99), time(row.sum_s / sum(row.buckets))]);
+  return element("div", {}, bars, ends, table(["", "Half", "99 %", "Mean"], rows, "Time in the tracker by protocol"));
+}
+
+function clientTable(stats) {
+  const rows = stats.clients.map(({ software, share, versions }) =>
+    [software, meter(share), { text: versions.slice(0, 3).map(([version, part]) => `${version} ${percent(part)}`).join(", ") }]);
+  return table(["Software", "Announces", "Versions"], rows, "Software of clients");
+}
+
+function topTable(stats) {
+  const rows = stats.top_swarms.map((row) => [element("code", {}, row.info_hash), short(row.seeders), short(row.leechers), short(row.completed)]);
+  return table(["Info hash", "Seeders", "Leechers", "Completed"], rows, "Largest swarms");
+}
+
 function certificateTable(stats) {
   const rows = stats.certificates.map(({ file, names, not_after_unix_s: end }) => {
     const left = end - stats.now_unix_s;
@@ -209,6 +250,9 @@ const CARDS = [
   ["Requests and replies", trafficTable],
   ["Refusals by reason", refusalTable],
   ["Swarms", swarmTable],
+  ["Time in the tracker (samples)", processingPart, (stats) => stats.processing.some((row) => sum(row.buckets))],
+  ["Software of clients (last hour)", clientTable, (stats) => stats.clients.length > 0],
+  ["Largest swarms", topTable, (stats) => stats.top_swarms.length > 0],
   ["Memory", memoryPart],
   ["Workers", workerTable],
   ["Datagrams", datagramTable],
