@@ -226,8 +226,7 @@ fn the_status_page_is_one_document_that_runs_nothing_else() {
 #[test]
 fn the_statistics_are_those_of_the_metrics() {
     let tracker = Tracker::start(&[]);
-    let mut client = Client::new(tracker.udp[0]);
-    client.announce(&Announce::seeder([1; 20], 1001));
+    Client::new(tracker.udp[0]).announce(&Announce::seeder([1; 20], 1001));
     let stats: serde_json::Value = serde_json::from_str(&tracker.page("/status").body).unwrap();
     assert_eq!(stats["traffic"][0]["protocol"], "udp");
     assert_eq!(stats["traffic"][0]["requests"]["announce"], 1);

@@ -78,9 +78,10 @@ function wide(made, part) {
   return made;
 }
 
-function meter(part, label) {
-  const bar = element("span", { class: part > 0.85 ? "meter high" : "meter", "aria-hidden": "true" }, wide(element("i"), part));
-  return element("span", {}, bar, label ?? percent(part));
+/** A bar beside its percentage, in another colour above `high`. */
+function bar(part, high = Infinity) {
+  const made = element("span", { class: part > high ? "meter high" : "meter", "aria-hidden": "true" }, wide(element("i"), part));
+  return element("span", {}, made, percent(part));
 }
 
 /** A table; the first cell of each row is its header. A cell is text, an element, or { text: … } for words. */

@@ -145,7 +145,7 @@ function memoryPart(stats) {
 }
 
 function workerTable(stats) {
-  const rows = stats.workers.map((worker, number) => [`Worker ${number}`, meter(worker.busy), `+${percent(worker.interval_raise)}`, short(worker.batches), short(worker.kernel_drops)]);
+  const rows = stats.workers.map((worker, number) => [`Worker ${number}`, bar(worker.busy, 0.85), `+${percent(worker.interval_raise)}`, short(worker.batches), short(worker.kernel_drops)]);
   return table(["", "Load", "Intervals", "Batches", "Drops"], rows, "Workers");
 }
 
@@ -206,9 +206,9 @@ function processingPart(stats) {
   const columns = stats.processing[0].buckets.map((_, index) => sum(stats.processing.map((row) => row.buckets[index])));
   const highest = Math.max(1, ...columns);
   const bars = element("div", { class: "bars", "aria-hidden": "true" }, ...columns.map((count) => {
-    const bar = element("i");
-    bar.style.height = `${(100 * count) / highest}%`;
-    return bar;
+    const column = element("i");
+    column.style.height = `${(100 * count) / highest}%`;
+    return column;
   }));
   const ends = element("div", { class: "ends muted", "aria-hidden": "true" }, element("span", {}, time(bounds[0])),
     element("span", {}, time(bounds[Math.floor(bounds.length / 2)])), element("span", {}, `> ${time(bounds.at(-1))}`));
@@ -219,7 +219,7 @@ function processingPart(stats) {
 
 function clientTable(stats) {
   const rows = stats.clients.map(({ software, share, versions }) =>
-    [software, meter(share), { text: versions.slice(0, 3).map(([version, part]) => `${version} ${percent(part)}`).join(", ") }]);
+    [software, bar(share), { text: versions.slice(0, 3).map(([version, part]) => `${version} ${percent(part)}`).join(", ") }]);
   return table(["Software", "Announces", "Versions"], rows, "Software of clients");
 }
 
@@ -290,7 +290,7 @@ const CHARTS = [
   new Chart("Memory", [{ name: "In use", field: "memory", hue: "d" }], bytes),
   new Chart("Load of workers", [{ name: "Mean", field: "busy", hue: "c" }], percent, 1),
   new Chart("Connections", [{ name: "Open", field: "connections", hue: "b" }], plain),
-  new Chart("Refused and dropped per second", [{ name: "Refused", field: "refused", hue: "c" }, { name: "Dropped", field: "dropped", hue: "d" }], plain),
+  new Chart("Errors per second", [{ name: "Refused", field: "refused", hue: "c" }, { name: "Dropped", field: "dropped", hue: "d" }], plain),
 ];
 $("charts").append(...CHARTS.map((chart) => chart.figure));
 
