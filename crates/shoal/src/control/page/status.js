@@ -1,4 +1,4 @@
-// What the page shows, and the connection to the tracker.
+// The figures that the page shows, and the connection to the tracker.
 
 const $ = (id) => document.getElementById(id);
 const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
@@ -274,7 +274,7 @@ function showDetails(stats) {
     const made = element("div", {}, content(stats));
     if (!made.firstElementChild) made.className = "empty";
     if (!made.isEqualNode(card.lastElementChild)) card.lastElementChild.replaceWith(made);
-    // What is wider than its card can be scrolled by keyboard, too.
+    // A table that is wider than its card can be scrolled by keyboard, too.
     if (card.scrollWidth > card.clientWidth) card.tabIndex = 0; else card.removeAttribute("tabindex");
   });
 }
