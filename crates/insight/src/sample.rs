@@ -217,8 +217,8 @@ mod tests {
     fn a_full_ring_loses_samples_and_recovers() {
         let ring = SampleRing::default();
         (0..5000).for_each(|number| ring.push(&sample(number)));
-        let kept = drained(&ring);
-        assert_eq!((kept.len(), kept[SLOTS - 1]), (SLOTS, sample(2047)));
+        let drained_samples = drained(&ring);
+        assert_eq!((drained_samples.len(), drained_samples[SLOTS - 1]), (SLOTS, sample(2047)));
         ring.push(&sample(1));
         assert_eq!(drained(&ring), [sample(1)]);
     }
