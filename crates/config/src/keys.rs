@@ -14,7 +14,7 @@ use shoal_transport::datagram::REPLY_BYTES_MAX;
 use crate::declare::settings;
 use crate::values::{
     AccessLogTarget, Auto, BlocklistField, ByteSize, ClientHeader, DatagramBackend, HostName, ListSource,
-    Listen, LogFormat, LogLevel, LoggedAddresses, Name, Origin, PrivateAddresses, SecretKey,
+    Listen, LogFormat, LogLevel, LoggedAddresses, Name, OpentrackerMode, Origin, PrivateAddresses, SecretKey,
     StoredInfoHashes, StreamBackend, Trusted,
 };
 
@@ -586,6 +586,23 @@ settings! {
         /// fall further behind start over. It takes up to 51 bytes for each, and up to 7 MiB beside, while there is a
         /// reader. 0 turns the feed off.
         changes_max: u32 = 262_144, in 0..=16_777_216 => Restart;
+    }
+
+    /// Statistics for everyone, at the addresses of http.listen and tls.listen. They tell numbers of torrents, peers and
+    /// requests, never torrents or addresses, and are five seconds old at most.
+    section statistics: StatisticsConfig {
+        /// Serve a page at /stats.
+        page: bool = false => Reload;
+
+        /// Serve /stats.json, in the shape that docs/monitoring.md describes.
+        json: bool = false => Reload;
+
+        /// Serve /stats.json in the shape of bittorrent-tracker instead, for tools that read that one.
+        bittorrent_tracker: bool = false => Reload;
+
+        /// Serve /stats?mode=MODE in the shapes of opentracker, for the modes in this list: "everything" (XML), and "peer",
+        /// "torr", "conn", "scrp", "udp4" and "tcp4" (for MRTG).
+        opentracker: Vec<OpentrackerMode> = Vec::new(), in 0..=OpentrackerMode::ALL.len() => Reload;
     }
 
     /// The log, which goes to standard error, and the access log.

@@ -21,7 +21,8 @@ mod values;
 pub use keys::{
     AccessConfig, AddressConfig, AnnounceConfig, Config, ConnectionIdConfig, ControlConfig, FetchConfig,
     HttpConfig, LISTEN_ADDRESSES_MAX, LimitsConfig, LogConfig, MemoryConfig, ProxyConfig, SCRAPE_HASHES_MAX,
-    ScrapeConfig, StoreConfig, TlsConfig, TokensConfig, UdpConfig, WebTorrentConfig, WorkersConfig,
+    ScrapeConfig, StatisticsConfig, StoreConfig, TlsConfig, TokensConfig, UdpConfig, WebTorrentConfig,
+    WorkersConfig,
 };
 pub use print::{default_toml, environment_names};
 pub use problem::{Problem, Problems, Provenance};
@@ -29,8 +30,8 @@ pub use read::{ConfigFile, read, reread};
 pub use reload::{Differences, Reloaded};
 pub use values::{
     AccessLogTarget, Auto, BindAddress, BlocklistField, ByteSize, ClientHeader, DatagramBackend, HostName,
-    ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name, Origin, PrivateAddresses, SecretKey,
-    SourceUrl, StoredInfoHashes, StreamBackend, Trusted,
+    ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name, OpentrackerMode, Origin,
+    PrivateAddresses, SecretKey, SourceUrl, StoredInfoHashes, StreamBackend, Trusted,
 };
 
 /// The prefix of the tracker's environment variables.

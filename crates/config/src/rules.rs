@@ -41,6 +41,7 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         full_scrape_has_info_hashes,
         urls_have_a_folder,
         share_needs_peers_per_address,
+        one_shape_of_statistics,
         control_key_has_certificate,
     ];
     rules.iter().filter_map(|rule| rule(config)).collect()
@@ -52,6 +53,13 @@ fn listen_at_all(config: &Config) -> Option<Conflict> {
     (!listens).then(|| Conflict {
         keys: &["udp.listen", "http.listen", "tls.listen"],
         fault: "the tracker would listen nowhere; at least one of these keys must name an address".to_owned(),
+    })
+}
+
+fn one_shape_of_statistics(config: &Config) -> Option<Conflict> {
+    (config.statistics.json && config.statistics.bittorrent_tracker).then(|| Conflict {
+        keys: &["statistics.bittorrent_tracker", "statistics.json"],
+        fault: "both would be served at /stats.json; at most one of these keys may be true".to_owned(),
     })
 }
 

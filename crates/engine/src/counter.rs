@@ -37,6 +37,8 @@ labels! {
         FullScrape = "full_scrape",
         /// A request for the published deny list (HTTP).
         Blocklist = "blocklist",
+        /// A request for the public statistics (HTTP).
+        Statistics = "statistics",
         /// A request that the protocol does not define.
         Other = "other",
     }

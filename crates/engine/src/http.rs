@@ -234,7 +234,7 @@ impl Responder {
         self.torrent_lists()?.publication()
     }
 
-    /// Decides about a download of the published deny list by the client at `ip`, which is canonical.
+    /// Decides about a download of the published deny list, or of statistics, by the client at `ip`, which is canonical.
     ///
     /// # Errors
     /// Returns why it is refused.
@@ -251,14 +251,21 @@ impl Responder {
         Some(list)
     }
 
-    /// Refuses a download of the deny list, with a text for people.
-    pub fn refuse_download(&mut self, ip: IpAddr, refusal: Refusal, body: &mut Vec<u8>) {
-        self.tally.request(Family::of(ip), Kind::Blocklist);
-        self.tally.reply(Family::of(ip), Kind::Blocklist, Outcome::Refused(refusal));
+    /// Counts a reply with public statistics of this size to the client at `ip`, which is canonical.
+    pub fn count_statistics(&mut self, ip: IpAddr, bytes: usize) {
+        self.tally.request(Family::of(ip), Kind::Statistics);
+        self.tally.reply(Family::of(ip), Kind::Statistics, Outcome::Ok);
+        self.log(Some(ip), Kind::Statistics, Outcome::Ok, |_| bytes);
+    }
+
+    /// Refuses a request of a kind that is for people, with a text for them.
+    pub fn refuse_page(&mut self, ip: IpAddr, kind: Kind, refusal: Refusal, body: &mut Vec<u8>) {
+        self.tally.request(Family::of(ip), kind);
+        self.tally.reply(Family::of(ip), kind, Outcome::Refused(refusal));
         let before = body.len();
         body.extend_from_slice(refusal.message().as_bytes());
         body.push(b'\n');
-        self.log(Some(ip), Kind::Blocklist, Outcome::Refused(refusal), |_| body.len() - before);
+        self.log(Some(ip), kind, Outcome::Refused(refusal), |_| body.len() - before);
     }
 
     fn torrent_lists(&self) -> Option<&TorrentLists> {

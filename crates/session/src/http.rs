@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use shoal_access::torrents::Publication;
 use shoal_engine::Now;
+use shoal_engine::counter::Kind;
 use shoal_engine::http::{BlocklistFormat, Responder};
 use shoal_engine::limits::Activity;
 use shoal_engine::pace::Pace;
@@ -30,6 +31,7 @@ use crate::service::{Call, SCRATCH_BYTES};
 use crate::session::{Session, Stage};
 use crate::settings::SessionSettings;
 use crate::source::{ClientSource, NoClient};
+use crate::statistics::{self, Document, Statistics, StatisticsPath};
 use crate::upgrade::{self, Upgrade};
 
 /// Maximum size of a body that is skipped. Nothing that is served here needs a body.
@@ -44,6 +46,8 @@ pub(crate) struct HttpHandler {
     upgrades: bool,
     /// The long responses in progress.
     slots: DeliverySlots,
+    /// The public statistics, as they were rendered last.
+    statistics: Arc<Statistics>,
     /// None if sources are not limited.
     source_capacity: Option<Box<dyn SourceCapacity>>,
     dates: Dates,
@@ -57,6 +61,7 @@ enum Route {
     Announce,
     Scrape,
     Blocklist(BlocklistFormat),
+    Statistics(StatisticsPath),
 }
 
 /// The next step after the requests of an input.
@@ -78,6 +83,8 @@ enum Decision {
     Blocklist(BlocklistFormat, Validators, IpAddr),
     /// With nothing, because the client has the published deny list in this version.
     NotModified(Validators),
+    /// With statistics for the client at this address.
+    Statistics(Arc<Document>, IpAddr),
     /// With an upgrade to a WebSocket for the client at this address, with this token.
     Upgrade(Accept, IpAddr, SocketToken),
 }
@@ -99,8 +106,17 @@ impl HttpHandler {
         upgrades: bool,
     ) -> Self {
         let slots = DeliverySlots::new(settings.full_scrapes_max);
-        let (dates, body) = (Dates::new(), Vec::new());
-        Self { settings, counters, responder, upgrades, slots, source_capacity: None, dates, body }
+        Self {
+            settings,
+            counters,
+            responder,
+            upgrades,
+            slots,
+            statistics: Arc::default(),
+            source_capacity: None,
+            dates: Dates::new(),
+            body: Vec::new(),
+        }
     }
 
     /// Replaces the settings and the policy for all later requests.
@@ -108,6 +124,11 @@ impl HttpHandler {
         self.responder.set_policy(policy);
         self.slots.set_count_max(settings.full_scrapes_max);
         self.settings = settings;
+    }
+
+    /// Replaces the public statistics for all later requests.
+    pub(crate) fn set_statistics(&mut self, statistics: Arc<Statistics>) {
+        self.statistics = statistics;
     }
 
     /// Sets how far the intervals of all later replies are raised.
@@ -237,7 +258,14 @@ impl HttpHandler {
             }
             Decision::NotModified(validators) => {
                 let fields = validators.fields();
-                self.write(Status::NotModified, request, keep_alive, call, &fields);
+                self.write(Status::NotModified, request, keep_alive, call, (PLAIN_TEXT, &fields));
+                keep_alive
+            }
+            Decision::Statistics(document, ip) => {
+                self.responder.count_statistics(ip, document.body.len());
+                self.body.extend_from_slice(document.body.as_bytes());
+                let fields = (document.content_type, &statistics::FIELDS[..]);
+                self.write(Status::Ok, request, keep_alive, call, fields);
                 keep_alive
             }
             Decision::Upgrade(accept, ip, token) => {
@@ -323,6 +351,9 @@ impl HttpHandler {
             (_, Some(Route::Blocklist(_))) if self.responder.publication().is_none() => {
                 return Decision::Answer(Status::NotFound);
             }
+            (_, Some(Route::Statistics(path))) if self.statistics.find(path, request.query).is_none() => {
+                return Decision::Answer(Status::NotFound);
+            }
             (_, None) => return Decision::Answer(Status::NotFound),
             (_, Some(route)) => route,
         };
@@ -330,7 +361,9 @@ impl HttpHandler {
             self.refuse_unnamed();
             return Decision::Answer(Status::Ok);
         };
-        if !self.settings.cross_site && origin::is_cross_site(request) {
+        // Statistics change nothing, and are for all.
+        let is_public = matches!(route, Route::Statistics(_));
+        if !is_public && !self.settings.cross_site && origin::is_cross_site(request) {
             self.responder.refuse(Some(ip), Refusal::CrossSite, &mut self.body);
             return Decision::Answer(Status::Forbidden);
         }
@@ -348,8 +381,35 @@ impl HttpHandler {
                 }
             },
             Route::Blocklist(format) => return self.decide_download(session, request, format, ip, now),
+            Route::Statistics(path) => return self.decide_statistics(path, request, ip, now),
         }
         Decision::Answer(Status::Ok)
+    }
+
+    /// Decides about a request for the public statistics.
+    fn decide_statistics(
+        &mut self,
+        path: StatisticsPath,
+        request: &RequestHead<'_, '_>,
+        ip: IpAddr,
+        now: Now,
+    ) -> Decision {
+        if let Err(status) = self.admit_page(Kind::Statistics, ip, now) {
+            return Decision::Answer(status);
+        }
+        match self.statistics.find(path, request.query) {
+            Some(document) => Decision::Statistics(Arc::clone(document), ip),
+            None => Decision::Answer(Status::NotFound),
+        }
+    }
+
+    /// Decides whether the client at `ip` may read a page of this kind now. If not, writes the refusal and returns its
+    /// status.
+    fn admit_page(&mut self, kind: Kind, ip: IpAddr, now: Now) -> Result<(), Status> {
+        let Err(refusal) = self.responder.admit_download(ip, now) else { return Ok(()) };
+        self.responder.refuse_page(ip, kind, refusal, &mut self.body);
+        let is_rate = refusal == Refusal::RateLimited;
+        Err(if is_rate { Status::TooManyRequests } else { Status::Forbidden })
     }
 
     /// Decides about a download of the published deny list.
@@ -361,13 +421,7 @@ impl HttpHandler {
         ip: IpAddr,
         now: Now,
     ) -> Decision {
-        let refused = match self.responder.admit_download(ip, now) {
-            Ok(()) => None,
-            Err(refusal @ Refusal::RateLimited) => Some((refusal, Status::TooManyRequests)),
-            Err(refusal) => Some((refusal, Status::Forbidden)),
-        };
-        if let Some((refusal, status)) = refused {
-            self.responder.refuse_download(ip, refusal, &mut self.body);
+        if let Err(status) = self.admit_page(Kind::Blocklist, ip, now) {
             return Decision::Answer(status);
         }
         let Some(publication) = self.responder.publication() else {
@@ -379,7 +433,7 @@ impl HttpHandler {
         }
         // A request for the head alone takes no time.
         if request.method != Method::Head && !self.slots.take(session.handle, ip, now) {
-            self.responder.refuse_download(ip, Refusal::TooManyDownloads, &mut self.body);
+            self.responder.refuse_page(ip, Kind::Blocklist, Refusal::TooManyDownloads, &mut self.body);
             return Decision::Answer(Status::ServiceUnavailable);
         }
         Decision::Blocklist(format, validators, ip)
@@ -397,24 +451,24 @@ impl HttpHandler {
             let text = if status == Status::NotFound { response::NOT_FOUND } else { status.reason() };
             self.body.extend_from_slice(text.as_bytes());
         }
-        self.write(status, request, keep_alive, call, response::fields(status));
+        self.write(status, request, keep_alive, call, (PLAIN_TEXT, response::fields(status)));
     }
 
-    /// Writes a response with the body and these fields.
+    /// Writes a response with the body, its type and these fields.
     fn write(
         &mut self,
         status: Status,
         request: &RequestHead<'_, '_>,
         keep_alive: bool,
         call: &mut Call<'_>,
-        fields: &[(&str, &str)],
+        (content_type, fields): (&str, &[(&str, &str)]),
     ) {
         self.counters.responses.of(status.into()).increment();
         let head = ResponseHead {
             status,
             version: request.version,
             keep_alive,
-            content_type: PLAIN_TEXT,
+            content_type,
             framing: response::length(&self.body),
             date: self.dates.at(call.now),
             fields,
@@ -497,6 +551,8 @@ fn route(path: &[u8]) -> Option<Route> {
     match path {
         b"/announce" => Some(Route::Announce),
         b"/scrape" => Some(Route::Scrape),
+        b"/stats" => Some(Route::Statistics(StatisticsPath::Page)),
+        b"/stats.json" => Some(Route::Statistics(StatisticsPath::Json)),
         b"/blocklist.txt" => Some(Route::Blocklist(BlocklistFormat::Text)),
         b"/blocklist.json" => Some(Route::Blocklist(BlocklistFormat::Json)),
         [b'/', segments @ ..] => {

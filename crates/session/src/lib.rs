@@ -18,6 +18,7 @@ mod service;
 mod session;
 mod settings;
 mod source;
+mod statistics;
 mod upgrade;
 mod websocket;
 
@@ -27,3 +28,4 @@ pub use session::Session;
 pub use settings::{
     ClientHeader, ListenerProtocols, Origins, SessionSettings, TrustedProxies, WebSocketSettings,
 };
+pub use statistics::{Document, Statistics, StatisticsPath};

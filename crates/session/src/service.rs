@@ -23,6 +23,7 @@ use crate::response;
 use crate::session::{Session, Stage};
 use crate::settings::{ListenerProtocols, SessionSettings};
 use crate::source::ClientSource;
+use crate::statistics::Statistics;
 use crate::websocket::{self, WebSocketHandler};
 
 /// Maximum size of the partial input of requests: an incomplete request, and one more input that arrived together
@@ -91,6 +92,11 @@ impl Service {
             websockets.reconfigure(settings.websocket.clone(), Arc::clone(policy));
         }
         self.settings = settings;
+    }
+
+    /// Replaces the public statistics for all later requests.
+    pub fn set_statistics(&mut self, statistics: Arc<Statistics>) {
+        self.http.set_statistics(statistics);
     }
 
     /// Sets how far the intervals of all later replies are raised.

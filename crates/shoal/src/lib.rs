@@ -31,6 +31,7 @@ mod pool;
 mod process;
 mod processing;
 mod processors;
+mod public_statistics;
 mod published;
 mod reload;
 mod repeated;

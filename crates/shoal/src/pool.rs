@@ -17,6 +17,7 @@ use shoal_insight::Sampler;
 use shoal_net::stream::{Budget, StreamIo, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, SocketSettings, Sockets, Waker};
 use shoal_relay::{Dispatcher, Mailboxes, QueueLimits, Swarms};
+use shoal_session::Statistics;
 use shoal_store::SharedStore;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -51,6 +52,8 @@ pub(crate) struct WorkerSetup {
     pub(crate) processors: Vec<usize>,
     /// Whether there is an access log.
     pub(crate) access_log: bool,
+    /// The public statistics.
+    pub(crate) statistics: Arc<Published<Statistics>>,
 }
 
 /// The setup of WebTorrent.
@@ -323,6 +326,7 @@ impl WorkerSetup {
             new_limits: None,
             stopwatch: Stopwatch::new(self.measures, rng()?),
             is_socket_input: false,
+            statistics: self.statistics.subscribe(),
         })
     }
 }

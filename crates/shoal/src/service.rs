@@ -6,7 +6,7 @@ use shoal_engine::pace::Pace;
 use shoal_engine::policy::Protocol;
 use shoal_engine::udp::Responder;
 use shoal_net::stream::StreamLimits;
-use shoal_session::{Service as Connections, Session};
+use shoal_session::{Service as Connections, Session, Statistics};
 use shoal_transport::datagram::{DatagramService, Exchange};
 use shoal_transport::stream::{Handle, Held, Next, Quota, Remote, StreamService};
 
@@ -22,6 +22,8 @@ pub(crate) struct WorkerService {
     pub(crate) connections: Connections,
     /// The values that a reload changes.
     pub(crate) live: Subscription<Live>,
+    /// The public statistics.
+    pub(crate) statistics: Subscription<Statistics>,
     /// New limits that the I/O of connections does not know yet.
     pub(crate) new_limits: Option<StreamLimits>,
     pub(crate) stopwatch: Stopwatch,
@@ -30,9 +32,13 @@ pub(crate) struct WorkerService {
 }
 
 impl WorkerService {
-    /// Adopts the configuration of the last reload, if there was one since the last call. Without one, this costs a load
-    /// of a cache line that no thread writes.
+    /// Adopts the configuration of the last reload and the latest statistics, if they have changed since the last call.
+    /// Otherwise, this costs two loads of cache lines that no thread writes.
     pub(crate) fn follow_reload(&mut self) {
+        if let Some(statistics) = self.statistics.update() {
+            self.connections.set_statistics(statistics);
+            self.statistics.acknowledge();
+        }
         let Some(live) = self.live.update() else { return };
         self.datagrams.set_policy(Arc::clone(&live.policy));
         self.connections.reconfigure(Arc::clone(&live.sessions), &live.policy);

@@ -14,6 +14,7 @@ use shoal_config::{Auto, ByteSize, Config, HttpConfig, Listen, UdpConfig};
 use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{Backend, Choice, Sockets};
 use shoal_relay::{Mailboxes, Swarms};
+use shoal_session::Statistics;
 use shoal_source::Holdings;
 use shoal_store::SharedStore;
 use shoal_tls::KeyShares;
@@ -35,7 +36,8 @@ use crate::reload::{Live, ReloadCounters, Reloader};
 use crate::signals::{Hangups, LogSignals, Signals};
 use crate::token_keys::TokenKeys;
 use crate::{
-    access, access_log, advice, allocator, clock, descriptors, memory, processors, settings, version,
+    access, access_log, advice, allocator, clock, descriptors, memory, processors, public_statistics,
+    settings, version,
 };
 
 /// Maximum time for the workers to answer queued requests when the tracker stops.
@@ -81,19 +83,21 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     let counters = Arc::<ReloadCounters>::default();
     let log_signals = LogSignals::take().context("cannot handle SIGUSR1")?;
     let access_target = access_log::open(&config.log.access)?;
-    let Running { mut pool, control, sources, mut keeper, mut collector, publisher, access_log } = start(
-        config,
-        (&lists, access),
-        &token_keys,
-        &division,
-        certificates.as_ref(),
-        (Arc::clone(&counters), access_target),
-    )
-    .await?;
+    let Running { mut pool, control, sources, mut keeper, mut collector, publisher, access_log, statistics } =
+        start(
+            config,
+            (&lists, access),
+            &token_keys,
+            &division,
+            certificates.as_ref(),
+            (Arc::clone(&counters), access_target),
+        )
+        .await?;
     let reopener = access_log.as_ref().map(AccessLog::reopener);
     drop(tokio::spawn(log_signals.obey(move || reopener.iter().for_each(Reopener::reopen))));
     let control_tokens = Arc::new(Tokens::new(control_tokens));
     let shared = Control::new(sources, Arc::clone(&control_tokens));
+    drop(tokio::spawn(public_statistics::publish(Arc::clone(&shared.sources), statistics)));
     let control = control.map(|listener| ControlTask::spawn(listener, shared, control_access));
     access::watch(&lists, &publisher).context("cannot start the thread that watches lists")?;
     let token_thread = token_keys.watch(&lists, &publisher);
@@ -148,6 +152,8 @@ struct Running {
     collector: PeriodicThread,
     publisher: Arc<Publisher>,
     access_log: Option<AccessLog>,
+    /// The public statistics, empty at first.
+    statistics: Arc<Published<Statistics>>,
 }
 
 /// Starts all parts, in the order in which an operator would look for a mistake.
@@ -198,6 +204,7 @@ async fn start(
     })));
     let insight =
         Arc::new(Insight::new(config, division.changes_max, workers.get(), store.clone(), swarms.clone()));
+    let statistics = Arc::new(Published::new(Arc::default()));
     let setup = WorkerSetup {
         backend,
         insight: Arc::clone(&insight),
@@ -210,6 +217,7 @@ async fn start(
         webtorrent,
         processors,
         access_log: access_target.is_some(),
+        statistics: Arc::clone(&statistics),
     };
     let all_endpoints = sockets.into_iter().zip(listeners);
     let all_endpoints = all_endpoints.map(|(sockets, listeners)| Endpoints { sockets, listeners }).collect();
@@ -244,7 +252,7 @@ async fn start(
     let control_address = control.as_ref().and_then(|listener| listener.local_addr().ok());
     let control_shown = control_address.map_or("off".to_owned(), |address| address.to_string());
     tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
-    Ok(Running { pool, control, sources, keeper, collector, publisher, access_log })
+    Ok(Running { pool, control, sources, keeper, collector, publisher, access_log, statistics })
 }
 
 /// Reads the lists of torrents on a separate thread, since a file system can hang.

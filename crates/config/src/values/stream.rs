@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use shoal_access::clients::ClientRule;
 use shoal_access::ports::Ports;
 
-use super::{BlocklistField, HostName, ListSource, Origin, parse_address, quote};
+use super::{BlocklistField, HostName, ListSource, OpentrackerMode, Origin, parse_address, quote};
 use crate::raw::Raw;
 use crate::value::Value;
 
@@ -183,6 +183,13 @@ list!(
     "a list of \"date\", \"reference\" and \"reason\"",
     BlocklistField::parse,
     BlocklistField::to_string
+);
+
+list!(
+    OpentrackerMode,
+    "a list of \"everything\", \"peer\", \"torr\", \"conn\", \"scrp\", \"udp4\" and \"tcp4\"",
+    OpentrackerMode::parse,
+    OpentrackerMode::to_string
 );
 
 list!(

@@ -28,6 +28,7 @@ mod page;
 mod private;
 mod reload;
 mod rules;
+mod statistics;
 mod tls;
 mod tokens;
 mod udp;

@@ -1,0 +1,52 @@
+//! The statistics of opentracker that Shoal can serve in its place.
+
+use core::fmt;
+
+/// A mode of opentracker's `/stats?mode=`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpentrackerMode {
+    /// Everything that is counted, as XML.
+    Everything,
+    /// Peers and seeders, for MRTG.
+    Peer,
+    /// Torrents, for MRTG.
+    Torr,
+    /// Requests and successful ones of all protocols, for MRTG.
+    Conn,
+    /// Scrapes over TCP and over UDP, for MRTG.
+    Scrp,
+    /// Requests over UDP, for MRTG.
+    Udp4,
+    /// Requests over HTTP, for MRTG.
+    Tcp4,
+}
+
+impl OpentrackerMode {
+    /// Every mode.
+    pub const ALL: [Self; 7] =
+        [Self::Everything, Self::Peer, Self::Torr, Self::Conn, Self::Scrp, Self::Udp4, Self::Tcp4];
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.name() == text)
+    }
+
+    /// Returns the value of the parameter `mode`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Everything => "everything",
+            Self::Peer => "peer",
+            Self::Torr => "torr",
+            Self::Conn => "conn",
+            Self::Scrp => "scrp",
+            Self::Udp4 => "udp4",
+            Self::Tcp4 => "tcp4",
+        }
+    }
+}
+
+impl fmt::Display for OpentrackerMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
