@@ -3,6 +3,7 @@
 //! A task renders them at an interval, and workers copy them into responses. A request therefore never collects anything,
 //! and all requests of an interval see the same numbers. They tell numbers only, never torrents or addresses.
 
+mod figures;
 mod opentracker;
 mod page;
 
@@ -14,9 +15,9 @@ use shoal_config::StatisticsConfig;
 use shoal_session::{Document, Statistics, StatisticsPath};
 use tokio::time::MissedTickBehavior;
 
+use self::figures::{Figures, SwarmTotals, Traffic};
 use crate::control::Sources;
 use crate::published::Published;
-use crate::stats::{self, Stats, SwarmTotals, Traffic};
 
 /// The time between two renderings.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -33,7 +34,7 @@ pub(crate) async fn publish(sources: Arc<Sources>, published: Arc<Published<Stat
         let config = &live.policy.config().statistics;
         let is_off = *config == StatisticsConfig::default();
         let statistics =
-            if is_off { Statistics::default() } else { render(config, &stats::collect(&sources)) };
+            if is_off { Statistics::default() } else { render(config, &figures::collect(&sources)) };
         if *published.latest() != statistics {
             published.replace(|_| statistics);
         }
@@ -41,38 +42,43 @@ pub(crate) async fn publish(sources: Arc<Sources>, published: Arc<Published<Stat
 }
 
 /// Returns the texts that the operator publishes.
-fn render(config: &StatisticsConfig, stats: &Stats) -> Statistics {
+fn render(config: &StatisticsConfig, figures: &Figures) -> Statistics {
     let document = |path, mode, content_type, body| Arc::new(Document { path, mode, content_type, body });
     let mut documents = Vec::new();
     if config.page {
-        let body = page::render(stats);
+        let body = page::render(figures);
         documents.push(document(StatisticsPath::Page, None, "text/html; charset=utf-8", body));
     }
     if config.json || config.bittorrent_tracker {
-        let value = if config.json { shoal_shape(stats) } else { bittorrent_tracker_shape(stats) };
+        let value = if config.json { shoal_shape(figures) } else { bittorrent_tracker_shape(figures) };
         documents.push(document(StatisticsPath::Json, None, JSON, format!("{value}\n")));
     }
     for &mode in &config.opentracker {
-        let (content_type, body) = opentracker::render(mode, stats);
+        let (content_type, body) = opentracker::render(mode, figures);
         documents.push(document(StatisticsPath::Page, Some(mode.name()), content_type, body));
     }
     Statistics { documents }
 }
 
 /// Returns the statistics in the shape that `docs/monitoring.md` describes.
-fn shoal_shape(stats: &Stats) -> Value {
+fn shoal_shape(figures: &Figures) -> Value {
     let by_family = |read: &dyn Fn(&SwarmTotals) -> Value| -> Value {
-        stats.swarms.iter().map(|totals| (totals.family.clone(), read(totals))).collect::<Map<_, _>>().into()
+        figures
+            .swarms
+            .iter()
+            .map(|totals| (totals.family.to_owned(), read(totals)))
+            .collect::<Map<_, _>>()
+            .into()
     };
     let mut requests = Map::new();
-    for traffic in &stats.traffic {
-        let protocol = requests.entry(&traffic.protocol).or_insert_with(|| Value::Object(Map::new()));
-        protocol[&traffic.family] =
+    for traffic in &figures.traffic {
+        let protocol = requests.entry(traffic.protocol).or_insert_with(|| Value::Object(Map::new()));
+        protocol[traffic.family] =
             json!({ "requests": traffic.requests, "ok": traffic.ok, "refused": traffic.refused });
     }
     json!({
-        "time": stats.now_unix_s,
-        "uptime_s": uptime_s(stats),
+        "time": figures.now_unix_s,
+        "uptime_s": uptime_s(figures),
         "torrents": by_family(&|totals| totals.swarms.into()),
         "peers": by_family(&|totals| json!({ "seeders": totals.seeders, "leechers": totals.leechers })),
         "traffic": requests,
@@ -81,12 +87,12 @@ fn shoal_shape(stats: &Stats) -> Value {
 
 /// Returns the statistics in the shape of bittorrent-tracker. Shoal keeps no torrents without peers, so all of them are
 /// active, and a peer is either a seeder or a leecher of one torrent.
-fn bittorrent_tracker_shape(stats: &Stats) -> Value {
-    let seeders = sum(stats, |totals| totals.seeders);
-    let leechers = sum(stats, |totals| totals.leechers);
-    let torrents = sum(stats, |totals| totals.swarms);
+fn bittorrent_tracker_shape(figures: &Figures) -> Value {
+    let seeders = sum(figures, |totals| totals.seeders);
+    let leechers = sum(figures, |totals| totals.leechers);
+    let torrents = sum(figures, |totals| totals.swarms);
     let of_family = |family: &str| {
-        let totals = stats.swarms.iter().find(|totals| totals.family == family);
+        let totals = figures.swarms.iter().find(|totals| totals.family == family);
         totals.map_or(0, |totals| totals.seeders + totals.leechers)
     };
     json!({
@@ -102,17 +108,17 @@ fn bittorrent_tracker_shape(stats: &Stats) -> Value {
     })
 }
 
-fn uptime_s(stats: &Stats) -> u64 {
-    stats.now_unix_s.saturating_sub(stats.started_unix_s)
+fn uptime_s(figures: &Figures) -> u64 {
+    figures.now_unix_s.saturating_sub(figures.started_unix_s)
 }
 
 /// Returns the sum of a count over both families and WebTorrent.
-fn sum(stats: &Stats, count: impl Fn(&SwarmTotals) -> u64) -> u64 {
-    stats.swarms.iter().map(count).sum()
+fn sum(figures: &Figures, count: impl Fn(&SwarmTotals) -> u64) -> u64 {
+    figures.swarms.iter().map(count).sum()
 }
 
 /// Returns the number of requests of a kind over some protocols.
-fn requests(stats: &Stats, is_counted: impl Fn(&Traffic) -> bool, kind: &str) -> u64 {
-    let counted = stats.traffic.iter().filter(|traffic| is_counted(traffic));
+fn requests(figures: &Figures, is_counted: impl Fn(&Traffic) -> bool, kind: &str) -> u64 {
+    let counted = figures.traffic.iter().filter(|traffic| is_counted(traffic));
     counted.map(|traffic| traffic.requests.get(kind).copied().unwrap_or(0)).sum()
 }

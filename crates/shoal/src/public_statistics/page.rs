@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::public_statistics::{sum, uptime_s};
-use crate::stats::Stats;
+use super::figures::Figures;
+use super::{sum, uptime_s};
 
 const HEAD: &str = "<!doctype html>
 <html lang=\"en\">
@@ -27,10 +27,10 @@ th:first-child { text-align: left; }
 ";
 
 /// Returns the page.
-pub(super) fn render(stats: &Stats) -> String {
+pub(super) fn render(figures: &Figures) -> String {
     let mut page = String::from(HEAD);
-    let peers = sum(stats, |totals| totals.seeders) + sum(stats, |totals| totals.leechers);
-    let minutes = uptime_s(stats) / 60;
+    let peers = sum(figures, |totals| totals.seeders) + sum(figures, |totals| totals.leechers);
+    let minutes = uptime_s(figures) / 60;
     put(
         &mut page,
         format_args!(
@@ -46,18 +46,18 @@ pub(super) fn render(stats: &Stats) -> String {
         "<tr><th scope=\"col\">Network</th><th scope=\"col\">Torrents</th><th scope=\"col\">Seeders</th>",
     );
     page.push_str("<th scope=\"col\">Leechers</th></tr>\n");
-    for totals in &stats.swarms {
+    for totals in &figures.swarms {
         let numbers = [totals.swarms, totals.seeders, totals.leechers];
-        row(&mut page, label(&totals.family), numbers);
+        row(&mut page, label(totals.family), numbers);
     }
     page.push_str("</table>\n<table>\n<caption>Requests since the start</caption>\n");
     page.push_str(
         "<tr><th scope=\"col\">Protocol</th><th scope=\"col\">Announces</th><th scope=\"col\">Scrapes</th>",
     );
     page.push_str("<th scope=\"col\">Refused</th></tr>\n");
-    for traffic in &stats.traffic {
+    for traffic in &figures.traffic {
         let count = |kind: &str| traffic.requests.get(kind).copied().unwrap_or(0);
-        let name = format!("{}, {}", label(&traffic.protocol), label(&traffic.family));
+        let name = format!("{}, {}", label(traffic.protocol), label(traffic.family));
         row(&mut page, &name, [count("announce"), count("scrape") + count("full_scrape"), traffic.refused]);
     }
     page.push_str("</table>\n</main>\n</body>\n</html>\n");
