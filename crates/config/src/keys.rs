@@ -589,7 +589,7 @@ settings! {
     }
 
     /// Statistics for everyone, at the addresses of http.listen and tls.listen. They tell numbers of torrents, peers and
-    /// requests, never torrents or addresses, and are five seconds old at most.
+    /// requests, never addresses, and are five seconds old at most.
     section statistics: StatisticsConfig {
         /// Serve a page at /stats.
         page: bool = false => Reload;
@@ -600,8 +600,9 @@ settings! {
         /// Serve /stats.json in the shape of bittorrent-tracker instead, for tools that read that one.
         bittorrent_tracker: bool = false => Reload;
 
-        /// Serve /stats?mode=MODE in the shapes of opentracker, for the modes in this list: "everything" (XML), and "peer",
-        /// "torr", "conn", "scrp", "udp4" and "tcp4" (for MRTG).
+        /// Serve /stats?mode=MODE in the shapes of opentracker, for the modes in this list: "everything" (XML), "peer",
+        /// "torr", "conn", "scrp", "udp4" and "tcp4" (for MRTG), and "top10" and "top100", which tell the info hashes of
+        /// the largest torrents and need insight.top_swarms.
         opentracker: Vec<OpentrackerMode> = Vec::new(), in 0..=OpentrackerMode::ALL.len() => Reload;
     }
 

@@ -7,7 +7,9 @@ use shoal_types::PeerV4;
 use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead};
 
 use crate::keys::Config;
-use crate::values::{Auto, BindAddress, ClientHeader, ListSource, Listen, StoredInfoHashes, Trusted};
+use crate::values::{
+    Auto, BindAddress, ClientHeader, ListSource, Listen, OpentrackerMode, StoredInfoHashes, Trusted,
+};
 
 /// Keys whose values contradict each other.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,6 +44,7 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         urls_have_a_folder,
         share_needs_peers_per_address,
         one_shape_of_statistics,
+        largest_torrents_are_known,
         control_key_has_certificate,
     ];
     rules.iter().filter_map(|rule| rule(config)).collect()
@@ -60,6 +63,16 @@ fn one_shape_of_statistics(config: &Config) -> Option<Conflict> {
     (config.statistics.json && config.statistics.bittorrent_tracker).then(|| Conflict {
         keys: &["statistics.bittorrent_tracker", "statistics.json"],
         fault: "both would be served at /stats.json; at most one of these keys may be true".to_owned(),
+    })
+}
+
+fn largest_torrents_are_known(config: &Config) -> Option<Conflict> {
+    let is_top = |mode: &OpentrackerMode| matches!(mode, OpentrackerMode::Top10 | OpentrackerMode::Top100);
+    let is_unknown = !config.insight.top_swarms && config.statistics.opentracker.iter().any(is_top);
+    is_unknown.then(|| Conflict {
+        keys: &["statistics.opentracker", "insight.top_swarms"],
+        fault: "\"top10\" and \"top100\" need the largest swarms; set insight.top_swarms, or leave these modes out"
+            .to_owned(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! The public statistics: texts for everyone, at the addresses of the tracker's own HTTP listeners.
 //!
 //! A task renders them at an interval, and workers copy them into responses. A request therefore never collects anything,
-//! and all requests of an interval see the same numbers. They tell numbers only, never torrents or addresses.
+//! and all requests of an interval see the same numbers. They never tell addresses.
 
 mod figures;
 mod opentracker;

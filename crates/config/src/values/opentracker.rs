@@ -19,12 +19,25 @@ pub enum OpentrackerMode {
     Udp4,
     /// Requests over HTTP, for MRTG.
     Tcp4,
+    /// The ten largest torrents.
+    Top10,
+    /// The hundred largest torrents.
+    Top100,
 }
 
 impl OpentrackerMode {
     /// Every mode.
-    pub const ALL: [Self; 7] =
-        [Self::Everything, Self::Peer, Self::Torr, Self::Conn, Self::Scrp, Self::Udp4, Self::Tcp4];
+    pub const ALL: [Self; 9] = [
+        Self::Everything,
+        Self::Peer,
+        Self::Torr,
+        Self::Conn,
+        Self::Scrp,
+        Self::Udp4,
+        Self::Tcp4,
+        Self::Top10,
+        Self::Top100,
+    ];
 
     pub(super) fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == text)
@@ -41,6 +54,8 @@ impl OpentrackerMode {
             Self::Scrp => "scrp",
             Self::Udp4 => "udp4",
             Self::Tcp4 => "tcp4",
+            Self::Top10 => "top10",
+            Self::Top100 => "top100",
         }
     }
 }

@@ -187,7 +187,7 @@ list!(
 
 list!(
     OpentrackerMode,
-    "a list of \"everything\", \"peer\", \"torr\", \"conn\", \"scrp\", \"udp4\" and \"tcp4\"",
+    "a list of \"everything\", \"peer\", \"torr\", \"conn\", \"scrp\", \"udp4\", \"tcp4\", \"top10\" and \"top100\"",
     OpentrackerMode::parse,
     OpentrackerMode::to_string
 );

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 
 use shoal_engine::counter::{Counters, Drop, Family, Kind, Outcome};
 use shoal_engine::policy::Protocol;
-use shoal_types::Totals;
+use shoal_types::{Counts, InfoHash, Totals};
 
 use crate::clock;
 use crate::control::Sources;
+use crate::insight::Torrent;
+
+/// The number of the largest torrents that are told.
+const TOP_TORRENTS_MAX: usize = 100;
 
 /// The numbers of the tracker at one moment.
 #[derive(Debug, Default)]
@@ -24,6 +28,16 @@ pub(super) struct Figures {
     pub(super) connections_accepted: u64,
     /// Datagrams with wrong connection ids that got no reply.
     pub(super) wrong_connection_ids: u64,
+    /// The largest torrents, the largest first.
+    pub(super) top: Vec<TopTorrent>,
+}
+
+/// One of the largest torrents.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TopTorrent {
+    pub(super) info_hash: InfoHash,
+    pub(super) peers: u64,
+    pub(super) seeders: u64,
 }
 
 /// The swarms of a family, or of WebTorrent.
@@ -61,7 +75,15 @@ pub(super) fn collect(sources: &Sources) -> Figures {
         traffic: flows.map(|(protocol, family)| of_flow(sources, protocol, family)).collect(),
         connections_accepted: sources.workers.iter().map(|worker| worker.streams.accepted.read()).sum(),
         wrong_connection_ids: Family::ALL.map(wrong).iter().sum(),
+        top: sources.insight.top(TOP_TORRENTS_MAX).unwrap_or_default().iter().map(of_torrent).collect(),
     }
+}
+
+fn of_torrent(torrent: &Torrent) -> TopTorrent {
+    let counts = [torrent.v4, torrent.v6, torrent.webtorrent];
+    let sum = |count: fn(&Counts) -> u32| counts.iter().map(|counts| u64::from(count(counts))).sum();
+    let seeders = sum(|counts| counts.seeders);
+    TopTorrent { info_hash: torrent.info_hash, peers: seeders + sum(|counts| counts.leechers), seeders }
 }
 
 fn of_swarms(family: &'static str, totals: Totals) -> SwarmTotals {

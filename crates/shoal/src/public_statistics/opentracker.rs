@@ -1,11 +1,11 @@
 //! The statistics in the shapes of opentracker: XML for its mode "everything", and four lines for MRTG for the others (two
-//! numbers, the uptime, and a name).
+//! numbers, the uptime, and a name). "top10" and "top100" are lists of numbers and info hashes.
 //!
 //! Elements for which Shoal has no number are left out.
 
 use shoal_config::OpentrackerMode;
 
-use super::figures::{Figures, Traffic};
+use super::figures::{Figures, TopTorrent, Traffic};
 use super::{requests, sum, uptime_s};
 
 const PLAIN_TEXT: &str = "text/plain";
@@ -23,6 +23,8 @@ pub(super) fn render(mode: OpentrackerMode, figures: &Figures) -> (&'static str,
         OpentrackerMode::Conn => mrtg(handled(figures, |_| true), &uptime(figures), "Shoal, all protocols"),
         OpentrackerMode::Udp4 => mrtg(handled(figures, of("udp")), &uptime(figures), "Shoal, UDP"),
         OpentrackerMode::Tcp4 => mrtg(handled(figures, of("http")), &uptime(figures), "Shoal, HTTP"),
+        OpentrackerMode::Top10 => top(figures, 10),
+        OpentrackerMode::Top100 => top(figures, 100),
         OpentrackerMode::Scrp => {
             let scrapes = [requests(figures, of("http"), "scrape"), requests(figures, of("udp"), "scrape")];
             mrtg(scrapes, &uptime(figures), "Shoal, scrapes")
@@ -40,6 +42,19 @@ fn handled(figures: &Figures, is_counted: impl Fn(&Traffic) -> bool) -> [u64; 2]
 
 fn mrtg([first, second]: [u64; 2], third: &str, name: &str) -> String {
     format!("{first}\n{second}\n{third}\n{name}\n")
+}
+
+/// Returns the torrents with the most peers, and those of the largest torrents with the most seeders.
+fn top(figures: &Figures, count: usize) -> String {
+    let mut by_seeders = figures.top.clone();
+    by_seeders.sort_by_key(|torrent| std::cmp::Reverse(torrent.seeders));
+    let list = |torrents: &[TopTorrent], number: fn(&TopTorrent) -> u64| -> String {
+        let line = |torrent: &TopTorrent| format!("\t{}\t{:?}\n", number(torrent), torrent.info_hash);
+        torrents.iter().take(count).map(line).collect()
+    };
+    let peers = list(&figures.top, |torrent| torrent.peers);
+    let seeders = list(&by_seeders, |torrent| torrent.seeders);
+    format!("Top {count} torrents by peers:\n{peers}Top {count} torrents by seeds:\n{seeders}")
 }
 
 fn uptime(figures: &Figures) -> String {

@@ -13,7 +13,7 @@ over_every_way!(every_shape_tells_the_same_numbers, nothing_is_published_by_defa
 const ALL: [(&str, &str); 3] = [
     ("SHOAL_STATISTICS_PAGE", "true"),
     ("SHOAL_STATISTICS_JSON", "true"),
-    ("SHOAL_STATISTICS_OPENTRACKER", "everything,peer,torr,conn,scrp,udp4,tcp4"),
+    ("SHOAL_STATISTICS_OPENTRACKER", "everything,peer,torr,conn,scrp,udp4,tcp4,top10"),
 ];
 
 /// Longer than the time between two renderings, on a busy machine.
@@ -93,7 +93,14 @@ fn every_shape_tells_the_same_numbers(way: Way) {
     ] {
         assert!(xml.contains(element), "{element}\n{xml}");
     }
-    assert_eq!(web.get("/stats?mode=top10").status, 404);
+    let target = "/stats?mode=top10";
+    wait_for(&mut web, target, |answer| {
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        let hash = "01".repeat(20);
+        let is_first = text.starts_with(&format!("Top 10 torrents by peers:\n\t3\t{hash}\n"));
+        (is_first && text.contains(&format!("Top 10 torrents by seeds:\n\t2\t{hash}\n"))).then_some(())
+    });
+    assert_eq!(web.get("/stats?mode=top100").status, 404);
     assert_eq!(web.get("/stats.json?mode=peer").status, 404);
     let family = if way.is_v6() { "family=\"v6\"" } else { "family=\"v4\"" };
     assert!(tracker.metric("shoal_requests_total", &["kind=\"statistics\"", family]) > 5);
@@ -147,6 +154,15 @@ fn statistics_are_served_over_unix_sockets_and_to_other_sites() {
         std::thread::sleep(LOOK_EVERY);
     }
     panic!("{status}");
+}
+
+#[test]
+fn largest_torrents_that_are_not_looked_for_are_refused() {
+    let settings = [("SHOAL_STATISTICS_OPENTRACKER", "top100"), ("SHOAL_INSIGHT_TOP_SWARMS", "false")];
+    let refused = crate::harness::run(&[], &settings);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    assert!(text.contains("insight.top_swarms"), "{text}");
 }
 
 #[test]
