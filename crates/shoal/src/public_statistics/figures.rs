@@ -8,10 +8,7 @@ use shoal_types::{Counts, InfoHash, Totals};
 
 use crate::clock;
 use crate::control::Sources;
-use crate::insight::Torrent;
-
-/// The number of the largest torrents that are told.
-const TOP_TORRENTS_MAX: usize = 100;
+use crate::insight::{TOP_MAX, Torrent};
 
 /// The numbers of the tracker at one moment.
 #[derive(Debug, Default)]
@@ -75,7 +72,7 @@ pub(super) fn collect(sources: &Sources) -> Figures {
         traffic: flows.map(|(protocol, family)| of_flow(sources, protocol, family)).collect(),
         connections_accepted: sources.workers.iter().map(|worker| worker.streams.accepted.read()).sum(),
         wrong_connection_ids: Family::ALL.map(wrong).iter().sum(),
-        top: sources.insight.top(TOP_TORRENTS_MAX).unwrap_or_default().iter().map(of_torrent).collect(),
+        top: sources.insight.top(TOP_MAX).unwrap_or_default().iter().map(of_torrent).collect(),
     }
 }
 
