@@ -4,7 +4,7 @@
 //! one costs a signature, some 20 to 100 µs, so attackers must not choose how many:
 //!
 //! - A source that has shown too many tokens with wrong signatures is refused before its next unknown token is read
-//!   (`FAILURES`). Tokens in the cache are served, whatever their source has done.
+//!   (`FAILURES`). Tokens in the cache are served, over WebSockets too, whatever their source has done.
 //! - All sources together have a budget of signatures. Sources that have failed lately get the half of it that the others
 //!   leave. So an attacker needs thousands of new addresses each second to delay the new tokens of others.
 //!
@@ -18,7 +18,9 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use shoal_config::{Name, TokensConfig};
 use shoal_source::{Bucket, Level, Rate};
-use shoal_token::{Cache, Claims, HashKey, KeySet, Rules, Tag, TokenError, Url, Verified, Verifier};
+use shoal_token::{
+    Cache, Claims, HashKey, KeyNumber, KeySet, Rules, Tag, TokenError, Url, Verified, Verifier,
+};
 use shoal_types::InfoHash;
 use shoal_wire::udp::Options;
 
@@ -65,6 +67,8 @@ struct ReadToken {
     claims: Result<Claims, Refusal>,
     /// The token itself, with which it can be verified again. Empty if it is refused for good.
     text: Box<[u8]>,
+    /// The key by which its signature is wrong. As long as there is this key, looking again is in vain.
+    failed_key: Option<KeyNumber>,
     /// The time before which it is not verified again, on the monotonic clock.
     next_s: u32,
 }
@@ -291,28 +295,35 @@ impl Tokens {
                 let is_final = matches!(&claims, Err(refusal) if !may_pass(*refusal));
                 let text = if is_final { &[] } else { token };
                 let next_s = now.monotonic_s.saturating_add(LOOK_S);
-                Ok(SocketToken(Some(Box::new(ReadToken { claims, text: text.into(), next_s }))))
+                let failed_key = self.failed_key(&claims, token, now);
+                let token = ReadToken { claims, text: text.into(), failed_key, next_s };
+                Ok(SocketToken(Some(Box::new(token))))
             }
         }
     }
 
     /// Verifies the token of a WebSocket again, if the reason for which it is refused may have passed: the keys or the rules
-    /// are others now, or the token has become valid.
+    /// are others now, or the token has become valid. It costs at most one signature for each key.
     pub(crate) fn refresh_socket(&self, socket: &mut SocketToken, ip: IpAddr, now: Now) {
         let Some(token) = &mut socket.0 else { return };
         let is_refused = match &token.claims {
             Ok(claims) => !self.keys().has(claims.key),
-            Err(refusal) => may_pass(*refusal),
+            Err(refusal) => may_pass(*refusal) && token.failed_key.is_none_or(|key| !self.keys().has(key)),
         };
         if !is_refused || now.monotonic_s < token.next_s {
             return;
         }
         token.next_s = now.monotonic_s.saturating_add(LOOK_S);
-        match self.verify_socket(&token.text, ip, now) {
-            // It has not been verified, and is tried again.
-            Err(Refusal::TokenSourceLimited | Refusal::TokenOverload) => {}
-            claims => token.claims = claims,
-        }
+        // If it could not be verified now, the client is told so until the next look.
+        token.claims = self.verify_socket(&token.text, ip, now);
+        token.failed_key = self.failed_key(&token.claims, &token.text, now);
+    }
+
+    /// Returns the key by which the signature of a token is wrong, if that is why it is refused.
+    fn failed_key(&self, claims: &Result<Claims, Refusal>, token: &[u8], now: Now) -> Option<KeyNumber> {
+        let is_wrong = matches!(claims, Err(Refusal::TokenBadSignature));
+        let read = is_wrong.then(|| self.verifier.read(token, now.unix_s).ok())?;
+        read.map(|unverified| unverified.claims.key)
     }
 
     fn verify_socket(&self, token: &[u8], ip: IpAddr, now: Now) -> Result<Claims, Refusal> {
@@ -330,15 +341,16 @@ impl Tokens {
         wanted: Wanted<'_>,
         now: Now,
     ) -> Result<Claims, Refusal> {
+        // A token for all torrents is in the cache as such; one that is bound to some has an entry for its signature.
+        let bound = self.bind(tag, &NO_TORRENT);
+        let is_known = self.is_known(tag, now) || self.is_known(bound, now);
         let level = self.sources.level(ip, Activity::BadToken, FAILURES, now);
-        if level == Level::Empty {
+        if level == Level::Empty && !is_known {
             return Err(Refusal::TokenSourceLimited);
         }
         let unverified = self.verifier.read(token, now.unix_s)?;
         wanted.check(&unverified.claims)?;
-        // A token for all torrents is in the cache as such; one that is bound to some has an entry for its signature.
-        let signed = if unverified.claims.torrents.is_none() { tag } else { self.bind(tag, &NO_TORRENT) };
-        if self.is_known(signed, now) {
+        if is_known {
             return Ok(unverified.claims);
         }
         let is_reserved = level != Level::Full;
@@ -355,7 +367,7 @@ impl Tokens {
         };
         count.fetch_add(1, Ordering::Relaxed);
         let claims = verified?;
-        self.remember(signed, &claims, now);
+        self.remember(if claims.torrents.is_none() { tag } else { bound }, &claims, now);
         Ok(claims)
     }
 
@@ -405,8 +417,20 @@ impl Wanted<'_> {
 
 /// Returns whether the same token may be good later, by other keys or rules or at another time.
 const fn may_pass(refusal: Refusal) -> bool {
-    use Refusal::{TokenNotYetValid, TokenUnknownKey, TokenWrongAudience, TokenWrongIssuer};
-    matches!(refusal, TokenUnknownKey | TokenNotYetValid | TokenWrongIssuer | TokenWrongAudience)
+    use Refusal::{
+        TokenBadSignature, TokenNotYetValid, TokenOverload, TokenSourceLimited, TokenUnknownKey,
+        TokenWrongAudience, TokenWrongIssuer,
+    };
+    matches!(
+        refusal,
+        TokenUnknownKey
+            | TokenBadSignature
+            | TokenNotYetValid
+            | TokenWrongIssuer
+            | TokenWrongAudience
+            | TokenSourceLimited
+            | TokenOverload
+    )
 }
 
 /// Returns the rules of a configuration about claims.

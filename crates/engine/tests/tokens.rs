@@ -23,7 +23,8 @@ const OTHER: InfoHash = InfoHash([2; 20]);
 static ISSUER: LazyLock<Issuer> = LazyLock::new(|| Issuer::ed25519("ed"));
 
 fn at(seconds: u64) -> Now {
-    Now { monotonic_s: 0, monotonic_ms: 1_000_000 + 1000 * seconds, unix_s: NOW_S + seconds }
+    let monotonic_s = 1000 + u32::try_from(seconds).unwrap();
+    Now { monotonic_s, monotonic_ms: 1000 * u64::from(monotonic_s), unix_s: NOW_S + seconds }
 }
 
 fn ip(number: u8) -> IpAddr {
@@ -233,6 +234,61 @@ fn a_socket_keeps_its_token_until_it_expires() {
     }
     assert_eq!(enter(Some(forged(31)), at(0)).unwrap_err(), Refusal::TokenSourceLimited);
     assert_eq!(announce(&one, &HASH, at(0)), Ok(()));
+    // Tokens whose signatures are known cost nothing, so a neighbour of an attacker may connect.
+    for known in [token(1), bound(&[HASH])] {
+        let socket = enter(Some(known), at(0)).unwrap();
+        assert_eq!(announce(&socket, &HASH, at(0)), Ok(()));
+    }
+}
+
+#[test]
+fn a_socket_whose_signature_is_wrong_recovers_when_the_key_is_replaced() {
+    let policy = usual();
+    let enter = |token: &str| {
+        let query = format!("jwt={token}");
+        policy.read_socket_token(ip(1), Url { path: b"/", query: query.as_bytes() }, at(0)).unwrap()
+    };
+    let announce = |policy: &Policy, socket: &mut SocketToken, now| {
+        policy.refresh_socket_token(socket, ip(1), now);
+        announce(policy, ip(1), &HASH, Shown::Socket(socket), now)
+    };
+    // Another key with the same id.
+    let new = Issuer::ed25519("ed");
+    let mut early = enter(&new.token(&json!({ "exp": NOW_S + 60 })));
+    let mut wrong = enter(&forged(0));
+    assert_eq!(announce(&policy, &mut early, at(1)), Err(Refusal::TokenBadSignature));
+    let tokens = policy.tokens().unwrap();
+    let mut last = Default::default();
+    let known = tokens.keys().clone().following(None, &mut last);
+    let keys = KeySet::parse(jwks(&[new.jwk()]).as_bytes()).unwrap().following(Some(&known), &mut last);
+    let changed = policy.clone().with_tokens(Some(tokens.with_keys(keys)));
+    assert_eq!(signatures(&policy), [0, 2]);
+    for second in 2..5 {
+        assert_eq!(announce(&changed, &mut early, at(second)), Ok(()));
+        assert_eq!(announce(&changed, &mut wrong, at(second)), Err(Refusal::TokenBadSignature));
+    }
+    assert_eq!(signatures(&policy), [1, 3], "one signature for each key");
+}
+
+#[test]
+fn a_socket_is_told_that_its_token_could_not_be_verified() {
+    let policy = usual();
+    let new = Issuer::es256("new");
+    let query = format!("jwt={}", new.token(&json!({ "exp": NOW_S + 60 })));
+    let url = Url { path: b"/", query: query.as_bytes() };
+    let mut socket = policy.read_socket_token(ip(1), url, at(0)).unwrap();
+    let mut announce = |policy: &Policy, now| {
+        policy.refresh_socket_token(&mut socket, ip(1), now);
+        announce(policy, ip(1), &HASH, Shown::Socket(&socket), now)
+    };
+    assert_eq!(announce(&policy, at(1)), Err(Refusal::TokenUnknownKey));
+    (0..30).for_each(|number| assert!(with(&policy, 1, &forged(number), at(2)).is_err()));
+    let mut last = Default::default();
+    let tokens = policy.tokens().unwrap();
+    let both = KeySet::parse(jwks(&[ISSUER.jwk(), new.jwk()]).as_bytes()).unwrap();
+    let changed = policy.clone().with_tokens(Some(tokens.with_keys(both.following(None, &mut last))));
+    assert_eq!(announce(&changed, at(2)), Err(Refusal::TokenSourceLimited));
+    assert_eq!(announce(&changed, at(10)), Ok(()), "its source has recovered");
 }
 
 #[test]
@@ -250,17 +306,17 @@ fn a_socket_recovers_when_its_key_is_known_and_its_time_has_come() {
     assert_eq!(announce(&policy, &mut early, at(29)), Err(Refusal::TokenNotYetValid));
     assert_eq!(announce(&policy, &mut early, at(30)), Ok(()), "a leeway of 30 s");
     let new = Issuer::es256("new");
-    let mut unknown = enter(&new.token(&json!({ "exp": NOW_S + 60 })), at(0));
-    let mut forged = enter(&forged(1), at(0));
-    assert_eq!(announce(&policy, &mut unknown, at(0)), Err(Refusal::TokenUnknownKey));
+    let mut unknown = enter(&new.token(&json!({ "exp": NOW_S + 60 })), at(30));
+    let mut forged = enter(&forged(1), at(30));
+    assert_eq!(announce(&policy, &mut unknown, at(30)), Err(Refusal::TokenUnknownKey));
     let tokens = policy.tokens().unwrap();
     let mut last = Default::default();
     let known = tokens.keys().clone().following(None, &mut last);
     let both = KeySet::parse(jwks(&[ISSUER.jwk(), new.jwk()]).as_bytes()).unwrap();
     let changed = policy.clone().with_tokens(Some(tokens.with_keys(both.following(Some(&known), &mut last))));
-    assert_eq!(announce(&changed, &mut unknown, at(0)), Err(Refusal::TokenUnknownKey), "a look a second");
+    assert_eq!(announce(&changed, &mut unknown, at(30)), Err(Refusal::TokenUnknownKey), "a look a second");
     let before = signatures(&policy);
-    for second in 1..5 {
+    for second in 31..35 {
         assert_eq!(announce(&changed, &mut unknown, at(second)), Ok(()));
         assert_eq!(announce(&changed, &mut forged, at(second)), Err(Refusal::TokenBadSignature));
     }

@@ -129,12 +129,13 @@ fn a_challenged_connection_that_is_still_receiving_keeps_its_peer() {
 
 #[test]
 fn a_claim_beyond_a_limit_of_its_source_is_decided_like_any_announce() {
+    type Change = fn(&mut LimitsConfig);
     let limit = |limits: &mut LimitsConfig| limits.peers_per_source_max = 1;
     let refused = failure("announce", Some(HASH), "your address has as many peers as this tracker allows");
-    let cases: [(&dyn Fn(&mut LimitsConfig), String); 3] = [
-        (&|_| {}, reply(0, 1)),
-        (&|limits| limits.refuse_excess = true, refused),
-        (&|limits| limits.exempt = vec!["77.1.0.9/32".parse().unwrap()], reply(0, 2)),
+    let cases: [(Change, String); 3] = [
+        (|_| {}, reply(0, 1)),
+        (|limits| limits.refuse_excess = true, refused),
+        (|limits| limits.exempt = vec!["77.1.0.9/32".parse().unwrap()], reply(0, 2)),
     ];
     for (change, expected) in cases {
         let config = configured(|config| {

@@ -1,7 +1,7 @@
 //! Large files, which are read without the lock of the lists, so that no change of another source waits for them.
 //!
-//! A source is read by one thread at a time. What the thread has read counts if the source is still configured and was
-//! not read again meanwhile. A change of the file during the reading shows at the next look, for which the thread asks.
+//! A source is read by one thread at a time. Its reading counts if the source is still configured and was not read again
+//! meanwhile. A change of the file during the reading shows at the next look, for which the thread asks.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
