@@ -10,9 +10,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use shoal_token::{JWKS_BYTES_MAX, KeyNumber, KeySet, Rules};
 
 use crate::access::{Lists, Publisher, Seen};
 use crate::clock;
+use crate::panics::caught;
 
 /// Pause between two looks at the file, or at the time of the next fetch.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -72,19 +73,22 @@ pub(crate) struct State {
     seen: Option<Seen>,
     /// The content of a URL. Absent while the thread fetches it.
     url: Option<UrlKeys>,
-    /// Held during a fetch: a URL that is configured again while the thread still fetches it has the same copy on disk.
-    fetching: Arc<Mutex<()>>,
+    /// The locks of the URLs in use. A URL that is configured again while the thread still fetches it has the same lock.
+    fetching: Vec<(SourceUrl, Weak<Mutex<()>>)>,
     is_faulty: bool,
 }
 
 /// The keys of a URL.
 #[derive(Debug)]
 struct UrlKeys {
+    url: SourceUrl,
+    folder: PathBuf,
     remote: Remote,
     limits: Limits,
     interval_ms: u64,
     /// The time of the next fetch, on the monotonic clock.
     due_ms: u64,
+    /// Held during a fetch, because there is one copy on disk.
     fetching: Arc<Mutex<()>>,
 }
 
@@ -170,14 +174,15 @@ impl State {
     pub(crate) fn following(&self, config: &Config, is_start: bool) -> Result<Self, String> {
         let TokensConfig { jwks, .. } = &config.tokens;
         let rules = tokens::rules(&config.tokens);
+        let mut fetching = self.fetching.clone();
+        fetching.retain(|(_, lock)| lock.strong_count() > 0);
         let Some(source) = jwks else {
-            let fetching = Arc::clone(&self.fetching);
             return Ok(Self { last: self.last, fetching, ..Self::default() });
         };
         let is_known = self.source.as_ref() == Some(source);
         let mut url = match source {
             ListSource::Path(_) => None,
-            ListSource::Url(url) => Some(UrlKeys::new(url, config, Arc::clone(&self.fetching))?),
+            ListSource::Url(url) => Some(UrlKeys::new(url, config, lock_of(url, &mut fetching))?),
         };
         let read = match (source, &mut url) {
             // The thread fetches it at once.
@@ -203,16 +208,7 @@ impl State {
         let mut last = self.last;
         let keys = keys.following(old, &mut last);
         log_read(source, &keys);
-        Ok(Self {
-            source: Some(source.clone()),
-            rules,
-            keys,
-            last,
-            seen,
-            url,
-            fetching: Arc::clone(&self.fetching),
-            is_faulty,
-        })
+        Ok(Self { source: Some(source.clone()), rules, keys, last, seen, url, fetching, is_faulty })
     }
 
     /// Returns the keys, if tokens are configured.
@@ -229,7 +225,12 @@ impl State {
     /// whether the keys are new.
     fn take_fetched(&mut self, url: UrlKeys, read: Result<Option<KeySet>, String>) -> bool {
         // The URL of a configuration that was read again is due at once. It may be another one.
-        if self.url.is_some() || !matches!(self.source, Some(ListSource::Url(_))) {
+        if let Some(own) = &mut self.url {
+            // If it is the same one, the copy on disk is that of the keys that are discarded here.
+            own.forget_copy();
+            return false;
+        }
+        if !matches!(self.source, Some(ListSource::Url(_))) {
             return false;
         }
         self.url = Some(url);
@@ -278,13 +279,14 @@ impl UrlKeys {
             time_max: Duration::from_secs(config.fetch.timeout_s.into()),
         };
         let interval_ms = u64::from(config.tokens.refresh_s) * 1000;
-        Ok(Self {
-            remote: Remote::new(url.uri().clone(), folder, PURPOSE),
-            limits,
-            interval_ms,
-            due_ms: 0,
-            fetching,
-        })
+        let remote = Remote::new(url.uri().clone(), folder, PURPOSE);
+        let (url, folder) = (url.clone(), folder.clone());
+        Ok(Self { url, folder, remote, limits, interval_ms, due_ms: 0, fetching })
+    }
+
+    /// Makes the next fetch ask for the keys whatever the copy is.
+    fn forget_copy(&mut self) {
+        self.remote = Remote::new(self.url.uri().clone(), &self.folder, PURPOSE);
     }
 
     /// Returns the keys of the last good copy, or else of the URL.
@@ -299,7 +301,7 @@ impl UrlKeys {
     /// Fetches the keys. Returns `None` if they have not changed.
     fn fetch(&mut self) -> Result<Option<KeySet>, String> {
         let _fetching = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
-        let fetched = self.remote.fetch(self.limits, parse).map_err(|error| error.to_string());
+        let fetched = caught(|| self.remote.fetch(self.limits, parse).map_err(|error| error.to_string()));
         let pause_ms = if fetched.is_ok() { self.interval_ms } else { self.interval_ms.min(RETRY_MS_MAX) };
         self.due_ms = clock::monotonic_ms().saturating_add(pause_ms);
         fetched
@@ -311,7 +313,21 @@ fn parse(content: &mut Content<'_>) -> Result<KeySet, String> {
     let mut json = Vec::new();
     let bytes_max = JWKS_BYTES_MAX as u64 + 1;
     content.body.by_ref().take(bytes_max).read_to_end(&mut json).map_err(|error| error.to_string())?;
-    KeySet::parse(&json).map_err(|error| error.to_string())
+    parse_json(&json)
+}
+
+fn parse_json(json: &[u8]) -> Result<KeySet, String> {
+    caught(|| KeySet::parse(json).map_err(|error| error.to_string()))
+}
+
+/// Returns the lock of a URL, which is a new one unless the URL is in use.
+fn lock_of(url: &SourceUrl, locks: &mut Vec<(SourceUrl, Weak<Mutex<()>>)>) -> Arc<Mutex<()>> {
+    let known = locks.iter().find(|(other, _)| other == url).and_then(|(_, lock)| lock.upgrade());
+    known.unwrap_or_else(|| {
+        let lock = Arc::default();
+        locks.push((url.clone(), Arc::downgrade(&lock)));
+        lock
+    })
 }
 
 /// Returns a policy with other keys of tokens.
@@ -325,8 +341,7 @@ fn read(path: &Path) -> Result<(KeySet, Seen), String> {
     // A change while the file is read shows at the next look.
     let seen = Seen::of(path);
     let json = read_file(path).map_err(|error| error.to_string())?;
-    let keys = KeySet::parse(&json).map_err(|error| error.to_string())?;
-    Ok((keys, seen))
+    Ok((parse_json(&json)?, seen))
 }
 
 /// Reads a file, but no more of it than a set may have and one byte.

@@ -489,6 +489,58 @@ fn a_reload_does_not_wait_for_a_slow_server_of_keys() {
 }
 
 #[test]
+fn a_reload_with_another_url_waits_for_no_fetch_and_back_it_keeps_no_old_keys() {
+    let issuers = ["old", "new", "other"].map(Issuer::ed25519);
+    let [old, new, other] = &issuers;
+    let targets = issuers.each_ref().map(|issuer| with_token(hash(1), &issuer.token(&claims(&json!({})))));
+    let folder = tempfile::tempdir().unwrap();
+    let (file, copies) = (folder.path().join("shoal.toml"), folder.path().join("copies"));
+    let server = TestServer::start(reply("ETag: \"1\"\r\n", jwks(&[old.jwk()])));
+    let other_server = TestServer::start(reply("", jwks(&[other.jwk()])));
+    let write = |server: &TestServer| {
+        let url = server.url("/jwks.json");
+        fs::write(
+            &file,
+            format!("tokens.jwks = {url:?}\nfetch = {{ folder = {copies:?}, timeout_s = 600 }}\n"),
+        )
+        .unwrap();
+    };
+    write(&server);
+    let tracker = Tracker::start_with_path(&file, &[&[("NO_PROXY", "*")], &RULES[..]].concat());
+    let reload = || {
+        tracker.signal(Signal::SIGHUP);
+        tracker.wait_for_line("the configuration was read again");
+    };
+    let served = || {
+        targets
+            .each_ref()
+            .map(|target| reason(&Web::connect(tracker.http[0], false).get(target).body).is_empty())
+    };
+    assert_eq!(served(), [true, false, false]);
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    let changed = reply("ETag: \"2\"\r\n", jwks(&[new.jwk()]));
+    let unchanged = raw("HTTP/1.1 304 Not Modified\r\nContent-Length: 0\r\n\r\n", None);
+    server.set(Arc::new(move |request: &str, stream: &mut std::net::TcpStream| {
+        // Until the test drops the other end.
+        let _ = held.lock().unwrap().recv();
+        let reply = if request.contains("\"2\"") { &unchanged } else { &changed };
+        reply(request, stream);
+    }));
+    let before = server.requests().len();
+    reload();
+    eventually("the thread waits for the server", || (server.requests().len() > before).then_some(()));
+    write(&other_server);
+    reload();
+    assert_eq!(served(), [false, false, true]);
+    write(&server);
+    reload();
+    assert_eq!(served(), [true, false, false], "by its last good copy");
+    drop(release);
+    eventually("the new keys apply", || (served() == [false, true, false]).then_some(()));
+}
+
+#[test]
 fn a_url_of_keys_needs_a_folder() {
     let output = command(&[("SHOAL_TOKENS_JWKS", "http://127.0.0.1:1/jwks.json")]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
