@@ -6,7 +6,7 @@
 //!
 //! `memory.max` is the sum of
 //! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, and the limits of sources, the cache of tokens and
-//! the rings of the access log if they are set. A reload may set those that it can only within the memory that was
+//!   the rings of the access log if they are set. A reload may set those that it can only within the memory that was
 //!   reserved at start, which is enough for all of them if it is a small part of the whole;
 //! - the feed of changed torrents, as far as it takes a small part of the whole; with less memory, it remembers fewer changes;
 //! - the store, with a tenth of its part reserved for its lists on the heap (`shoal_store::Settings`);
