@@ -334,10 +334,8 @@ impl Policy {
     /// nothing for it.
     #[inline(never)]
     fn check_source(&self, ip: IpAddr, protocol: Protocol, now: Now) -> Result<(), Refusal> {
-        if let Some(access) = &self.access
-            && access.networks.as_ref().is_some_and(|networks| !networks.serves(ip))
-        {
-            return Err(Refusal::NetworkDenied);
+        if let Some(access) = &self.access {
+            check_network(access, ip)?;
         }
         self.limit(ip, Activity::Request(protocol), now)
     }
@@ -348,6 +346,28 @@ impl Policy {
     /// Returns why it is not.
     pub fn check_torrent(&self, info_hash: &InfoHash) -> Result<(), Refused> {
         self.access.as_ref().map_or(Ok(()), |access| check_access(access, info_hash))
+    }
+
+    /// Decides again about an announce that was admitted and has waited since: the lists of torrents and networks and the keys
+    /// of tokens may have changed. Rules about the client itself and its rate are not applied a second time.
+    ///
+    /// # Errors
+    /// Returns why the client may not enter the swarm any more.
+    pub(crate) fn admit_again(
+        &self,
+        ip: IpAddr,
+        info_hash: &InfoHash,
+        shown: Shown<'_>,
+        now: Now,
+    ) -> Result<(), Refused> {
+        if let Some(access) = &self.access {
+            check_network(access, ip)?;
+            check_access(access, info_hash)?;
+        }
+        if let Some(tokens) = &self.tokens {
+            tokens.check(shown, ip, info_hash, now)?;
+        }
+        Ok(())
     }
 
     /// Decides about a scrape. Torrents that are not served have no swarm, so that their counts are zeros without a rule.
@@ -449,6 +469,11 @@ fn apply_rules(access: &Access, request: &Request<'_>) -> Result<bool, Refused> 
 
 /// Applies the operator's lists of torrents. It is not part of its callers either.
 #[inline(never)]
+fn check_network(access: &Access, ip: IpAddr) -> Result<(), Refusal> {
+    let is_denied = access.networks.as_ref().is_some_and(|networks| !networks.serves(ip));
+    if is_denied { Err(Refusal::NetworkDenied) } else { Ok(()) }
+}
+
 fn check_access(access: &Access, info_hash: &InfoHash) -> Result<(), Refused> {
     if let Some(torrents) = &access.torrents {
         torrents.check(info_hash)?;

@@ -238,8 +238,11 @@ impl Responder {
         while member.claims > 0
             && let Some(Claim { ip, info_hash, peer_id, action, event, .. }) = inner.claims.take(member)
         {
-            // The lists may have changed since the announce.
-            let entered = inner.policy.check_torrent(&info_hash).and_then(|()| {
+            // The rules may have changed since the announce.
+            inner.policy.refresh_socket_token(&mut member.token, ip, inner.now);
+            let shown = Shown::Socket(&member.token);
+            let admitted = inner.policy.admit_again(ip, &info_hash, shown, inner.now);
+            let entered = admitted.and_then(|()| {
                 let key = inner.swarms.swarm_key(&info_hash);
                 inner.offers.clear();
                 let joining = Joining { info_hash, peer_id, action, key, is_exempt: false };

@@ -268,6 +268,12 @@ impl Tracker {
         self.received(client)
     }
 
+    /// Replaces the policy of all workers.
+    pub(crate) fn set_policy(&mut self, policy: Policy) {
+        let policy = Arc::new(policy);
+        self.workers.iter_mut().for_each(|worker| worker.responder.set_policy(Arc::clone(&policy)));
+    }
+
     /// Records that the socket of the client has not accepted this many bytes.
     pub(crate) fn set_unsent(&mut self, client: &Client, unsent_bytes: usize) {
         self.workers[usize::from(client.worker)].responder.set_unsent(client.handle, unsent_bytes);

@@ -2,12 +2,18 @@
 
 use crate::harness::{
     Client, HASH, OTHER_HASH, Tracker, announce, answer, answer_heard, configured, failure, leecher,
-    offer_heard, offers, peer_id, relay_settings, reply, seeder, v4, v6,
+    offer_heard, offers, peer_id, policy, relay_settings, reply, seeder, v4, v6,
 };
 use std::sync::Arc;
 
-use shoal_config::{Config, LimitsConfig};
+use shoal_access::Access;
+use shoal_access::networks::{Network, NetworkTable};
+use shoal_config::{Config, LimitsConfig, TokensConfig};
+use shoal_engine::limits::SourceRates;
+use shoal_engine::refusal::Refusal;
+use shoal_engine::tokens::{TokenMemory, Tokens};
 use shoal_source::{HoldingLimits, Holdings};
+use shoal_token::{HashKey, KeySet};
 
 const TAKEN: &str = "another peer of this torrent has this peer_id";
 const TOO_MANY: &str = "this connection has as many torrents as this tracker allows";
@@ -154,6 +160,33 @@ fn a_claim_beyond_a_limit_of_its_source_is_decided_like_any_announce() {
         assert_eq!(tracker.ask(&mut other, &leecher(2, "")), [reply(0, 1)]);
         tracker.pass(CLAIM_S);
         assert_eq!(tracker.decided(&mut claimant), [expected]);
+    }
+}
+
+#[test]
+fn a_claim_is_decided_by_the_rules_of_that_time() {
+    let before = policy(&configured(|config| config.webtorrent.interval_jitter_s = 0));
+    let networks = NetworkTable::new(None, &[Network::new(v4(9), 32).unwrap()]);
+    let networks =
+        before.clone().with_access(Access { networks: Some(Arc::new(networks)), ..Access::default() });
+    let memory = Arc::new(TokenMemory::new(HashKey::new(&[0; HashKey::BYTES]), 1 << 20));
+    let rates = Arc::new(SourceRates::new([1, 2, 3, 4]));
+    let tokens = Tokens::new(&TokensConfig::default(), KeySet::default(), 1, memory, rates);
+    let tokens = before.clone().with_tokens(Some(tokens));
+    let missing = "this tracker needs a token in its URL, and yours has none";
+    for (after, refusal) in
+        [(before, None), (networks, Some(Refusal::NetworkDenied.message())), (tokens, Some(missing))]
+    {
+        let mut tracker = Tracker::new(&Config::default());
+        let [mut owner, mut claimant] = [1, 9].map(|n| tracker.connect(v4(n)));
+        tracker.ask(&mut owner, &leecher(1, ""));
+        assert_eq!(tracker.ask(&mut claimant, &leecher(1, "")), [""; 0]);
+        tracker.leave(owner);
+        tracker.set_policy(after);
+        tracker.pass(CLAIM_S);
+        let expected = refusal.map_or_else(|| reply(0, 1), |reason| failure("announce", Some(HASH), reason));
+        assert_eq!(tracker.decided(&mut claimant), [expected]);
+        assert_eq!(tracker.counts(HASH), [0, u32::from(refusal.is_none()), 0]);
     }
 }
 
