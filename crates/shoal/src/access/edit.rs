@@ -2,7 +2,8 @@
 //!
 //! An addition is one write to the end of the file. A removal writes a new file and renames it over the old one. So
 //! a reader sees the list before or after a change, never between. Commands wait for each other by a lock on the file. Other
-//! programs know no such lock: a removal begins again if one of them has changed the file meanwhile.
+//! programs know no such lock: a removal begins again if one of them has changed the file meanwhile. It cannot see one that
+//! keeps the old file open and writes to it later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -137,6 +138,11 @@ fn replace(path: &Path, (old, seen): (&File, State), content: &[u8]) -> io::Resu
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let temporary = path.with_file_name(name);
+    // One with the same process number was left by a command that was killed: the lock is held.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let write = || {
         let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
         let (owner, own) = (old.metadata()?, file.metadata()?);
@@ -147,7 +153,7 @@ fn replace(path: &Path, (old, seen): (&File, State), content: &[u8]) -> io::Resu
         file.set_permissions(owner.permissions())?;
         file.write_all(content)?;
         file.sync_all()?;
-        // As late as possible: what is written from here on is lost.
+        // As late as possible: what another program writes to the old file from here on is lost.
         let is_same = state(old)? == seen && is_named(old, path)?;
         if is_same {
             fs::rename(&temporary, path)?;
@@ -161,9 +167,13 @@ fn replace(path: &Path, (old, seen): (&File, State), content: &[u8]) -> io::Resu
     replaced
 }
 
-/// Returns whether the file at a path is still this one.
+/// Returns whether the file at a path is still this one. Another program may have removed it.
 fn is_named(file: &File, path: &Path) -> io::Result<bool> {
-    let (opened, named) = (file.metadata()?, fs::metadata(path)?);
+    let opened = file.metadata()?;
+    let named = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        named => named?,
+    };
     Ok((opened.dev(), opened.ino()) == (named.dev(), named.ino()))
 }
 
@@ -264,8 +274,14 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file is left");
         let file = open_locked(&path, None).unwrap();
+        // A command that was killed had the same process number.
+        fs::write(directory.path().join(format!("list.{}.new", std::process::id())), "left").unwrap();
         assert!(replace(&path, (&file, state(&file).unwrap()), b"four\n").unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "four\n");
+        let file = open_locked(&path, None).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(!replace(&path, (&file, state(&file).unwrap()), b"five\n").unwrap(), "it is gone");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
     #[test]
