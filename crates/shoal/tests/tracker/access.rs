@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
+use crate::access_urls::gzip;
 use crate::browser::{self, Browser};
 use crate::client::{Announce, Client};
 use crate::harness::{Tracker, eventually, run};
@@ -508,20 +509,22 @@ fn a_large_change_is_one_line_of_the_log() {
 }
 
 #[test]
-fn no_change_of_another_list_waits_for_a_large_one_which_is_read_as_it_is_at_last() {
+fn a_list_that_is_read_in_the_background_is_read_as_it_is_at_last_and_others_change_meanwhile() {
     let directory = tempfile::tempdir().unwrap();
-    let [config, deny, large] = ["shoal.toml", "deny", "large"].map(|name| directory.path().join(name));
-    for (file, torrent) in [(&config, None), (&deny, Some('a')), (&large, Some('b'))] {
+    // One that is compressed is read in the background like a large one.
+    let [config, deny, compressed] =
+        ["shoal.toml", "deny", "compressed"].map(|name| directory.path().join(name));
+    for (file, torrent) in [(&config, None), (&deny, Some('a')), (&compressed, Some('b'))] {
         fs::write(file, torrent.map_or_else(String::new, |torrent| line(torrent, ""))).unwrap();
     }
-    let sources = format!("{},{}", deny.display(), large.display());
+    let sources = format!("{},{}", deny.display(), compressed.display());
     let tracker = Tracker::start_with_path(&config, &[("SHOAL_ACCESS_TORRENTS_DENY", &sources)]);
     let listed = Listed { tracker, directory };
-    // More than 8 MiB.
-    let lines: String = (0..250_000).map(|number| format!("{number:040x}\n")).collect();
     for torrents in [['c', 'd'], ['e', 'f']] {
         for torrent in torrents {
-            listed.write("large", &(lines.clone() + &line(torrent, "")));
+            let new = listed.path("new");
+            fs::write(&new, gzip(&line(torrent, ""))).unwrap();
+            fs::rename(new, &compressed).unwrap();
         }
         let hash = format!("{:02x}", u32::from(torrents[0])).repeat(20);
         assert_eq!(access(&listed, &["add", "--deny", &hash]).0, Some(0));
