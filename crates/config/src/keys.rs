@@ -365,8 +365,12 @@ settings! {
         blocklist_fields: Vec<BlocklistField> = vec![BlocklistField::Date, BlocklistField::Reason], in 0..=3 => Reload;
 
         /// File to which "shoal access add" and "shoal access remove" append a line of JSON for each change: who, when, what
-        /// and why. "" writes none. The tracker itself does not use it.
+        /// and why. The tracker does so for each change through its control listener. "" writes none.
         audit_file: Option<PathBuf> = None => Reload;
+
+        /// File of the bans that are set through the control listener, which the tracker writes after each change and reads
+        /// at its start. "" permits no bans.
+        bans_file: Option<PathBuf> = None => Reload;
 
         /// Files or URLs with the networks that are served; all others are refused. [] serves all networks. Each line of a file is
         /// a network (192.0.2.0/24, 2001:db8::/32), an address, or a range of addresses, also in the formats of eMule and

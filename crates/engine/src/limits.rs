@@ -166,6 +166,14 @@ impl Limits {
         self.sources.take(ip, activity, rate, now)
     }
 
+    /// Returns how much of its rate a client at a canonical address has left, or `None` if it has no limit.
+    #[must_use]
+    pub fn level(&self, ip: IpAddr, activity: Activity, now: Now) -> Option<Level> {
+        let is_exempt = self.exempt.as_ref().is_some_and(|exempt| exempt.serves(ip));
+        let rate = self.rates[activity.index()].filter(|_| !is_exempt)?;
+        Some(self.sources.level(ip, activity, rate, now))
+    }
+
     /// Reads the buckets of a client without waiting for them, so that they are in the cache when it asks.
     pub fn prefetch(&self, ip: IpAddr, activity: Activity) {
         if self.rates[activity.index()].is_none() {

@@ -46,6 +46,8 @@ pub struct Policy {
     access: Option<Arc<Access>>,
     /// Whether every torrent that has a swarm in the store is on the lists as one that is served.
     permits_swarms: bool,
+    /// Whether clients are to go elsewhere.
+    is_draining: bool,
     /// The limits of sources, if there are any.
     limits: Option<Limits>,
     /// The rules about tokens, if there are any.
@@ -170,7 +172,27 @@ impl Policy {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let exempt = limits::exempt(&config.limits);
-        Self { config, access: None, permits_swarms: false, limits: None, tokens: None, exempt }
+        Self {
+            config,
+            access: None,
+            permits_swarms: false,
+            is_draining: false,
+            limits: None,
+            tokens: None,
+            exempt,
+        }
+    }
+
+    /// Returns the policy, which refuses all announces of clients that do not leave, or does so no longer.
+    #[must_use]
+    pub fn with_draining(self, is_draining: bool) -> Self {
+        Self { is_draining, ..self }
+    }
+
+    /// Returns whether all announces of clients that do not leave are refused.
+    #[must_use]
+    pub const fn is_draining(&self) -> bool {
+        self.is_draining
     }
 
     /// Returns the policy with these lists in place of its own.
@@ -304,6 +326,9 @@ impl Policy {
         let action = action(request.event, request.left_bytes);
         if action == Action::Stop {
             return Ok(Decision { action, peers_wanted: 0, registers: true });
+        }
+        if self.is_draining {
+            return Err(Refusal::Draining.into());
         }
         address::check(request.ip, self.config.address.private)?;
         let mut registers = request.port != Some(0);

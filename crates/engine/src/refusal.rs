@@ -20,6 +20,8 @@ labels! {
         TorrentDenied = "torrent_denied",
         /// The operator serves the torrents of an allow list only, and this is none of them.
         TorrentNotAllowed = "torrent_not_allowed",
+        /// The tracker is about to stop, or has to be left for a time.
+        Draining = "draining",
         /// The memory ceiling is reached and the peer is new.
         StoreFull = "store_full",
         /// The memory ceiling is close, the peer is new, and its address or network already has more than its
@@ -137,6 +139,7 @@ impl Refusal {
             Self::NetworkDenied => "your network is not served by this tracker",
             Self::ClientDenied => "your client is not served by this tracker",
             Self::TorrentDenied | Self::TorrentNotAllowed => "this torrent is not served by this tracker",
+            Self::Draining => "this tracker is about to stop, try again in a minute",
             Self::StoreFull => "the tracker is full, try again later",
             Self::SourceOverShare => {
                 "the tracker is nearly full and has many peers of your network, try again later"
@@ -188,7 +191,7 @@ impl Refusal {
             // In that time, expiry has covered a good part of the store.
             Self::StoreFull | Self::SourceOverShare => Some(10),
             Self::TooManyScrapes | Self::TooManyDownloads => Some(5),
-            Self::RateLimited | Self::TokenSourceLimited | Self::TokenOverload => Some(1),
+            Self::Draining | Self::RateLimited | Self::TokenSourceLimited | Self::TokenOverload => Some(1),
             _ => None,
         }
     }

@@ -5,6 +5,7 @@
 //! happens off the data path; the caller publishes the result together with the policy.
 
 mod audit;
+pub(crate) mod bans;
 mod changes;
 pub(crate) mod command;
 mod control;
@@ -18,13 +19,15 @@ mod large;
 mod linked;
 mod list;
 mod networks;
+pub(crate) mod operations;
 mod publish;
-mod remote;
 mod torrents;
 mod watch;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use shoal_access::clients::ClientLists;
@@ -33,9 +36,11 @@ use shoal_access::torrents::{Publication, PublishedFields, TorrentLists, Torrent
 use shoal_access::{Access, HashKey};
 use shoal_config::{AccessConfig, BlocklistField, Config};
 
+pub(crate) use self::audit::Author;
+use self::bans::Bans;
 use self::changes::SourceChange;
-pub(crate) use self::control::ListControl;
 use self::control::SourceState;
+pub(crate) use self::control::{ListControl, ListEntry};
 pub(crate) use self::counters::{ListCounter, ListCounters, SourceCounter};
 use self::entries::Entries;
 use self::fetches::{Fetched, Fetches, UrlContent};
@@ -43,6 +48,7 @@ pub(crate) use self::file::Seen;
 use self::large::LargeFile;
 use self::list::{List, Place};
 use self::networks::Networks;
+use self::operations::Which;
 pub(crate) use self::publish::Publisher;
 use self::torrents::Torrents;
 use self::watch::Bell;
@@ -57,6 +63,9 @@ pub(crate) struct Lists {
     torrents_deny: List<Torrents>,
     networks_allow: List<Networks>,
     networks_deny: List<Networks>,
+    bans: Bans,
+    /// When the next ban ends, in seconds since 1970.
+    next_ban_end: Arc<AtomicU64>,
     fetches: Arc<Fetches>,
     /// The parts of the deny list that are published, and the version that was last published.
     publication: (Option<PublishedFields>, Option<Publication>),
@@ -81,6 +90,8 @@ impl Lists {
             torrents_deny: List::new("torrents_deny"),
             networks_allow: List::new("networks_allow"),
             networks_deny: List::new("networks_deny"),
+            bans: Bans::default(),
+            next_ban_end: Arc::new(AtomicU64::new(u64::MAX)),
             fetches: Arc::default(),
             publication: (None, None),
             counters: Arc::default(),
@@ -103,6 +114,7 @@ impl Lists {
         self.torrents_deny.configure(&access.torrents_deny);
         self.networks_allow.configure(&access.networks_allow);
         self.networks_deny.configure(&access.networks_deny);
+        self.bans.configure(access.bans_file.as_deref(), clock::unix_s());
         let mut large = Vec::new();
         self.read_files(true, &mut large);
         for file in large {
@@ -180,8 +192,24 @@ impl Lists {
             self.count_torrents(rules);
         }
         if changes.networks {
-            rules.networks = networks::table(&self.networks_allow, &self.networks_deny).map(Arc::new);
+            self.next_ban_end.store(self.bans.next_end(), Ordering::Relaxed);
+            let bans = self.bans.networks();
+            rules.networks = networks::table(&self.networks_allow, &self.networks_deny, bans).map(Arc::new);
         }
+    }
+
+    /// Returns the tables of a list of torrents, with the names of their sources.
+    fn torrent_tables(&self, which: Which) -> Vec<(String, Arc<TorrentTable>)> {
+        let list = match which {
+            Which::Deny => &self.torrents_deny,
+            Which::Allow => &self.torrents_allow,
+        };
+        let named = list.states().zip(list.entries());
+        named
+            .flat_map(|(state, torrents)| {
+                torrents.tables().map(move |table| (state.name.clone(), Arc::clone(table)))
+            })
+            .collect()
     }
 
     /// Returns how the deny list is published. The digest of a new table takes a moment, so a list that is not published has none.
@@ -280,6 +308,16 @@ fn published_fields(config: &AccessConfig) -> Option<PublishedFields> {
         reference: has(BlocklistField::Reference),
         reason: has(BlocklistField::Reason),
     })
+}
+
+/// Appends the record of a change that is no entry of a list to the audit file.
+pub(crate) fn append_audit(
+    audit_file: &Path,
+    by: &Author,
+    change: &str,
+    details: &serde_json::Value,
+) -> io::Result<()> {
+    audit::append(audit_file, by, change, details)
 }
 
 fn lock(lists: &Mutex<Lists>) -> MutexGuard<'_, Lists> {
@@ -395,7 +433,7 @@ mod tests {
         std::os::unix::fs::FileExt::write_all_at(&open(), b"garbage", at).unwrap();
         let append = |text: &str| {
             let mut file = fs::OpenOptions::new().append(true).open(&file).unwrap();
-            std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+            io::Write::write_all(&mut file, text.as_bytes()).unwrap();
         };
         append(&lines(&[2]));
         assert_eq!(read(&[1, 2, 3]), (vec![3], 0));

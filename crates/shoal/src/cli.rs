@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 
 use crate::access::command;
 use crate::failure::Failure;
-use crate::{config_file, log, tls, tracker, version};
+use crate::{config_file, ctl, log, tls, tracker, version};
 
 /// A BitTorrent tracker.
 ///
@@ -39,6 +39,8 @@ enum Command {
         #[command(subcommand)]
         action: command::Action,
     },
+    /// Control a running tracker: bans, lists, limits, reload, log, drain; and make tokens for that
+    Ctl(ctl::Ctl),
     /// Certificates for HTTPS
     Tls {
         #[command(subcommand)]
@@ -64,6 +66,7 @@ Examples:
   shoal --config shoal.toml                start with it
   shoal tls self-signed --name localhost --out tls   make a certificate to try HTTPS with
   shoal access add --deny HASH --reason TEXT --config shoal.toml   refuse a torrent from now on
+  shoal ctl --help                         ban networks, drain, reload: what a running tracker can be told
   SHOAL_UDP_LISTEN=0.0.0.0:1337 shoal      override one key, here udp.listen
 
 Watching it:
@@ -84,6 +87,7 @@ pub fn run() -> ExitCode {
         Some(Command::Config { action: None }) => print(&shoal_config::default_toml()),
         Some(Command::Config { action: Some(ConfigAction::Check { file }) }) => check(&file),
         Some(Command::Access { action }) => return examine(&action),
+        Some(Command::Ctl(ctl)) => ctl::run(&ctl).and_then(|text| print(&text)),
         Some(Command::Tls { action }) => tls::run(&action).and_then(|text| print(&text)),
     };
     exit_code(outcome)

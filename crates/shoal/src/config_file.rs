@@ -35,7 +35,7 @@ pub(crate) fn reread(running: &Config, path: Option<&Path>) -> Result<Reloaded, 
     let unchanged = || Reloaded { config: running.clone(), differences: Differences::default() };
     let Some(path) = path else { return Ok(unchanged()) };
     let shown = path.display().to_string();
-    let text = read_regular(path);
+    let text = read_regular(path, FILE_BYTES_MAX);
     let text = text.map_err(|error| format!("the configuration file {shown} cannot be read: {error}"))?;
     let Some(text) = text else {
         tracing::warn!(
@@ -50,14 +50,14 @@ pub(crate) fn reread(running: &Config, path: Option<&Path>) -> Result<Reloaded, 
 }
 
 /// Reads a regular file of bounded size. Other files are not even opened: a reader of a FIFO would wait for a writer.
-pub(crate) fn read_regular(path: &Path) -> io::Result<Option<String>> {
+pub(crate) fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
     if !fs::metadata(path)?.is_file() {
         return Ok(None);
     }
     let mut text = String::new();
-    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::other(format!("it has more than {} KiB", FILE_BYTES_MAX >> 10)));
+    File::open(path)?.take(bytes_max + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > bytes_max {
+        return Err(io::Error::other(format!("it has more than {} KiB", bytes_max >> 10)));
     }
     Ok(Some(text))
 }

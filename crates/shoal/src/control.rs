@@ -6,7 +6,10 @@
 //! A request passes `listener` (time and memory, by `connections`), `guard` (pages of other sites), and `auth` (tokens, roles,
 //! rates), before the handler of its route runs. [`router`] lists the routes by what they need.
 
+mod api;
+mod audit;
 mod auth;
+mod body;
 mod connections;
 mod guard;
 mod health;
@@ -27,6 +30,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 use shoal_config::HostName;
+use shoal_source::Holdings;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -37,8 +41,11 @@ pub(crate) use self::listener::bind;
 pub(crate) use self::metrics::{Sources, WorkerSources};
 use self::problem::{JSON, Problem};
 use self::snapshots::Snapshots;
-pub(crate) use self::tokens::{TokenSet, Tokens};
+pub(crate) use self::tokens::{Role, TokenSet, Tokens, is_name as is_token_name, line as token_line};
 use crate::access::ListControl;
+use crate::drain::Drain;
+use crate::log::LogFilter;
+use crate::reload::Reloader;
 
 /// Time within which a worker must respond.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -50,7 +57,12 @@ const LISTS_TIME_MAX: Duration = Duration::from_secs(12);
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
     pub(crate) sources: Arc<Sources>,
-    pub(crate) tokens: Arc<Tokens>,
+    tokens: Arc<Tokens>,
+    reloader: Arc<Reloader>,
+    pub(crate) drain: Drain,
+    log: LogFilter,
+    /// How much the sources hold, if that is limited.
+    holdings: Option<Arc<Holdings>>,
     connections: Arc<Connections>,
     snapshots: Arc<Snapshots>,
 }
@@ -65,10 +77,16 @@ pub(crate) struct Access {
 }
 
 impl Control {
-    pub(crate) fn new(sources: Sources, tokens: Arc<Tokens>) -> Self {
+    pub(crate) fn new(
+        sources: Sources,
+        reloader: Arc<Reloader>,
+        drain: Drain,
+        holdings: Option<Arc<Holdings>>,
+    ) -> Self {
+        let (tokens, log) = (Arc::clone(&reloader.control_tokens), reloader.log.clone());
         let sources = Arc::new(sources);
         let snapshots = Arc::new(Snapshots::new(Arc::clone(&sources)));
-        Self { sources, tokens, connections: Arc::default(), snapshots }
+        Self { sources, tokens, reloader, drain, log, holdings, connections: Arc::default(), snapshots }
     }
 }
 
@@ -108,12 +126,13 @@ fn router(control: Control, hosts: Vec<HostName>) -> Router {
     let open = Router::new()
         .route("/health", get(health))
         .route("/health/live", get(health))
-        .route("/health/ready", get(health))
+        .route("/health/ready", get(ready))
         .merge(page::document());
     let reading = Router::new().route("/metrics", get(metrics)).route("/access", get(access));
     let reading = reading.merge(page::figures());
     let reloading = Router::new().route("/access/reload", post(reload_access));
-    open.merge(needing(Need::Read, reading))
+    open.merge(api::routes(&needing))
+        .merge(needing(Need::Read, reading))
         .merge(needing(Need::Reload, reloading))
         .fallback(|| async { Problem::new(StatusCode::NOT_FOUND, "no such page; / is the status page") })
         .method_not_allowed_fallback(|| async {
@@ -134,6 +153,15 @@ async fn health(State(sources): State<Arc<Sources>>) -> Response {
         "silent_workers": silent,
     });
     (status, [(header::CONTENT_TYPE, JSON)], format!("{body}\n")).into_response()
+}
+
+/// Whether new clients may come: the health, unless the tracker drains.
+async fn ready(State(control): State<Control>) -> Response {
+    if control.drain.current().is_none() {
+        return health(State(control.sources)).await;
+    }
+    let body = serde_json::json!({ "ready": false, "draining": true });
+    (StatusCode::SERVICE_UNAVAILABLE, [(header::CONTENT_TYPE, JSON)], format!("{body}\n")).into_response()
 }
 
 async fn metrics(State(sources): State<Arc<Sources>>, headers: HeaderMap) -> Response {

@@ -10,15 +10,22 @@ use shoal_config::Problems;
 pub(crate) enum Failure {
     /// The configuration is invalid. The text names the keys and the accepted values.
     Configuration(String),
+    /// The tracker does not permit what a command asks for.
+    NotPermitted(String),
+    /// The tracker has nothing of the name in a command.
+    NothingFound(String),
     /// Any other error, with its causes.
     Other(anyhow::Error),
 }
 
 impl Failure {
-    /// Returns the exit code: 2 for a mistake of the operator, 1 for an error of the host.
+    /// Returns the exit code: 2 for a mistake of the operator, 1 for an error of the host, and others for what a tracker
+    /// replies to a command.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Configuration(_) => ExitCode::from(2),
+            Self::NotPermitted(_) => ExitCode::from(5),
+            Self::NothingFound(_) => ExitCode::from(3),
             Self::Other(_) => ExitCode::from(1),
         }
     }
@@ -43,7 +50,9 @@ impl From<anyhow::Error> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Configuration(text) => f.write_str(text),
+            Self::Configuration(text) | Self::NotPermitted(text) | Self::NothingFound(text) => {
+                f.write_str(text)
+            }
             Self::Other(error) => write!(f, "{error:#}"),
         }
     }

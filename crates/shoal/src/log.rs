@@ -43,8 +43,18 @@ impl Log {
 impl LogFilter {
     /// Sets the minimum level of the messages that are logged.
     pub(crate) fn set_level(&self, level: LogLevel) {
+        self.set_filter(filter(level));
+    }
+
+    /// The same with a filter.
+    pub(crate) fn set_filter(&self, filter: LevelFilter) {
         // This fails only if the log is gone, and then there is nothing to filter.
-        let _ = self.0.reload(filter(level));
+        let _ = self.0.reload(filter);
+    }
+
+    /// Returns the filter.
+    pub(crate) fn level(&self) -> LevelFilter {
+        self.0.clone_current().unwrap_or(LevelFilter::OFF)
     }
 }
 

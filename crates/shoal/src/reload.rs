@@ -55,6 +55,14 @@ pub(crate) struct Reloader {
     pub(crate) counters: Arc<ReloadCounters>,
     /// The memory that was reserved at start for what the policy remembers.
     pub(crate) policy_bytes_max: u64,
+    /// Held during a reload.
+    pub(crate) running: Mutex<()>,
+}
+
+impl core::fmt::Debug for Reloader {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Reloader").finish_non_exhaustive()
+    }
 }
 
 /// The number of reloads by outcome.
@@ -65,9 +73,14 @@ pub(crate) struct ReloadCounters {
 }
 
 impl Reloader {
-    /// Reads everything again, and logs the outcome.
-    pub(crate) fn reload(&self) {
-        let count = match self.try_reload() {
+    /// Reads everything again, and logs the outcome. Calls of several threads follow one another.
+    ///
+    /// # Errors
+    /// Returns why everything stays as it was.
+    pub(crate) fn reload(&self) -> Result<Differences, String> {
+        let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = self.try_reload();
+        let count = match &outcome {
             Ok(differences) => {
                 tracing::info!(changed = differences.applied.join(" "), "the configuration was read again");
                 if !differences.needs_restart.is_empty() {
@@ -81,6 +94,7 @@ impl Reloader {
             }
         };
         count.fetch_add(1, Ordering::Relaxed);
+        outcome
     }
 
     fn try_reload(&self) -> Result<Differences, String> {
@@ -125,7 +139,7 @@ impl Reloader {
                 ..settings::sessions(&config)
             }),
             stream_limits: settings::stream_limits(&config, connections_max),
-            policy: Arc::new(policy.with_access(access)),
+            policy: Arc::new(policy.with_access(access).with_draining(live.policy.is_draining())),
         });
         lists.log_changes();
         lists.watch();

@@ -24,6 +24,7 @@ use crate::access::{ListControl, Lists, Publisher};
 use crate::access_log::{AccessLog, OpenTarget, Reopener};
 use crate::certificates::Certificates;
 use crate::control::{self, Control, Sources, TokenSet, Tokens};
+use crate::drain::Drain;
 use crate::failure::Failure;
 use crate::insight::{Collector, Insight};
 use crate::keeper::{self, Connections};
@@ -83,26 +84,34 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     let counters = Arc::<ReloadCounters>::default();
     let log_signals = LogSignals::take().context("cannot handle SIGUSR1")?;
     let access_target = access_log::open(&config.log.access)?;
-    let Running { mut pool, control, sources, mut keeper, mut collector, publisher, access_log, statistics } =
-        start(
-            config,
-            (&lists, access),
-            &token_keys,
-            &division,
-            certificates.as_ref(),
-            (Arc::clone(&counters), access_target),
-        )
-        .await?;
+    let Running {
+        mut pool,
+        control,
+        sources,
+        mut keeper,
+        mut collector,
+        publisher,
+        access_log,
+        statistics,
+        holdings,
+    } = start(
+        config,
+        (&lists, access),
+        &token_keys,
+        &division,
+        certificates.as_ref(),
+        (Arc::clone(&counters), access_target),
+    )
+    .await?;
     let reopener = access_log.as_ref().map(AccessLog::reopener);
     drop(tokio::spawn(log_signals.obey(move || reopener.iter().for_each(Reopener::reopen))));
     let control_tokens = Arc::new(Tokens::new(control_tokens));
-    let shared = Control::new(sources, Arc::clone(&control_tokens));
-    drop(tokio::spawn(public_statistics::publish(Arc::clone(&shared.sources), statistics)));
-    let control = control.map(|listener| ControlTask::spawn(listener, shared, control_access));
     access::watch(&lists, &publisher).context("cannot start the thread that watches lists")?;
     let token_thread = token_keys.watch(&lists, &publisher);
     let token_thread = token_thread.context("cannot start the thread that reads the keys of tokens")?;
     let token_keys = (token_keys, token_thread);
+    let list_control = sources.list_control.clone();
+    let drain = Drain::new(list_control.clone());
     let file = file.map(Path::to_owned);
     let policy_bytes_max = division.policy;
     let certificates = certificates.into_iter().chain(control_certificates).collect();
@@ -116,15 +125,26 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
         publisher,
         counters,
         policy_bytes_max,
+        running: Mutex::default(),
     };
-    drop(tokio::spawn(hangups.obey(move || reloader.reload())));
-    let signal = tokio::select! {
-        signal = signals.next() => signal,
+    let reloader = Arc::new(reloader);
+    let shared = Control::new(sources, Arc::clone(&reloader), drain.clone(), holdings);
+    drop(tokio::spawn(public_statistics::publish(Arc::clone(&shared.sources), statistics)));
+    let control = control.map(|listener| ControlTask::spawn(listener, shared, control_access));
+    drop(tokio::spawn(list_control.end_bans()));
+    // The outcome is in the log.
+    drop(tokio::spawn(hangups.obey(move || drop(reloader.reload()))));
+    let reason = tokio::select! {
+        signal = signals.next() => signal.to_string(),
+        () = drain.exit() => "drained".to_owned(),
         error = pool.failure() => return Err(error.into()),
         error = keeper.failure() => return Err(error.into()),
         error = collector.failure() => return Err(error.into()),
     };
-    tracing::info!(%signal, "stopping after queued requests are answered; a second signal stops at once");
+    tracing::info!(
+        signal = reason,
+        "stopping after queued requests are answered; a second signal stops at once"
+    );
     // From here on the tracker must not be reported as healthy.
     drop(control);
     tokio::select! {
@@ -154,6 +174,7 @@ struct Running {
     access_log: Option<AccessLog>,
     /// The public statistics, empty at first.
     statistics: Arc<Published<Statistics>>,
+    holdings: Option<Arc<Holdings>>,
 }
 
 /// Starts all parts, in the order in which an operator would look for a mistake.
@@ -192,8 +213,11 @@ async fn start(
     let holdings = settings::holdings(config)?;
     let store = open_store(config, division.store, holdings.clone())?;
     let workers = settings::workers(config);
-    let webtorrent =
-        if config.webtorrent.enabled { Some(webtorrent(config, workers, division, holdings)?) } else { None };
+    let webtorrent = if config.webtorrent.enabled {
+        Some(webtorrent(config, workers, division, holdings.clone())?)
+    } else {
+        None
+    };
     let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
     let connections_max = connections_max(config, workers, &sockets, &listeners);
     let share = connections_max.div_ceil(workers.get() as u64).max(1);
@@ -252,7 +276,7 @@ async fn start(
     let control_address = control.as_ref().and_then(|listener| listener.local_addr().ok());
     let control_shown = control_address.map_or("off".to_owned(), |address| address.to_string());
     tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
-    Ok(Running { pool, control, sources, keeper, collector, publisher, access_log, statistics })
+    Ok(Running { pool, control, sources, keeper, collector, publisher, access_log, statistics, holdings })
 }
 
 /// Reads the lists of torrents on a separate thread, since a file system can hang.

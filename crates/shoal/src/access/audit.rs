@@ -1,13 +1,14 @@
-//! The record of who has changed which entry of a list, when and why.
+//! The record of who has changed what, when and why.
 //!
-//! Each change of `shoal access` is a line of the log, which goes to standard error, and a line of the audit file if the
-//! configuration names one.
+//! Each change of an entry by `shoal access` or the control listener is a line of the log, which goes to standard error,
+//! and a line of the audit file if the configuration names one. So is each other change by the control listener.
 
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use shoal_access::torrents::Details;
 use shoal_types::InfoHash;
 
@@ -25,30 +26,31 @@ pub(super) enum Change {
 }
 
 /// The record of a command.
-pub(super) struct Audit<'c> {
+pub(super) struct Audit {
     change: Change,
     /// The list, "deny" or "allow".
-    list: &'c str,
+    list: &'static str,
     /// The file of the list.
-    file: &'c Path,
-    by: Who,
+    file: PathBuf,
+    by: Author,
     now: Now,
     audit_file: Option<PathBuf>,
 }
 
-impl<'c> Audit<'c> {
+impl Audit {
     /// Begins the record of a command. An audit file that cannot be written fails before anything is changed.
     pub(super) fn begin(
         change: Change,
-        list: &'c str,
-        file: &'c Path,
+        list: &'static str,
+        file: &Path,
+        by: Author,
         audit_file: Option<&Path>,
     ) -> io::Result<Self> {
         if let Some(audit_file) = audit_file {
             edit::append(audit_file, "")?;
         }
         let audit_file = audit_file.map(Path::to_owned);
-        Ok(Self { change, list, file, by: Who::current(), now: Now::read(), audit_file })
+        Ok(Self { change, list, file: file.to_owned(), by, now: Now::read(), audit_file })
     }
 
     /// Returns the comment for the line of a new entry.
@@ -103,8 +105,39 @@ impl Change {
     }
 }
 
+/// Appends the record of a change that is no entry of a list.
+pub(super) fn append(audit_file: &Path, by: &Author, change: &str, details: &Value) -> io::Result<()> {
+    let (time, by) = (Now::read().time, by.to_string());
+    let object = json!({ "time": time, "by": by, "change": change, "details": details });
+    edit::append(audit_file, &format!("{object}\n"))
+}
+
+/// Who makes a change.
+pub(crate) enum Author {
+    /// The user that executes a command.
+    User(Who),
+    /// The owner of a token, and the address of its client.
+    Token { name: String, address: IpAddr },
+}
+
+impl Author {
+    /// Returns the user that executes this process.
+    pub(super) fn user() -> Self {
+        Self::User(Who::current())
+    }
+}
+
+impl core::fmt::Display for Author {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::User(user) => user.fmt(f),
+            Self::Token { name, address } => write!(f, "token {name} at {address}"),
+        }
+    }
+}
+
 /// The user that executes the command.
-struct Who {
+pub(crate) struct Who {
     name: Option<String>,
     uid: u32,
     /// The user of `sudo`, as the environment claims.

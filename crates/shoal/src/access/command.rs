@@ -3,9 +3,7 @@
 //! The commands work on the files that the configuration names. A running tracker watches these files, so a change
 //! applies at once, and the commands work as well while no tracker runs. Only `reload` needs one.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
@@ -16,12 +14,13 @@ use shoal_access::torrents::{Details, Entry};
 use shoal_config::{Config, ListSource};
 use shoal_types::InfoHash;
 
-use super::audit::{Audit, Change};
+use super::audit::Author;
+use super::edit;
 use super::entries::{Entries, Reading};
 use super::fetches::UrlContent;
-use super::file;
+use super::operations::{self, Changed, NewDetails, open_lines, parse_torrents};
 use super::torrents::Torrents;
-use super::{edit, remote};
+use crate::control_client::{ControlClient, Endpoint};
 use crate::failure::Failure;
 use crate::{config_file, log};
 
@@ -212,99 +211,31 @@ pub(crate) fn run(action: &Action) -> Result<Outcome, Failure> {
 
 fn run_add(add: &Add) -> Result<Outcome, Failure> {
     let config = config_file::read(add.target.config.as_deref())?;
-    let path = target(&config, &add.which, &add.target)?;
     let wanted = parse_torrents(&add.torrents)?;
-    let audit = begin_audit(&config, Change::Added, &add.which, &path)?;
-    let date = add.date.as_deref().unwrap_or(audit.today());
-    let lines: Result<BTreeMap<_, _>, Failure> = wanted
-        .iter()
-        .map(|info_hash| Ok((*info_hash, format!("{} # {}\n", line(info_hash, date, add)?, audit.comment()))))
-        .collect();
-    if path.exists() && open_lines(&ListSource::Path(path.clone()))?.is_none() {
-        let shown = path.display();
-        return Err(Failure::Configuration(format!("{shown} is no list of lines, so none can be added")));
-    }
-    let added = edit::add(&path, &lines?).with_context(|| format!("{} cannot be changed", path.display()))?;
-    let trimmed = |text: &'_ Option<String>| {
-        text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
-    };
-    let (reference, reason) = (trimmed(&add.reference), trimmed(&add.reason));
-    let details = Details { date: Some(date), reference: reference.as_deref(), reason: reason.as_deref() };
-    record(&config, &audit, added.iter().map(|info_hash| (*info_hash, details)))?;
-    let text = add.target.tell(&add.which, &path, &wanted, &added, ["added", "present"], |was_added| {
+    let details =
+        NewDetails { date: add.date.clone(), reference: add.reference.clone(), reason: add.reason.clone() };
+    let (which, file) = (add.which.list(), add.target.file.as_deref());
+    let changed = operations::add(&config, (which, file), &wanted, &details, Author::user())?;
+    log::begin_for_command(&config.log);
+    changed.record()?;
+    let text = add.target.tell(which, &changed, &wanted, ["added", "present"], |was_added| {
         if was_added { "added to" } else { "is already in" }
     });
-    Ok(Outcome::new(text, ExitCode::SUCCESS).with_faults(&faults_of(path, &config)?))
-}
-
-fn begin_audit<'c>(
-    config: &Config,
-    change: Change,
-    which: &Which,
-    path: &'c Path,
-) -> Result<Audit<'c>, Failure> {
-    let audit_file = config.access.audit_file.as_deref();
-    let audit = Audit::begin(change, which.name(), path, audit_file);
-    let shown = audit_file.unwrap_or(Path::new("")).display();
-    Ok(audit
-        .with_context(|| format!("access.audit_file {shown} cannot be written, so nothing was changed"))?)
-}
-
-/// Records the changes, which have been made.
-fn record<'d>(
-    config: &Config,
-    audit: &Audit<'_>,
-    entries: impl Iterator<Item = (InfoHash, Details<'d>)>,
-) -> Result<(), Failure> {
-    log::begin_for_command(&config.log);
-    Ok(audit.record(entries).context("the list was changed, but access.audit_file cannot be written")?)
-}
-
-/// Returns the line of a new entry, which is checked by reading it back.
-fn line(info_hash: &InfoHash, date: &str, add: &Add) -> Result<String, Failure> {
-    let refuse = |text: String| Err(Failure::Configuration(text));
-    let (reason, reference) = (add.reason.as_deref().map(str::trim), add.reference.as_deref().map(str::trim));
-    let mut line = format!("{info_hash:?} {date}");
-    reference.into_iter().for_each(|reference| line.push_str(&format!(" [{reference}]")));
-    reason.into_iter().for_each(|reason| line.push_str(&format!(" {reason}")));
-    if line.contains('\n') {
-        return refuse("a reason and a reference are one line each".to_owned());
-    }
-    let entry = match Entry::parse(line.as_bytes()) {
-        Ok(Some(entry)) => entry,
-        Ok(None) => return refuse("the entry is empty".to_owned()),
-        Err(error) => return refuse(error.to_string()),
-    };
-    if entry.date != Some(date) {
-        return refuse(format!("{date:?} is no date such as 2026-01-31"));
-    }
-    let given = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
-    if entry.reference.map(str::to_owned) != given(reference)
-        || entry.reason.map(str::to_owned) != given(reason)
-    {
-        return refuse(
-            "the list would not be read back as it was written: a reference must not contain ], a reason must not begin \
-             with [, and a # after a space begins a comment"
-                .to_owned(),
-        );
-    }
-    Ok(line)
+    Ok(Outcome::new(text, ExitCode::SUCCESS).with_faults(&faults_of(changed.path, &config)?))
 }
 
 fn run_remove(remove: &Remove) -> Result<Outcome, Failure> {
     let config = config_file::read(remove.target.config.as_deref())?;
-    let path = target(&config, &remove.which, &remove.target)?;
     let wanted = parse_torrents(&remove.torrents)?;
-    let audit = begin_audit(&config, Change::Removed, &remove.which, &path)?;
-    let removed =
-        edit::remove(&path, &wanted).with_context(|| format!("{} cannot be changed", path.display()))?;
-    record(&config, &audit, removed.iter().map(|info_hash| (*info_hash, Details::NONE)))?;
-    let text =
-        remove.target.tell(&remove.which, &path, &wanted, &removed, ["removed", "absent"], |was_removed| {
-            if was_removed { "removed from" } else { "is not in" }
-        });
-    let code = if removed.is_empty() { ExitCode::from(NEGATIVE) } else { ExitCode::SUCCESS };
-    Ok(Outcome::new(text, code).with_faults(&faults_of(path, &config)?))
+    let (which, file) = (remove.which.list(), remove.target.file.as_deref());
+    let changed = operations::remove(&config, (which, file), &wanted, Author::user())?;
+    log::begin_for_command(&config.log);
+    changed.record()?;
+    let text = remove.target.tell(which, &changed, &wanted, ["removed", "absent"], |was_removed| {
+        if was_removed { "removed from" } else { "is not in" }
+    });
+    let code = if changed.info_hashes.is_empty() { ExitCode::from(NEGATIVE) } else { ExitCode::SUCCESS };
+    Ok(Outcome::new(text, code).with_faults(&faults_of(changed.path, &config)?))
 }
 
 fn run_list(list: &List) -> Result<Outcome, Failure> {
@@ -436,7 +367,8 @@ fn run_check_of_lists(check: &Check) -> Result<Outcome, Failure> {
 
 fn run_reload(reload: &Reload) -> Result<Outcome, Failure> {
     let config = config_file::read(reload.config.as_deref())?;
-    let told = remote::reload(&config)?;
+    let client = ControlClient::new(&Endpoint::of(&config)?)?;
+    let told = client.request("POST", "/access/reload", Some(&json!({})))?;
     let (mut text, mut has_faults) = (String::new(), false);
     for source in told["sources"].as_array().into_iter().flatten() {
         let shown = |key: &str| source[key].as_str().unwrap_or_default().to_owned();
@@ -459,15 +391,15 @@ impl Target {
     /// Tells what has become of each torrent: the words for people, or the `verdicts` in JSON.
     fn tell(
         &self,
-        which: &Which,
-        path: &Path,
+        which: operations::Which,
+        changed: &Changed,
         wanted: &[InfoHash],
-        changed: &[InfoHash],
         verdicts: [&str; 2],
         words: fn(bool) -> &'static str,
     ) -> String {
         let line = |info_hash: &InfoHash| {
-            let (is_changed, shown) = (changed.contains(info_hash), path.display().to_string());
+            let (is_changed, shown) =
+                (changed.info_hashes.contains(info_hash), changed.path.display().to_string());
             let info_hash = format!("{info_hash:?}");
             if !self.json {
                 return format!("{info_hash} {} {shown}\n", words(is_changed));
@@ -483,37 +415,9 @@ impl Target {
 }
 
 impl Which {
-    const fn name(&self) -> &'static str {
-        if self.deny { "deny" } else { "allow" }
+    const fn list(&self) -> operations::Which {
+        if self.deny { operations::Which::Deny } else { operations::Which::Allow }
     }
-}
-
-/// Returns the file to change, which is one of the list.
-fn target(config: &Config, which: &Which, target: &Target) -> Result<PathBuf, Failure> {
-    let list = if which.deny { &config.access.torrents_deny } else { &config.access.torrents_allow };
-    // A removal would otherwise replace the link and not the file.
-    let resolve = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
-    let files = list.iter().filter_map(|source| match source {
-        ListSource::Path(path) if !path.is_dir() => Some(path),
-        _ => None,
-    });
-    let files: Vec<_> = files.collect();
-    let name = which.name();
-    let Some(first) = files.first() else {
-        return Err(Failure::Configuration(format!(
-            "access.torrents_{name} names no file to change; add one to the configuration and pass it by --config"
-        )));
-    };
-    let path = resolve(target.file.as_ref().unwrap_or(first));
-    if files.iter().any(|file| resolve(file) == path) {
-        return Ok(path);
-    }
-    let shown: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
-    Err(Failure::Configuration(format!(
-        "{} is no file of access.torrents_{name}, so the tracker does not read it; its files: {}",
-        path.display(),
-        shown.join(", ")
-    )))
 }
 
 /// Returns the lines of a file that was changed that a tracker cannot read.
@@ -525,22 +429,6 @@ fn faults_of(path: PathBuf, config: &Config) -> Result<Vec<String>, Failure> {
 fn sources(config: &Config) -> impl Iterator<Item = (&'static str, &ListSource)> {
     let allow = config.access.torrents_allow.iter().map(|source| ("allow", source));
     allow.chain(config.access.torrents_deny.iter().map(|source| ("deny", source)))
-}
-
-fn parse_torrents(texts: &[String]) -> Result<Vec<InfoHash>, Failure> {
-    let mut info_hashes = Vec::new();
-    for text in texts {
-        match Entry::parse(text.as_bytes()) {
-            Ok(Some(entry)) if !text.trim().contains(char::is_whitespace) => {
-                info_hashes.extend(entry.info_hashes)
-            }
-            Ok(_) => return Err(Failure::Configuration(format!("{text:?} is no single torrent"))),
-            Err(error) => return Err(Failure::Configuration(format!("{text:?}: {error}"))),
-        }
-    }
-    info_hashes.sort_unstable();
-    info_hashes.dedup();
-    Ok(info_hashes)
 }
 
 /// Calls `each` with every entry of a source. Of a URL, these are the entries of the last good copy. Returns the first
@@ -574,17 +462,6 @@ fn for_each_entry(
     Ok(faults.iter().map(|fault| format!("{source}: {fault}")).collect())
 }
 
-/// Opens a source if it is a file of lines.
-fn open_lines(source: &ListSource) -> anyhow::Result<Option<File>> {
-    let ListSource::Path(path) = source else { return Ok(None) };
-    let file = open(path)?;
-    if path.is_dir() {
-        return Ok(None);
-    }
-    let is_lines = file::is_lines(&file).with_context(|| format!("{source} cannot be read"))?;
-    Ok(is_lines.then_some(file))
-}
-
 /// Reads a source of any format but lines.
 fn read_whole(source: &ListSource, config: &Config) -> anyhow::Result<Reading<Torrents>> {
     // The tables of a command are not looked up.
@@ -603,13 +480,4 @@ fn read_whole(source: &ListSource, config: &Config) -> anyhow::Result<Reading<To
     let copy = UrlContent::new(url, folder, list).read_copy(config.fetch.size_max.0, &key);
     let copy = copy.map_err(|fault| anyhow!("{source}: {fault}"))?;
     copy.with_context(|| format!("{source} has not been fetched yet"))
-}
-
-fn open(path: &Path) -> anyhow::Result<File> {
-    let shown = path.display();
-    let metadata = fs::metadata(path).with_context(|| format!("{shown} cannot be read"))?;
-    if !(metadata.is_file() || metadata.is_dir()) {
-        return Err(anyhow!("{shown} is not a regular file"));
-    }
-    File::open(path).with_context(|| format!("{shown} cannot be read"))
 }

@@ -1,11 +1,26 @@
-//! The lists as the control listener shows them, and how it makes the tracker read them again.
+//! The lists and bans as the control listener shows and changes them.
 
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use ipnet::IpNet;
+use serde::Serialize;
 use serde_json::{Value, json};
 use shoal_access::Access;
+use shoal_access::torrents::Details;
+use shoal_engine::policy::Policy;
+use shoal_types::InfoHash;
 
-use super::{Lists, Publisher};
+use super::bans::{Ban, BanError, Bans};
+use super::operations::Which;
+use super::watch::{apply_changes, follow_files};
+use super::{Changes, Lists, Publisher};
+use crate::clock;
+
+/// How often the end of bans is looked for.
+const BANS_LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// The lists of a running tracker. All functions may block, for as long as it takes to read the lists.
 #[derive(Clone)]
@@ -38,8 +53,134 @@ impl ListControl {
         status(&lists)
     }
 
+    /// Reads the files that have changed, and applies them. Large ones are read in the background.
+    pub(crate) fn follow_files(&self) {
+        follow_files(&self.lists, &self.publisher);
+    }
+
+    /// Returns up to `max` entries of a list, those whose reason or reference contains a text if there is one, and whether
+    /// there are more.
+    pub(crate) fn search(&self, which: Which, text: Option<&str>, max: usize) -> (Vec<ListEntry>, bool) {
+        // The tables never change, so the lists are not locked while they are searched.
+        let tables = self.lock().torrent_tables(which);
+        let text = text.map(str::to_lowercase);
+        let is_wanted = |details: &Details<'_>| {
+            let contains =
+                |part: Option<&str>, text: &str| part.unwrap_or_default().to_lowercase().contains(text);
+            let found = |text: &String| contains(details.reason, text) || contains(details.reference, text);
+            text.as_ref().is_none_or(found)
+        };
+        let entries =
+            tables.iter().flat_map(|(source, table)| table.iter().map(move |entry| (source, entry)));
+        let mut found: Vec<ListEntry> = entries
+            .filter(|(_, (_, details))| is_wanted(details))
+            .take(max + 1)
+            .map(|(source, (info_hash, details))| ListEntry::new(source, info_hash, details))
+            .collect();
+        let has_more = found.len() > max;
+        found.truncate(max);
+        (found, has_more)
+    }
+
+    /// Returns the first entry of a torrent in a list.
+    pub(crate) fn entry(&self, which: Which, info_hash: &InfoHash) -> Option<ListEntry> {
+        let (tables, key) = {
+            let lists = self.lock();
+            (lists.torrent_tables(which), lists.key)
+        };
+        tables.iter().find_map(|(source, table)| {
+            table.get(&key, info_hash).map(|details| ListEntry::new(source, info_hash, details))
+        })
+    }
+
+    /// Replaces the policy of all workers by what `change` makes of it. Rules that follow from lists are replaced under the
+    /// same lock, so that none of the two overwrites the other.
+    pub(crate) fn change_policy(&self, change: impl FnOnce(Policy) -> Policy) {
+        let _lists = self.lock();
+        self.publisher.publish(|live| live.with_policy(change((*live.policy).clone())));
+    }
+
+    /// Returns all bans.
+    pub(crate) fn bans(&self) -> Vec<Ban> {
+        self.lock().bans.all().to_vec()
+    }
+
+    /// Returns the ban of an address that ends last.
+    pub(crate) fn ban_of(&self, ip: IpAddr) -> Option<Ban> {
+        self.lock().bans.of(ip).cloned()
+    }
+
+    /// Sets a ban, and applies it.
+    pub(crate) fn ban(&self, ban: Ban) -> Result<(), BanError> {
+        self.change_bans(|bans| Ok((bans.set(ban)?, true)))
+    }
+
+    /// Lifts the ban of a network, and returns it if there was one.
+    pub(crate) fn lift_ban(&self, network: &IpNet) -> Result<Option<Ban>, BanError> {
+        self.change_bans(|bans| bans.lift(network).map(|lifted| (lifted, true)))
+    }
+
+    /// Ends the bans whose time is over, forever.
+    pub(crate) async fn end_bans(self) {
+        // The locks may be held for a while by a thread that reads files.
+        let lists = self.clone();
+        let next_end = tokio::task::spawn_blocking(move || Arc::clone(&lists.lock().next_ban_end)).await;
+        let Ok(next_end) = next_end else { return };
+        loop {
+            tokio::time::sleep(BANS_LOOK_EVERY).await;
+            if next_end.load(Ordering::Relaxed) > clock::unix_s() {
+                continue;
+            }
+            let lists = self.clone();
+            let ended = tokio::task::spawn_blocking(move || {
+                lists.change_bans(|bans| Ok(((), bans.expire(clock::unix_s()))))
+            });
+            let _ = ended.await;
+        }
+    }
+
+    /// Changes the bans, and applies them if `change` says that they differ.
+    fn change_bans<T>(
+        &self,
+        change: impl FnOnce(&mut Bans) -> Result<(T, bool), BanError>,
+    ) -> Result<T, BanError> {
+        let mut outcome = Err(BanError::NoFile);
+        let changes = apply_changes(&self.lists, &self.publisher, |lists| {
+            let changed = change(&mut lists.bans);
+            let networks = changed.as_ref().is_ok_and(|(_, differ)| *differ);
+            outcome = changed.map(|(value, _)| value);
+            Changes { networks, ..Changes::default() }
+        });
+        let key = self.lock().key;
+        changes.iter().for_each(|change| change.log(&key));
+        outcome
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Lists> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An entry of a list of torrents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub(crate) struct ListEntry {
+    /// The info hash in hexadecimal.
+    info_hash: String,
+    /// The date, as YYYY-MM-DD.
+    date: Option<String>,
+    /// A reference, such as the number of a case.
+    reference: Option<String>,
+    /// The reason, which clients show to their users.
+    reason: Option<String>,
+    /// The file or URL of the entry.
+    source: String,
+}
+
+impl ListEntry {
+    fn new(source: &str, info_hash: &InfoHash, details: Details<'_>) -> Self {
+        let Details { date, reference, reason } = details;
+        let [date, reference, reason] = [date, reference, reason].map(|text| text.map(str::to_owned));
+        Self { info_hash: format!("{info_hash:?}"), date, reference, reason, source: source.to_owned() }
     }
 }
 

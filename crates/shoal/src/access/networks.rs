@@ -48,15 +48,21 @@ impl Entries for Networks {
     }
 }
 
-/// Returns the table that follows from both keys, or `None` if neither names a source.
-pub(super) fn table(allow: &List<Networks>, deny: &List<Networks>) -> Option<NetworkTable> {
-    if allow.is_empty() && deny.is_empty() {
+/// Returns the table that follows from both keys and the bans, or `None` if neither names a source and there is no ban.
+pub(super) fn table(
+    allow: &List<Networks>,
+    deny: &List<Networks>,
+    bans: impl Iterator<Item = Network>,
+) -> Option<NetworkTable> {
+    let mut bans = bans.peekable();
+    if allow.is_empty() && deny.is_empty() && bans.peek().is_none() {
         return None;
     }
     let networks = |list: &List<Networks>| -> Vec<Network> {
         list.entries().flat_map(|source| source.0.iter().copied()).collect()
     };
-    let (allow, deny) = ((!allow.is_empty()).then(|| networks(allow)), networks(deny));
+    let (allow, mut deny) = ((!allow.is_empty()).then(|| networks(allow)), networks(deny));
+    deny.extend(bans);
     let allowed = allow.as_ref().map_or("all".to_owned(), |allow| allow.len().to_string());
     tracing::info!(allowed, denied = deny.len(), "lists of networks");
     Some(NetworkTable::new(allow.as_deref(), &deny))

@@ -82,11 +82,7 @@ impl Watcher {
             // The directories are watched before the sources are examined, so that no change is missed.
             let directories = lock(lists).directories();
             self.watch(directories);
-            let mut large = Vec::new();
-            let changes = apply_changes(lists, publisher, |lists| lists.read_files(false, &mut large));
-            let key = lock(lists).key;
-            changes.iter().for_each(|change| change.log(&key));
-            large.into_iter().for_each(|file| file.start(lists, publisher));
+            follow_files(lists, publisher);
             Fetches::start(lists, publisher);
             self.wait(Duration::from_millis(clock::monotonic_ms().saturating_sub(begin_ms)));
         }
@@ -126,6 +122,15 @@ fn drain(from: impl AsFd) {
     while let Ok((read, _)) = rustix::io::read(&from, &mut buffer)
         && !read.is_empty()
     {}
+}
+
+/// Reads the files that have changed, and applies them. Large ones are read in the background.
+pub(super) fn follow_files(lists: &Arc<Mutex<Lists>>, publisher: &Arc<Publisher>) {
+    let mut large = Vec::new();
+    let changes = apply_changes(lists, publisher, |lists| lists.read_files(false, &mut large));
+    let key = lock(lists).key;
+    changes.iter().for_each(|change| change.log(&key));
+    large.into_iter().for_each(|file| file.start(lists, publisher));
 }
 
 /// Locks the lists, lets `read` change them, and publishes the rules that follow. Returns what is to be logged, which the

@@ -3,6 +3,7 @@
 //! Every route belongs to one of the kinds of [`Need`], and the middleware of its router asks for it. A client shows its token
 //! in the field Authorization, never in a cookie, which a browser would send on behalf of other pages.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use super::connections::{Connection, Source};
 use super::problem::{JSON, Problem};
 use super::rate::Rates;
 use super::tokens::{Role, Tokens};
+use crate::access::Author;
 use crate::repeated::Repeated;
 
 /// Requests of a token, or of a source without one: the time for each, and how many may come at once.
@@ -43,6 +45,15 @@ pub(crate) struct Caller {
     /// The name of the token, or "anyone".
     pub(crate) name: String,
     pub(crate) role: Role,
+    /// The address of its client.
+    pub(crate) address: IpAddr,
+}
+
+impl Caller {
+    /// Returns who makes a change, for the record.
+    pub(crate) fn author(&self) -> Author {
+        Author::Token { name: self.name.clone(), address: self.address }
+    }
 }
 
 /// The tokens, and the rates at which they are used.
@@ -71,10 +82,11 @@ impl Auth {
 
     /// Returns the sender of a request that may be answered.
     fn admit(&self, need: Need, headers: &HeaderMap, connection: &Connection) -> Result<Caller, Problem> {
-        let source = Source::of(connection.peer.ip());
-        let (caller, client) = match self.identify(headers, source)? {
+        let address = connection.peer.ip().to_canonical();
+        let source = Source::of(address);
+        let (caller, client) = match self.identify(headers, address)? {
             Some(caller) => (caller.clone(), Client::Token(caller.name)),
-            None => (Caller { name: "anyone".to_owned(), role: Role::Read }, Client::Source(source)),
+            None => (Caller { name: "anyone".to_owned(), role: Role::Read, address }, Client::Source(source)),
         };
         let is_open = matches!(client, Client::Source(_));
         if need == Need::Admin && is_open {
@@ -92,21 +104,21 @@ impl Auth {
     }
 
     /// Returns the owner of the token of a request, or `None` if no tokens are configured.
-    fn identify(&self, headers: &HeaderMap, source: Source) -> Result<Option<Caller>, Problem> {
+    fn identify(&self, headers: &HeaderMap, address: IpAddr) -> Result<Option<Caller>, Problem> {
         let tokens = self.tokens.latest();
         if tokens.is_empty() {
             return Ok(None);
         }
         let shown = bearer(headers).ok_or_else(|| Problem::new(StatusCode::UNAUTHORIZED, NO_TOKEN_SHOWN))?;
         if let Some((role, name)) = tokens.find(shown) {
-            return Ok(Some(Caller { name: name.to_owned(), role }));
+            return Ok(Some(Caller { name: name.to_owned(), role, address }));
         }
         let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         if let Some(unlogged) = wrong.1.note(now) {
-            tracing::warn!(?source, unlogged, "a client of the control listener has shown a wrong token");
+            tracing::warn!(%address, unlogged, "a client of the control listener has shown a wrong token");
         }
-        Err(match wrong.0.take(source, now) {
+        Err(match wrong.0.take(Source::of(address), now) {
             Ok(()) => Problem::new(StatusCode::UNAUTHORIZED, WRONG_TOKEN),
             Err(wait) => Problem::later(StatusCode::TOO_MANY_REQUESTS, WRONG_TOKEN, wait),
         })

@@ -4,6 +4,11 @@ use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Maximum length of a text. It may quote what the client has sent.
+const ERROR_BYTES_MAX: usize = 600;
 
 /// The media type of JSON.
 pub(crate) const JSON: &str = "application/json";
@@ -16,9 +21,18 @@ pub(crate) struct Problem {
     retry_after: Option<Duration>,
 }
 
+/// The document of a refusal.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ProblemBody {
+    /// What is wrong, and what to do.
+    error: String,
+}
+
 impl Problem {
     pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Self {
-        Self { status, error: error.into(), retry_after: None }
+        let mut error = error.into();
+        error.truncate(error.floor_char_boundary(ERROR_BYTES_MAX));
+        Self { status, error, retry_after: None }
     }
 
     /// Returns the refusal of a request that can be sent again after a time.
@@ -29,7 +43,7 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body = serde_json::json!({ "error": self.error });
+        let body = serde_json::json!(ProblemBody { error: self.error });
         let mut response = (self.status, [(header::CONTENT_TYPE, JSON)], format!("{body}\n")).into_response();
         let headers = response.headers_mut();
         if let Some(after) = self.retry_after {

@@ -25,6 +25,9 @@ const TOKEN_BYTES_MIN: usize = 16;
 /// Maximum length of a name in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
+/// Maximum size of the file.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
 const DIGEST_BYTES: usize = 32;
 const DIGEST_PREFIX: &str = "sha256:";
 
@@ -127,7 +130,6 @@ impl TokenSet {
 }
 
 /// Returns the line of a token for the file of tokens.
-#[allow(dead_code, reason = "`shoal ctl token` prints it")]
 pub(crate) fn line(role: Role, name: &str, token: &str) -> String {
     let digest: String = hash(token).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{} {name} {DIGEST_PREFIX}{digest}", role.name())
@@ -147,7 +149,7 @@ fn hash(token: &str) -> [u8; DIGEST_BYTES] {
 
 fn read_file(path: &Path) -> Result<Vec<Token>, String> {
     let fault = |fault: String| format!("control.tokens = {:?}: {fault}", path.display().to_string());
-    let text = config_file::read_regular(path)
+    let text = config_file::read_regular(path, FILE_BYTES_MAX)
         .map_err(|error| fault(format!("it cannot be read: {error}")))?
         .ok_or_else(|| fault("it is not a regular file".to_owned()))?;
     parse(&text).map_err(fault)

@@ -1,0 +1,228 @@
+//! Changes of the lists of torrents, by `shoal access` and by the control listener.
+//!
+//! They change the files that the configuration names. A tracker that runs sees these change, whoever does it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use shoal_access::torrents::{Details, Entry};
+use shoal_config::{Config, ListSource};
+use shoal_types::InfoHash;
+
+use super::audit::{Audit, Author, Change};
+use super::{edit, file};
+use crate::failure::Failure;
+
+/// A list of torrents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// The torrents that are refused, `access.torrents_deny`.
+    Deny,
+    /// The torrents that are served, `access.torrents_allow`.
+    Allow,
+}
+
+/// What a new entry says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NewDetails {
+    /// The date of today if absent.
+    pub(crate) date: Option<String>,
+    pub(crate) reference: Option<String>,
+    pub(crate) reason: Option<String>,
+}
+
+/// A change that was made and is not recorded yet.
+pub(crate) struct Changed {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// The torrents that were added or removed.
+    pub(crate) info_hashes: Vec<InfoHash>,
+    details: NewDetails,
+    audit: Audit,
+}
+
+impl Which {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Allow => "allow",
+        }
+    }
+
+    fn sources(self, config: &Config) -> &[ListSource] {
+        match self {
+            Self::Deny => &config.access.torrents_deny,
+            Self::Allow => &config.access.torrents_allow,
+        }
+    }
+}
+
+impl Changed {
+    /// Records the change, in the log and in the audit file.
+    pub(crate) fn record(&self) -> Result<(), Failure> {
+        let trimmed = |text: &'_ Option<String>| text.as_deref().map(str::trim).map(str::to_owned);
+        let (reference, reason) = (trimmed(&self.details.reference), trimmed(&self.details.reason));
+        let given = |text: &'_ str| !text.is_empty();
+        let details = Details {
+            date: self.details.date.as_deref(),
+            reference: reference.as_deref().filter(|text| given(text)),
+            reason: reason.as_deref().filter(|text| given(text)),
+        };
+        let recorded = self.audit.record(self.info_hashes.iter().map(|info_hash| (*info_hash, details)));
+        Ok(recorded.context("the list was changed, but access.audit_file cannot be written")?)
+    }
+}
+
+/// Adds torrents to a file of a list: the first one, or the one that is named.
+pub(crate) fn add(
+    config: &Config,
+    (which, file): (Which, Option<&Path>),
+    wanted: &[InfoHash],
+    details: &NewDetails,
+    author: Author,
+) -> Result<Changed, Failure> {
+    let path = target(config, which, file)?;
+    let audit = begin_audit(config, Change::Added, which, &path, author)?;
+    let details = NewDetails {
+        date: Some(details.date.as_deref().unwrap_or(audit.today()).to_owned()),
+        ..details.clone()
+    };
+    let lines: Result<BTreeMap<_, _>, Failure> = wanted
+        .iter()
+        .map(|info_hash| Ok((*info_hash, format!("{} # {}\n", line(info_hash, &details)?, audit.comment()))))
+        .collect();
+    if path.exists() && open_lines(&ListSource::Path(path.clone()))?.is_none() {
+        let shown = path.display();
+        return Err(Failure::Configuration(format!("{shown} is no list of lines, so none can be added")));
+    }
+    let info_hashes =
+        edit::add(&path, &lines?).with_context(|| format!("{} cannot be changed", path.display()))?;
+    Ok(Changed { path, info_hashes, details, audit })
+}
+
+/// Removes torrents from a file of a list.
+pub(crate) fn remove(
+    config: &Config,
+    (which, file): (Which, Option<&Path>),
+    wanted: &[InfoHash],
+    author: Author,
+) -> Result<Changed, Failure> {
+    let path = target(config, which, file)?;
+    let audit = begin_audit(config, Change::Removed, which, &path, author)?;
+    let info_hashes =
+        edit::remove(&path, wanted).with_context(|| format!("{} cannot be changed", path.display()))?;
+    Ok(Changed { path, info_hashes, details: NewDetails::default(), audit })
+}
+
+/// Returns the torrents that texts name, each once.
+pub(crate) fn parse_torrents(texts: &[String]) -> Result<Vec<InfoHash>, Failure> {
+    let mut info_hashes = Vec::new();
+    for text in texts {
+        match Entry::parse(text.as_bytes()) {
+            Ok(Some(entry)) if !text.trim().contains(char::is_whitespace) => {
+                info_hashes.extend(entry.info_hashes)
+            }
+            Ok(_) => return Err(Failure::Configuration(format!("{text:?} is no single torrent"))),
+            Err(error) => return Err(Failure::Configuration(format!("{text:?}: {error}"))),
+        }
+    }
+    info_hashes.sort_unstable();
+    info_hashes.dedup();
+    Ok(info_hashes)
+}
+
+fn begin_audit(
+    config: &Config,
+    change: Change,
+    which: Which,
+    path: &Path,
+    author: Author,
+) -> Result<Audit, Failure> {
+    let audit_file = config.access.audit_file.as_deref();
+    let audit = Audit::begin(change, which.name(), path, author, audit_file);
+    let shown = audit_file.unwrap_or(Path::new("")).display();
+    Ok(audit
+        .with_context(|| format!("access.audit_file {shown} cannot be written, so nothing was changed"))?)
+}
+
+/// Returns the line of a new entry, which is checked by reading it back.
+fn line(info_hash: &InfoHash, details: &NewDetails) -> Result<String, Failure> {
+    let refuse = |text: String| Err(Failure::Configuration(text));
+    let (reason, reference) =
+        (details.reason.as_deref().map(str::trim), details.reference.as_deref().map(str::trim));
+    let date = details.date.as_deref().unwrap_or_default();
+    let mut line = format!("{info_hash:?} {date}");
+    reference.into_iter().for_each(|reference| line.push_str(&format!(" [{reference}]")));
+    reason.into_iter().for_each(|reason| line.push_str(&format!(" {reason}")));
+    if line.contains('\n') {
+        return refuse("a reason and a reference are one line each".to_owned());
+    }
+    let entry = match Entry::parse(line.as_bytes()) {
+        Ok(Some(entry)) => entry,
+        Ok(None) => return refuse("the entry is empty".to_owned()),
+        Err(error) => return refuse(error.to_string()),
+    };
+    if entry.date != Some(date) {
+        return refuse(format!("{date:?} is no date such as 2026-01-31"));
+    }
+    let given = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
+    if entry.reference.map(str::to_owned) != given(reference)
+        || entry.reason.map(str::to_owned) != given(reason)
+    {
+        return refuse(
+            "the list would not be read back as it was written: a reference must not contain ], a reason must not begin \
+             with [, and a # after a space begins a comment"
+                .to_owned(),
+        );
+    }
+    Ok(line)
+}
+
+/// Returns the file to change, which is one of the list.
+fn target(config: &Config, which: Which, file: Option<&Path>) -> Result<PathBuf, Failure> {
+    // A removal would otherwise replace the link and not the file.
+    let resolve = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let files = which.sources(config).iter().filter_map(|source| match source {
+        ListSource::Path(path) if !path.is_dir() => Some(&**path),
+        _ => None,
+    });
+    let files: Vec<_> = files.collect();
+    let name = which.name();
+    let Some(first) = files.first() else {
+        return Err(Failure::Configuration(format!(
+            "access.torrents_{name} names no file to change; add one to the configuration and pass it by --config"
+        )));
+    };
+    let path = resolve(file.unwrap_or(first));
+    if files.iter().any(|file| resolve(file) == path) {
+        return Ok(path);
+    }
+    let shown: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+    Err(Failure::Configuration(format!(
+        "{} is no file of access.torrents_{name}, so the tracker does not read it; its files: {}",
+        path.display(),
+        shown.join(", ")
+    )))
+}
+
+/// Opens a source if it is a file of lines.
+pub(super) fn open_lines(source: &ListSource) -> anyhow::Result<Option<File>> {
+    let ListSource::Path(path) = source else { return Ok(None) };
+    let file = open(path)?;
+    if path.is_dir() {
+        return Ok(None);
+    }
+    let is_lines = file::is_lines(&file).with_context(|| format!("{source} cannot be read"))?;
+    Ok(is_lines.then_some(file))
+}
+
+fn open(path: &Path) -> anyhow::Result<File> {
+    let shown = path.display();
+    let metadata = fs::metadata(path).with_context(|| format!("{shown} cannot be read"))?;
+    if !(metadata.is_file() || metadata.is_dir()) {
+        return Err(anyhow!("{shown} is not a regular file"));
+    }
+    File::open(path).with_context(|| format!("{shown} cannot be read"))
+}

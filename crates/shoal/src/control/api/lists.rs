@@ -1,0 +1,237 @@
+//! The lists of torrents.
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::blocking;
+use crate::access::operations::{self, Changed, NewDetails, Which};
+use crate::access::{ListControl, ListEntry};
+use crate::control::Control;
+use crate::control::auth::Caller;
+use crate::control::body::JsonBody;
+use crate::control::problem::{Problem, ProblemBody};
+use crate::failure::Failure;
+
+/// Maximum number of entries in a reply, and of torrents in a change.
+const ENTRIES_MAX: usize = 1000;
+
+/// A list of torrents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ListName {
+    /// The torrents that are refused, access.torrents_deny.
+    Deny,
+    /// The torrents that are served, access.torrents_allow.
+    Allow,
+}
+
+impl From<ListName> for Which {
+    fn from(name: ListName) -> Self {
+        match name {
+            ListName::Deny => Self::Deny,
+            ListName::Allow => Self::Allow,
+        }
+    }
+}
+
+/// A source of a list.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ListSource {
+    /// The key that names it, such as access.torrents_deny.
+    list: String,
+    /// The file or URL.
+    source: String,
+    /// The number of its entries.
+    entries: u64,
+    /// Why a part of it could not be read, if so. It keeps its entries then.
+    fault: Option<String>,
+}
+
+/// The sources of all lists.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ListSources {
+    sources: Vec<ListSource>,
+}
+
+/// What to search for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Search {
+    text: Option<String>,
+    info_hash: Option<String>,
+    #[serde(default = "default_max")]
+    max: usize,
+}
+
+const fn default_max() -> usize {
+    100
+}
+
+/// The entries that were found.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Found {
+    entries: Vec<ListEntry>,
+    /// Whether there are more.
+    has_more: bool,
+}
+
+/// Torrents to add to a list.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Addition {
+    /// Info hashes (40 or 64 hexadecimal digits, or base32) or magnet links, up to 1000.
+    torrents: Vec<String>,
+    /// Why; clients show it to their users.
+    reason: Option<String>,
+    /// A reference for your records, such as the number of a case.
+    reference: Option<String>,
+    /// The date of the entry, as YYYY-MM-DD; today by default.
+    date: Option<String>,
+}
+
+/// Torrents to remove from a list.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Removal {
+    /// Info hashes or magnet links, up to 1000.
+    torrents: Vec<String>,
+}
+
+/// What a change has done.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ListChange {
+    /// The info hashes that were added or removed.
+    changed: Vec<String>,
+    /// Those that were there before, or were not.
+    unchanged: Vec<String>,
+    /// The file that was changed.
+    source: String,
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        let status = match failure {
+            Failure::Configuration(_) => StatusCode::BAD_REQUEST,
+            Failure::NotPermitted(_) | Failure::NothingFound(_) | Failure::Other(_) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+        };
+        Self::new(status, failure.to_string())
+    }
+}
+
+/// The sources of all lists, with the number of their entries and their faults.
+#[utoipa::path(
+    get, path = "/api/v1/lists", tag = "lists", security(("token" = ["read"])),
+    responses((status = 200, body = ListSources))
+)]
+pub(super) async fn show(State(control): State<Control>) -> Result<Json<ListSources>, Problem> {
+    let lists = control.sources.list_control.clone();
+    let status = blocking(move || Ok(lists.status())).await?;
+    let sources = serde_json::from_value(status);
+    sources.map(Json).map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+}
+
+/// The entries of a list, as the tracker applies them.
+#[utoipa::path(
+    get, path = "/api/v1/lists/{list}/torrents", tag = "lists", security(("token" = ["read"])),
+    params(
+        ("list" = ListName, Path),
+        ("text" = Option<String>, Query, description = "A text that the reason or the reference contains, in any case."),
+        ("info_hash" = Option<String>, Query, description = "An info hash: only its entry is returned."),
+        ("max" = Option<u16>, Query, description = "Maximum number of entries: 1 to 1000, by default 100.")
+    ),
+    responses((status = 200, body = Found), (status = 400, body = ProblemBody))
+)]
+pub(super) async fn search(
+    State(control): State<Control>,
+    Path(list): Path<ListName>,
+    Query(search): Query<Search>,
+) -> Result<Json<Found>, Problem> {
+    if !(1..=ENTRIES_MAX).contains(&search.max) {
+        return Err(Problem::new(StatusCode::BAD_REQUEST, format!("max must be from 1 to {ENTRIES_MAX}")));
+    }
+    let lists = control.sources.list_control.clone();
+    let found = blocking(move || match search.info_hash {
+        Some(info_hash) => {
+            let wanted = operations::parse_torrents(&[info_hash])?;
+            let entries = wanted.iter().filter_map(|info_hash| lists.entry(list.into(), info_hash)).collect();
+            Ok(Found { entries, has_more: false })
+        }
+        None => {
+            let (entries, has_more) = lists.search(list.into(), search.text.as_deref(), search.max);
+            Ok(Found { entries, has_more })
+        }
+    });
+    found.await.map(Json)
+}
+
+/// Adds torrents to the first file of a list. It applies at once.
+#[utoipa::path(
+    post, path = "/api/v1/lists/{list}/add", tag = "lists", security(("token" = ["admin"])),
+    params(("list" = ListName, Path)), request_body = Addition,
+    responses((status = 200, body = ListChange), (status = 400, body = ProblemBody))
+)]
+pub(super) async fn add(
+    State(control): State<Control>,
+    Extension(caller): Extension<Caller>,
+    Path(list): Path<ListName>,
+    JsonBody(addition): JsonBody<Addition>,
+) -> Result<Json<ListChange>, Problem> {
+    let Addition { torrents, reason, reference, date } = addition;
+    let details = NewDetails { date, reference, reason };
+    change(&control, torrents, move |lists, wanted| {
+        let config = lists.publisher.live.latest();
+        operations::add(config.policy.config(), (list.into(), None), wanted, &details, caller.author())
+    })
+    .await
+}
+
+/// Removes torrents from the first file of a list. It applies at once.
+#[utoipa::path(
+    post, path = "/api/v1/lists/{list}/remove", tag = "lists", security(("token" = ["admin"])),
+    params(("list" = ListName, Path)), request_body = Removal,
+    responses((status = 200, body = ListChange), (status = 400, body = ProblemBody))
+)]
+pub(super) async fn remove(
+    State(control): State<Control>,
+    Extension(caller): Extension<Caller>,
+    Path(list): Path<ListName>,
+    JsonBody(removal): JsonBody<Removal>,
+) -> Result<Json<ListChange>, Problem> {
+    change(&control, removal.torrents, move |lists, wanted| {
+        let config = lists.publisher.live.latest();
+        operations::remove(config.policy.config(), (list.into(), None), wanted, caller.author())
+    })
+    .await
+}
+
+/// Changes a file, records that, and applies it.
+async fn change(
+    control: &Control,
+    torrents: Vec<String>,
+    change: impl FnOnce(&ListControl, &[shoal_types::InfoHash]) -> Result<Changed, Failure> + Send + 'static,
+) -> Result<Json<ListChange>, Problem> {
+    if torrents.is_empty() || torrents.len() > ENTRIES_MAX {
+        let error = format!("torrents must name 1 to {ENTRIES_MAX} torrents");
+        return Err(Problem::new(StatusCode::BAD_REQUEST, error));
+    }
+    let lists = control.sources.list_control.clone();
+    let changed = blocking(move || {
+        let wanted = operations::parse_torrents(&torrents)?;
+        let changed = change(&lists, &wanted)?;
+        lists.follow_files();
+        changed.record()?;
+        let (did, did_not): (Vec<_>, Vec<_>) =
+            wanted.iter().partition(|info_hash| changed.info_hashes.contains(info_hash));
+        let shown = |info_hashes: Vec<&shoal_types::InfoHash>| {
+            info_hashes.iter().map(|info_hash| format!("{info_hash:?}")).collect()
+        };
+        let source = changed.path.display().to_string();
+        Ok(ListChange { changed: shown(did), unchanged: shown(did_not), source })
+    });
+    changed.await.map(Json)
+}

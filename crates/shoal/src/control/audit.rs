@@ -1,0 +1,34 @@
+//! The record of changes by the control listener.
+
+use axum::http::StatusCode;
+use serde_json::Value;
+
+use super::Control;
+use super::auth::Caller;
+use super::problem::Problem;
+use crate::access;
+
+/// Records a change that is about to be made, in the log and in the audit file. If the file cannot be written, the change
+/// must not be made.
+pub(super) async fn record(
+    control: &Control,
+    caller: &Caller,
+    change: &'static str,
+    details: &Value,
+) -> Result<(), Problem> {
+    let by = caller.author();
+    if let Some(file) = control.sources.live.latest().policy.config().access.audit_file.clone() {
+        let (author, details) = (caller.author(), details.clone());
+        let written = tokio::task::spawn_blocking(move || {
+            access::append_audit(&file, &author, change, &details)
+                .map_err(|error| format!("access.audit_file {} cannot be written: {error}", file.display()))
+        });
+        let written = written.await.unwrap_or_else(|error| Err(error.to_string()));
+        written.map_err(|error| {
+            let error = format!("{error}, so nothing was changed");
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error)
+        })?;
+    }
+    tracing::info!(%by, change, %details, "a change by the control listener");
+    Ok(())
+}

@@ -1,0 +1,324 @@
+//! A client of the control listener, for `shoal ctl`, `shoal top` and `shoal access reload`.
+//!
+//! It sends its token to the URL that the operator names, and to no other one: it follows no redirect and uses no proxy.
+
+use core::fmt;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+use shoal_config::Config;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use ureq::http::{Request, Response};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider, parse_pem};
+use ureq::{Agent, Body};
+
+/// Where the control listener is if nothing else is said.
+const DEFAULT_URL: &str = "http://127.0.0.1:6970";
+
+/// The environment variables that the options override.
+const URL_VARIABLE: &str = "SHOAL_CONTROL_URL";
+const TOKEN_VARIABLE: &str = "SHOAL_CONTROL_TOKEN";
+const TOKEN_FILE_VARIABLE: &str = "SHOAL_CONTROL_TOKEN_FILE";
+const CA_FILE_VARIABLE: &str = "SHOAL_CONTROL_CA_FILE";
+
+/// Time to connect, and to wait for the head of a reply: longer than the tracker takes to give up.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
+const REPLY_TIME_MAX: Duration = Duration::from_secs(16);
+
+/// Maximum size of a reply that is read as a whole, and of a file.
+const REPLY_BYTES_MAX: u64 = 64 << 20;
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// How the tracker is reached.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Endpoint {
+    /// URL of the control listener [default: $SHOAL_CONTROL_URL, or http://127.0.0.1:6970]
+    #[arg(long, value_name = "URL", global = true)]
+    pub(crate) url: Option<String>,
+
+    /// File with the token [default: $SHOAL_CONTROL_TOKEN_FILE, or the token in $SHOAL_CONTROL_TOKEN]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// File with the certificates (PEM) to trust for https [default: $SHOAL_CONTROL_CA_FILE, or those of the system]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) ca_file: Option<PathBuf>,
+}
+
+/// Why there is no reply, or not the one that was asked for.
+#[derive(Debug)]
+pub(crate) enum ClientError {
+    /// The options cannot be used.
+    Options(String),
+    /// There was no reply, or it cannot be understood.
+    Transport(String),
+    /// The tracker has refused the request.
+    Refused {
+        /// The status of the reply.
+        status: u16,
+        /// What the tracker says.
+        error: String,
+    },
+}
+
+/// A client of one control listener.
+#[derive(Debug)]
+pub(crate) struct ControlClient {
+    agent: Agent,
+    /// The URL without a slash at the end.
+    url: String,
+    token: Option<String>,
+}
+
+impl Endpoint {
+    /// Returns the endpoint of the tracker with this configuration on this host, for what is not set otherwise.
+    ///
+    /// # Errors
+    /// Returns why it cannot be found.
+    pub(crate) fn of(config: &Config) -> Result<Self, ClientError> {
+        let address = config.control.listen.filter(|address| address.port() != 0).ok_or_else(|| {
+            ClientError::Options(
+                "control.listen is \"\" or has port 0, so this command cannot find the tracker; send it SIGHUP instead"
+                    .to_owned(),
+            )
+        })?;
+        let scheme = if config.control.certificate.is_some() { "https" } else { "http" };
+        let unset = |variable| std::env::var_os(variable).is_none();
+        Ok(Self {
+            url: unset(URL_VARIABLE).then(|| format!("{scheme}://{}", reachable(address))),
+            token_file: None,
+            ca_file: config.control.certificate.clone().filter(|_| unset(CA_FILE_VARIABLE)),
+        })
+    }
+}
+
+/// Returns an address of this host for a listener on all addresses.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+impl ControlClient {
+    /// Prepares requests to an endpoint.
+    ///
+    /// # Errors
+    /// Returns which option or variable cannot be used, and why.
+    pub(crate) fn new(endpoint: &Endpoint) -> Result<Self, ClientError> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let url = endpoint.url.clone().or_else(|| variable(URL_VARIABLE));
+        let url = url.unwrap_or_else(|| DEFAULT_URL.to_owned());
+        if !(url.starts_with("http://") || url.starts_with("https://")) {
+            return Err(ClientError::Options(format!("{url:?} is no URL such as {DEFAULT_URL}")));
+        }
+        let token_file =
+            endpoint.token_file.clone().or_else(|| variable(TOKEN_FILE_VARIABLE).map(PathBuf::from));
+        let token = match token_file {
+            Some(file) => Some(read_token(&file)?),
+            None => variable(TOKEN_VARIABLE).map(|token| token.trim().to_owned()),
+        };
+        let ca_file = endpoint.ca_file.clone().or_else(|| variable(CA_FILE_VARIABLE).map(PathBuf::from));
+        let agent = Agent::config_builder()
+            .timeout_connect(Some(CONNECT_TIME_MAX))
+            .timeout_recv_response(Some(REPLY_TIME_MAX))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .tls_config(if url.starts_with("https://") {
+                tls(ca_file.as_deref())?
+            } else {
+                TlsConfig::default()
+            })
+            .build()
+            .new_agent();
+        Ok(Self { agent, url: url.trim_end_matches('/').to_owned(), token })
+    }
+
+    /// Reads a JSON document.
+    ///
+    /// # Errors
+    /// Returns why there is none.
+    pub(crate) fn get(&self, path: &str) -> Result<Value, ClientError> {
+        self.request("GET", path, None)
+    }
+
+    /// Sends a request, and reads the JSON document of its reply, which is `null` if it is empty.
+    ///
+    /// # Errors
+    /// Returns why there is none.
+    pub(crate) fn request(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, ClientError> {
+        let text = read(self.send(method, path, body)?)?;
+        if text.trim().is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_str(&text).map_err(|error| {
+            ClientError::Transport(format!("{}{path}: the reply is no JSON: {error}", self.url))
+        })
+    }
+
+    /// Begins to read a stream of events, which may never end.
+    ///
+    /// # Errors
+    /// Returns why there is none.
+    pub(crate) fn events(&self, path: &str) -> Result<impl BufRead + use<>, ClientError> {
+        let response = self.send_with("GET", path, None, Some("text/event-stream"))?;
+        Ok(BufReader::new(response.into_body().into_reader()))
+    }
+
+    fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Response<Body>, ClientError> {
+        self.send_with(method, path, body, None)
+    }
+
+    fn send_with(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+        accept: Option<&str>,
+    ) -> Result<Response<Body>, ClientError> {
+        let url = format!("{}{path}", self.url);
+        let mut request = Request::builder().method(method).uri(&url);
+        if let Some(token) = &self.token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        if let Some(accept) = accept {
+            request = request.header("Accept", accept);
+        }
+        let sent = match body {
+            Some(body) => {
+                let request = request.header("Content-Type", "application/json").body(body.to_string());
+                self.agent.run(request.map_err(|_| bad_url(&url))?)
+            }
+            None => self.agent.run(request.body(()).map_err(|_| bad_url(&url))?),
+        };
+        let response = sent.map_err(|error| {
+            ClientError::Transport(format!(
+                "{url} cannot be asked: {error}; there is no tracker, or its control listener is elsewhere"
+            ))
+        })?;
+        let status = response.status().as_u16();
+        if (200..300).contains(&status) {
+            return Ok(response);
+        }
+        let text = read(response)?;
+        let told = serde_json::from_str::<Value>(&text).ok();
+        let told = told.and_then(|told| told["error"].as_str().map(str::to_owned));
+        Err(ClientError::Refused { status, error: told.unwrap_or_else(|| text.trim().to_owned()) })
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Options(text) | Self::Transport(text) => f.write_str(text),
+            Self::Refused { status, error } => {
+                write!(f, "the tracker refuses this (status {status}): {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+fn bad_url(url: &str) -> ClientError {
+    ClientError::Options(format!("{url:?} is no URL such as {DEFAULT_URL}, or the token is none"))
+}
+
+fn read(response: Response<Body>) -> Result<String, ClientError> {
+    let body = response.into_body();
+    let text = body.into_with_config().limit(REPLY_BYTES_MAX).lossy_utf8(true).read_to_string();
+    text.map_err(|error| ClientError::Transport(format!("the reply has not arrived: {error}")))
+}
+
+fn read_token(file: &Path) -> Result<String, ClientError> {
+    let text = read_file(file)?;
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    match (lines.next(), lines.next()) {
+        (Some(token), None) => Ok(token.to_owned()),
+        _ => Err(ClientError::Options(format!(
+            "{} must contain one line, the token; `shoal ctl token` makes one",
+            file.display()
+        ))),
+    }
+}
+
+fn read_file(file: &Path) -> Result<String, ClientError> {
+    let fault = |error: &dyn fmt::Display| {
+        ClientError::Options(format!("{} cannot be read: {error}", file.display()))
+    };
+    let size = fs::metadata(file).map_err(|error| fault(&error))?.len();
+    if size > FILE_BYTES_MAX {
+        return Err(fault(&"it is too large"));
+    }
+    fs::read_to_string(file).map_err(|error| fault(&error))
+}
+
+/// Returns the settings of TLS: the certificates of a file are trusted, or else the system's.
+fn tls(ca_file: Option<&Path>) -> Result<TlsConfig, ClientError> {
+    let trusted: Vec<Certificate<'static>> = match ca_file {
+        Some(file) => {
+            let text = read_file(file)?;
+            let items = parse_pem(text.as_bytes()).filter_map(|item| match item {
+                Ok(PemItem::Certificate(certificate)) => Some(certificate),
+                _ => None,
+            });
+            items.collect()
+        }
+        None => {
+            let found = rustls_native_certs::load_native_certs().certs;
+            found.iter().map(|der| Certificate::from_der(der).to_owned()).collect()
+        }
+    };
+    if trusted.is_empty() {
+        let file = ca_file.map_or_else(|| "the system".to_owned(), |file| file.display().to_string());
+        return Err(ClientError::Options(format!(
+            "{file} has no certificate to trust; --ca-file names a file of them in PEM"
+        )));
+    }
+    Ok(TlsConfig::builder()
+        .provider(TlsProvider::Rustls)
+        .root_certs(RootCerts::Specific(Arc::new(trusted)))
+        .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
+        .build())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_on_all_addresses_is_reached_by_loopback() {
+        for (listen, reached) in
+            [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("192.0.2.1:1", "192.0.2.1:1")]
+        {
+            assert_eq!(reachable(listen.parse().unwrap()), reached.parse().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_token_file_has_one_token() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("token");
+        for (text, expected) in
+            [("a\n", Some("a")), ("\n  b \r\n\n", Some("b")), ("", None), ("a\nb\n", None)]
+        {
+            fs::write(&file, text).unwrap();
+            assert_eq!(read_token(&file).ok().as_deref(), expected, "{text:?}");
+        }
+        assert!(read_token(Path::new("/nonexistent/token")).is_err());
+    }
+}
