@@ -43,7 +43,7 @@ pub struct Record {
     pub info_hash: Option<InfoHash>,
     /// The number of torrents of a scrape.
     pub torrents: u32,
-    /// What the client of an announce says about itself.
+    /// The statements of the client of an announce about itself.
     pub announced: Option<AnnouncedPeer>,
     /// The seeders and leechers that an announce was answered with.
     pub counts: Option<[u32; 2]>,
@@ -53,7 +53,7 @@ pub struct Record {
     pub reply_bytes: u32,
 }
 
-/// What the client of an announce says about itself.
+/// The statements of the client of an announce about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnouncedPeer {
     /// The event.

@@ -37,7 +37,7 @@ const WRITE_BYTES: usize = 64 << 10;
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(200);
 
 labels! {
-    /// What has become of a record.
+    /// The outcome of a record.
     pub(crate) enum RecordOutcome {
         /// The target has it.
         Written = "written",
@@ -68,7 +68,7 @@ pub(crate) struct Reopener {
     thread: Thread,
 }
 
-/// What the thread of the log is asked to do.
+/// A request to the thread of the log.
 #[derive(Debug, Default)]
 struct LogSignals {
     reopen: AtomicBool,

@@ -88,7 +88,7 @@ pub(crate) struct WorkerPool {
     stopping: Arc<AtomicBool>,
     wakers: Vec<Waker>,
     sources: Vec<WorkerSources>,
-    /// What the workers record for the access log.
+    /// The records of the workers for the access log.
     access_records: Vec<AccessRecords>,
     budgets: Vec<Arc<Budget>>,
     notices: Receiver<Notice>,

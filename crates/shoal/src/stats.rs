@@ -43,7 +43,7 @@ pub(crate) struct Stats {
     pub(crate) unregistered: CountMap,
     /// Datagrams of each family.
     pub(crate) datagrams: Vec<Datagrams>,
-    /// What the tracker stores.
+    /// The swarms in store.
     pub(crate) swarms: Vec<SwarmTotals>,
     /// The memory of the process.
     pub(crate) memory: Memory,
