@@ -53,7 +53,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Time within which the lists must be read for a request. The reading goes on beyond it.
 const LISTS_TIME_MAX: Duration = Duration::from_secs(12);
 
-/// What the handlers need. Clones share everything.
+/// The state of the handlers. Clones share everything.
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
     pub(crate) sources: Arc<Sources>,
@@ -70,7 +70,7 @@ pub(crate) struct Control {
 /// How the listener is reached.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
-    /// The names that requests may use, besides IP addresses and localhost.
+    /// The names that requests may use, in addition to IP addresses and localhost.
     pub(crate) hosts: Vec<HostName>,
     /// The certificate, if the listener serves HTTPS.
     pub(crate) tls: Option<shoal_tls::Server>,

@@ -62,7 +62,7 @@ pub(crate) enum ClientError {
     Refused {
         /// The status of the reply.
         status: u16,
-        /// What the tracker says.
+        /// The words of the tracker.
         error: String,
     },
 }

@@ -73,7 +73,7 @@ enum Action {
         #[arg(long)]
         cursor: Option<String>,
     },
-    /// What the limits know of an address
+    /// Show the state of an address in the limits
     Source {
         /// An IPv4 or IPv6 address
         address: std::net::IpAddr,
@@ -299,7 +299,7 @@ fn ask_of_list(client: &ControlClient, action: &ListAction) -> Result<Value, Cli
     }
 }
 
-/// Returns a reply as text for people. What came from outside is one line of printable characters.
+/// Returns a reply as text for people. Text from outside is one line of printable characters.
 fn show(action: &Action, reply: &Value) -> String {
     let text = |value: &Value| match value {
         Value::String(text) => text.chars().map(|c| if c.is_control() { '?' } else { c }).collect(),

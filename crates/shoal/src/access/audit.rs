@@ -112,7 +112,7 @@ pub(super) fn append(audit_file: &Path, by: &Author, change: &str, details: &Val
     edit::append(audit_file, &format!("{object}\n"))
 }
 
-/// Who makes a change.
+/// The author of a change.
 pub(crate) enum Author {
     /// The user that executes a command.
     User(Who),

@@ -1,6 +1,6 @@
 //! Changes of the lists of torrents, by `shoal access` and by the control listener.
 //!
-//! They change the files that the configuration names. A tracker that runs sees these change, whoever does it.
+//! They change the files that the configuration names. A tracker that runs sees every change of them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ pub(crate) enum Which {
     Allow,
 }
 
-/// What a new entry says.
+/// The fields of a new entry.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewDetails {
     /// The date of today if absent.

@@ -1,4 +1,4 @@
-//! Who may ask the control listener for what: tokens, roles and rates.
+//! The right to ask the control listener: tokens, roles and rates.
 //!
 //! Every route belongs to one of the kinds of [`Need`], and the middleware of its router asks for it. A client shows its token
 //! in the field Authorization, never in a cookie, which a browser would send on behalf of other pages.
@@ -28,7 +28,7 @@ const REQUESTS_AT_ONCE: u32 = 200;
 const WRONG_TOKEN_INTERVAL: Duration = Duration::from_secs(3);
 const WRONG_TOKENS_AT_ONCE: u32 = 20;
 
-/// What a request needs.
+/// The right that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     /// A token of any role, if tokens are configured.

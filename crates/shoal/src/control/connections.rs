@@ -55,7 +55,7 @@ struct Entry {
     closed: Arc<Notify>,
 }
 
-/// What counts as one client: an IPv4 address or an IPv6 /64.
+/// A unit that counts as one client: an IPv4 address or an IPv6 /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Source(IpAddr);
 

@@ -24,7 +24,7 @@ pub(crate) struct Problem {
 /// The document of a refusal.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ProblemBody {
-    /// What is wrong, and what to do.
+    /// The fault, and what to do.
     error: String,
 }
 

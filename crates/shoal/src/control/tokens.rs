@@ -1,6 +1,6 @@
 //! The tokens of the control listener, and the roles that they grant.
 //!
-//! A token is random, and only its SHA-256 is kept, in a file and in memory. What a client shows is hashed, and the hash is
+//! A token is random, and only its SHA-256 is kept, in a file and in memory. The token that a client shows is hashed, and the hash is
 //! compared with all of them in constant time. So neither the file nor the time of a response helps to guess a token.
 
 use core::fmt;
@@ -31,7 +31,7 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 const DIGEST_BYTES: usize = 32;
 const DIGEST_PREFIX: &str = "sha256:";
 
-/// What a token permits.
+/// The rights that a token grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Role {
     /// To read what the tracker does, except for the addresses of peers.

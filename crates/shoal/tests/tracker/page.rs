@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::harness::{PATIENCE, Tracker};
+use crate::harness::{PATIENCE, Tracker, eventually};
 
 /// An answer.
 #[derive(Debug)]
@@ -31,9 +31,11 @@ pub(crate) fn send(address: SocketAddr, bytes: &[u8]) -> Page {
 }
 
 impl Tracker {
-    /// The answer to GET.
+    /// The answer to GET. A test that looks again and again asks more often than the listener allows, and waits then.
     pub(crate) fn page(&self, path: &str) -> Page {
-        request(self.control, "GET", path)
+        eventually("the control listener answers", || {
+            Some(request(self.control, "GET", path)).filter(|page| page.status != 429)
+        })
     }
 
     /// The sum of the series of a metric that have all these labels, each written as `name="value"`.

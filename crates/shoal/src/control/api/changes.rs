@@ -34,7 +34,7 @@ const EVENTS_EVERY: Duration = Duration::from_millis(200);
 /// How often a stream without changes shows that it is there.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// What to tell of changes.
+/// The changes to tell of.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wanted {

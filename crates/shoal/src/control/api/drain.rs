@@ -15,7 +15,7 @@ use crate::control::problem::{Problem, ProblemBody};
 use crate::control::{Control, audit};
 use crate::drain::{Draining, WAIT_MAX};
 
-/// What happens when the tracker has drained.
+/// The action when the tracker has drained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Then {
@@ -34,7 +34,7 @@ pub(crate) struct DrainRequest {
     #[serde(default = "default_wait_s")]
     #[schema(default = 60, minimum = 0, maximum = 86_400)]
     wait_s: u32,
-    /// What happens then.
+    /// The action then.
     #[serde(default)]
     then: Then,
 }
@@ -63,7 +63,7 @@ pub(crate) struct DrainStatus {
     since_unix_s: Option<u64>,
     /// Seconds until the tracker has drained.
     remaining_s: Option<u64>,
-    /// What happens then.
+    /// The action then.
     then: Option<Then>,
 }
 

@@ -56,7 +56,7 @@ pub(crate) struct ListSources {
     sources: Vec<ListSource>,
 }
 
-/// What to search for.
+/// The entries to search for.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Search {
@@ -100,7 +100,7 @@ pub(crate) struct Removal {
     torrents: Vec<String>,
 }
 
-/// What a change has done.
+/// The outcome of a change.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ListChange {
     /// The info hashes that were added or removed.

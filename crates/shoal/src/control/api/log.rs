@@ -15,13 +15,13 @@ use crate::control::{Control, audit};
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// What is broken.
+    /// Things that are broken.
     Error,
-    /// What needs a look.
+    /// Things that need a look.
     Warn,
-    /// What happens to the tracker.
+    /// Events in the life of the tracker.
     Info,
-    /// What happens to connections of operators.
+    /// Events of the connections of operators.
     Debug,
     /// Everything.
     Trace,

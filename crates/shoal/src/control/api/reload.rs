@@ -13,7 +13,7 @@ use crate::control::auth::Caller;
 use crate::control::problem::{Problem, ProblemBody};
 use crate::control::{Control, audit};
 
-/// What a reload has changed.
+/// The changes by a reload.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Reloaded {
     /// The keys whose new values apply.

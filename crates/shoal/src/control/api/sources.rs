@@ -1,4 +1,4 @@
-//! What the limits know of one address.
+//! The state of one address in the limits.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) struct SourceRates {
     bad_token: RateLevel,
 }
 
-/// What the address or its /64 holds in all swarms, as far as the operator limits it.
+/// The peers and torrents of the address or its /64 in all swarms, as far as the operator limits it.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SourceHoldings {
     /// The number of peers; an estimate that is never too low.
@@ -56,7 +56,7 @@ pub(crate) struct SourceHoldings {
     torrents_max: u32,
 }
 
-/// What the limits know of an address.
+/// The state of an address in the limits.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SourceStatus {
     /// The address.
@@ -69,11 +69,11 @@ pub(crate) struct SourceStatus {
     /// Whether limits.exempt names it.
     exempt: bool,
     rates: SourceRates,
-    /// What it holds; null if nothing is limited.
+    /// Its peers and torrents; null if nothing is limited.
     holdings: Option<SourceHoldings>,
 }
 
-/// What the limits of sources know of one address: whether it is served, its bans, its rates, and what it holds.
+/// The state of one address in the limits of sources: whether it is served, its bans, its rates, and what it holds.
 #[utoipa::path(
     get, path = "/api/v1/sources/{address}", tag = "limits", security(("token" = ["admin"])),
     params(("address" = String, Path, description = "An IPv4 or IPv6 address.", example = "192.0.2.1")),

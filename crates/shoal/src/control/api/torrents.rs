@@ -70,7 +70,7 @@ pub(crate) struct TorrentDetails {
     peers: Option<Vec<TorrentPeer>>,
 }
 
-/// What to tell of a torrent.
+/// The facts to tell of a torrent.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wanted {

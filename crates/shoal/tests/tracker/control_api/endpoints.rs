@@ -87,7 +87,7 @@ fn every_endpoint_answers_its_role_and_refuses_all_others() {
         let name = format!("{} {}", endpoint.method, endpoint.path);
         assert_eq!(endpoint.status(tracker, None), 401, "{name} without a token");
         for wrong in ["", "x", &ADMIN[1..], &format!("{ADMIN}x")] {
-            // So many wrong tokens are limited, which is as good.
+            // Wrong tokens in this number are limited, which is as good.
             let status = endpoint.status(tracker, Some(wrong));
             assert!(matches!(status, 401 | 429), "{name} with a wrong token: {status}");
         }
