@@ -1,6 +1,6 @@
 //! The JSON API of the control listener, version 1.
 //!
-//! Each endpoint is a function with its description beside it, from which the OpenAPI document is made. [`endpoints`] names
+//! Each endpoint is a function with its description beside it, from which the OpenAPI document is made. `endpoints!` names
 //! each of them once, with its method, its path and what it needs; so no endpoint lacks a description or a role, which a
 //! test compares with the description.
 
