@@ -168,18 +168,6 @@ fn bodies_that_are_too_large_too_deep_or_never_end_are_refused() {
     let mut status = [0; 12];
     stream.read_exact(&mut status).unwrap();
     assert_eq!(text(&status), "HTTP/1.1 413");
-    assert_eq!(send_raw(&format!("{json}Content-Length: 1000000\r\n"), "").status, 413);
-    let deep = "[".repeat(60_000);
-    for body in ["", "null", "[]", "{\"level\":\"info\",\"other\":1}", "{\"level\":", &deep, "\u{feff}{}"] {
-        assert_eq!(sized(body).status, 400, "{body:.40}");
-    }
-    let long = format!("{{\"level\":\"{}\"}}", "i".repeat(60_000));
-    let refused = sized(&long);
-    assert!(refused.status == 400 && refused.body.len() < 1000, "{}", refused.body.len());
-    assert_eq!(send_raw("Content-Type: text/plain\r\nContent-Length: 2\r\n", "{}").status, 415);
-    // A chunked body without an end, as large as it may be.
-    let chunk = format!("{:x}\r\n{}\r\n", 30_000, "x".repeat(30_000));
-    assert_eq!(send_raw(&format!("{json}Transfer-Encoding: chunked\r\n"), &chunk.repeat(3)).status, 413);
     assert_eq!(send_raw(&format!("{json}Content-Length: 100\r\n"), "{").status, 408);
 }
 
