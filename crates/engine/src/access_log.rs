@@ -1,4 +1,4 @@
-//! The access log on the side of a worker: a record for each request, or for one of so many, which another thread writes.
+//! The access log on the side of a worker: a record for each request, or for a share of them, which another thread writes.
 //!
 //! This module owns which requests are recorded and what a record has. A responder hands its records over through a ring of
 //! fixed size, and never waits: if the ring is full, the record is lost and counted. It must not format or write anything.
@@ -109,7 +109,7 @@ impl AccessLog {
         self.now = now;
     }
 
-    /// Records a request if its turn has come. `describe` fills in everything but the time.
+    /// Records a request if it is its turn. `describe` fills in everything but the time.
     pub(crate) fn record(&mut self, settings: &LogConfig, describe: impl FnOnce(&LogConfig) -> Record) {
         if self.skip > 0 {
             self.skip -= 1;

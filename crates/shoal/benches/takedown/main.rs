@@ -101,7 +101,7 @@ fn takedown(figures: &Figures, lab: Option<&Lab>, rounds: usize, scale: u32) {
     }
 }
 
-/// Compares the replies without and with reloads of a list of so many torrents, in turn. The tracker and what it reads
+/// Compares the replies without and with reloads of a list of this number of torrents, in turn. The tracker and what it reads
 /// have processor 0, the load has processor 1.
 fn reload(figures: &Figures, lab: Option<&Lab>, torrents: usize, rate: Option<u32>) {
     let directory = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use shoal_engine::counter::{Counters, Drop, Family, Kind, Outcome};
+use shoal_engine::counter::{Drop, Family, Kind, Outcome};
 use shoal_engine::policy::Protocol;
 use shoal_types::{Counts, InfoHash, Totals};
 
@@ -64,7 +64,7 @@ pub(super) fn collect(sources: &Sources) -> Figures {
     let webtorrent = sources.swarms.as_ref().map(|swarms| ("webtorrent", swarms.totals()));
     let totals = [("v4", v4), ("v6", v6)].into_iter().chain(webtorrent);
     let flows = Protocol::ALL.into_iter().flat_map(|protocol| Family::ALL.map(|family| (protocol, family)));
-    let wrong = |family| sum(sources, Protocol::Udp, |udp| udp.drops(family, Drop::WrongConnectionId));
+    let wrong = |family| sources.sum(Protocol::Udp, |udp| udp.drops(family, Drop::WrongConnectionId));
     Figures {
         now_unix_s: clock::unix_s(),
         started_unix_s: sources.started_unix_s,
@@ -90,12 +90,12 @@ fn of_swarms(family: &'static str, totals: Totals) -> SwarmTotals {
 
 fn of_flow(sources: &Sources, protocol: Protocol, family: Family) -> Traffic {
     let requests = Kind::ALL
-        .map(|kind| (kind.name(), sum(sources, protocol, |counters| counters.requests(family, kind))));
+        .map(|kind| (kind.name(), sources.sum(protocol, |counters| counters.requests(family, kind))));
     let replies = |is_counted: fn(Outcome) -> bool| {
         let outcomes = || Outcome::all().filter(|outcome| is_counted(*outcome));
         let of_kind = |kind| {
             outcomes()
-                .map(|outcome| sum(sources, protocol, |counters| counters.replies(family, kind, outcome)))
+                .map(|outcome| sources.sum(protocol, |counters| counters.replies(family, kind, outcome)))
                 .sum::<u64>()
         };
         Kind::ALL.map(of_kind).iter().sum()
@@ -107,14 +107,4 @@ fn of_flow(sources: &Sources, protocol: Protocol, family: Family) -> Traffic {
         ok: replies(|outcome| outcome == Outcome::Ok),
         refused: replies(|outcome| outcome != Outcome::Ok),
     }
-}
-
-/// Returns a count of one protocol, summed over all workers.
-fn sum(sources: &Sources, protocol: Protocol, read: impl Fn(&Counters) -> u64) -> u64 {
-    let counters = sources.workers.iter().map(|worker| match protocol {
-        Protocol::Udp => &worker.udp,
-        Protocol::Http => &worker.http,
-        Protocol::WebTorrent => &worker.webtorrent,
-    });
-    counters.map(|counters| read(counters)).sum()
 }
