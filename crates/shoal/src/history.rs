@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::stats::Stats;
 
@@ -60,17 +61,25 @@ struct Ring {
 }
 
 /// The samples as JSON.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = History)]
 pub(crate) struct Shown<'h> {
+    /// The names of the figures of a sample, in order.
     fields: [&'static str; FIELDS.len()],
     hour: ShownRing<'h>,
     day: ShownRing<'h>,
 }
 
-#[derive(Debug, Serialize)]
+/// The samples of one length.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = HistoryRing)]
 struct ShownRing<'h> {
+    /// Seconds from one sample to the next.
     step_s: u64,
+    /// Seconds for which samples are kept.
     span_s: u64,
+    /// The oldest first: the end of the period of each in seconds since 1970, and its figures.
+    #[schema(value_type = Vec<(u64, Vec<f32>)>)]
     samples: &'h VecDeque<Sample>,
 }
 

@@ -11,6 +11,7 @@ mod collect;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 pub(crate) use collect::collect;
 
@@ -18,7 +19,7 @@ pub(crate) use collect::collect;
 pub(crate) type CountMap = BTreeMap<String, u64>;
 
 /// The statistics of a tracker at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub(crate) struct Stats {
     /// The version of the release.
@@ -40,7 +41,7 @@ pub(crate) struct Stats {
     /// Error replies.
     pub(crate) refusals: Vec<Refusals>,
     /// Announces that were answered without registering the peer, by the limit that it would have exceeded.
-    pub(crate) unregistered: CountMap,
+    pub(crate) unregistered: BTreeMap<String, u64>,
     /// Datagrams of each family.
     pub(crate) datagrams: Vec<Datagrams>,
     /// The swarms in store.
@@ -68,11 +69,11 @@ pub(crate) struct Stats {
     /// The sources of all lists, in the order of the configuration.
     pub(crate) list_sources: Vec<ListSource>,
     /// The reloads by SIGHUP, by outcome.
-    pub(crate) reloads: CountMap,
+    pub(crate) reloads: BTreeMap<String, u64>,
 }
 
 /// The requests and replies of one protocol and family.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub(crate) struct Traffic {
     /// `udp`, `http` or `webtorrent`.
@@ -80,7 +81,7 @@ pub(crate) struct Traffic {
     /// `v4` or `v6`.
     pub(crate) family: String,
     /// Well-formed requests by kind, all kinds.
-    pub(crate) requests: CountMap,
+    pub(crate) requests: BTreeMap<String, u64>,
     /// Replies with the requested result.
     pub(crate) ok: u64,
     /// Error replies.
@@ -88,7 +89,7 @@ pub(crate) struct Traffic {
 }
 
 /// The error replies with one reason.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub(crate) struct Refusals {
     /// As in [`Traffic`].
@@ -102,7 +103,7 @@ pub(crate) struct Refusals {
 }
 
 /// The datagrams of one family.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub(crate) struct Datagrams {
     /// `v4` or `v6`.
@@ -112,13 +113,13 @@ pub(crate) struct Datagrams {
     /// Replies that the kernel accepted for sending.
     pub(crate) sent: u64,
     /// Received datagrams without a reply, by reason.
-    pub(crate) drops: CountMap,
+    pub(crate) drops: BTreeMap<String, u64>,
     /// Replies that the kernel did not send, by reason.
-    pub(crate) reply_drops: CountMap,
+    pub(crate) reply_drops: BTreeMap<String, u64>,
 }
 
 /// The swarms and peers of one family.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub(crate) struct SwarmTotals {
     /// `v4`, `v6` or `webtorrent`, whose peers are of both families.
@@ -140,7 +141,7 @@ pub(crate) struct SwarmTotals {
 }
 
 /// The memory of the process, in bytes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub(crate) struct Memory {
     /// Ceiling of the whole process.
@@ -154,7 +155,7 @@ pub(crate) struct Memory {
 }
 
 /// The memory of one use.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub(crate) struct MemoryUse {
     /// The use.
@@ -164,7 +165,7 @@ pub(crate) struct MemoryUse {
 }
 
 /// Connections over TCP and Unix sockets.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub(crate) struct Connections {
     /// Open connections.
@@ -174,19 +175,19 @@ pub(crate) struct Connections {
     /// Accepted connections, including those that were then refused.
     pub(crate) accepted: u64,
     /// Connections that did not end with a regular close by the client, by reason.
-    pub(crate) ended: CountMap,
+    pub(crate) ended: BTreeMap<String, u64>,
     /// Received bytes, with TLS overhead.
     pub(crate) received_bytes: u64,
     /// Sent bytes, with TLS overhead.
     pub(crate) sent_bytes: u64,
     /// TLS handshakes by outcome.
-    pub(crate) tls_handshakes: CountMap,
+    pub(crate) tls_handshakes: BTreeMap<String, u64>,
     /// Requests for an upgrade to a WebSocket by outcome.
-    pub(crate) websocket_upgrades: CountMap,
+    pub(crate) websocket_upgrades: BTreeMap<String, u64>,
 }
 
 /// Relayed WebTorrent messages.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub(crate) struct Relays {
     /// Relayed offers.
@@ -194,11 +195,11 @@ pub(crate) struct Relays {
     /// Relayed answers.
     pub(crate) answers: u64,
     /// Dropped messages, by reason.
-    pub(crate) drops: CountMap,
+    pub(crate) drops: BTreeMap<String, u64>,
 }
 
 /// One worker.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub(crate) struct Worker {
     /// Part of the last second for which its thread ran, from 0 to 1.
@@ -216,7 +217,7 @@ pub(crate) struct Worker {
 }
 
 /// The time from the receipt of requests of one protocol until their replies have been handed to the kernel.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub(crate) struct Processing {
     /// As in [`Traffic`].
@@ -230,7 +231,7 @@ pub(crate) struct Processing {
 }
 
 /// The share of a software.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub(crate) struct Client {
     /// The name, in ASCII.
@@ -242,7 +243,7 @@ pub(crate) struct Client {
 }
 
 /// A large swarm. Its counts are those of all families and of WebTorrent.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub(crate) struct TopSwarm {
     /// The info hash as 40 hexadecimal digits.
@@ -256,7 +257,7 @@ pub(crate) struct TopSwarm {
 }
 
 /// A certificate in use.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub(crate) struct Certificate {
     /// The name of its file, without directories.
@@ -270,7 +271,7 @@ pub(crate) struct Certificate {
 }
 
 /// A list of torrents.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub(crate) struct List {
     /// `allow` or `deny`.
@@ -286,8 +287,9 @@ pub(crate) struct List {
 }
 
 /// A source of a list.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
+#[schema(as = StatsListSource)]
 pub(crate) struct ListSource {
     /// The configuration key of the list.
     pub(crate) list: String,

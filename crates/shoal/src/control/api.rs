@@ -1,8 +1,8 @@
-//! The JSON API of the control listener, version 1.
+//! The endpoints of the control listener: the JSON API, version 1, and what is older than it.
 //!
 //! Each endpoint is a function with its description beside it, from which the OpenAPI document is made. `endpoints!` names
-//! each of them once, with its method, its path and what it needs; so no endpoint lacks a description or a role, which a
-//! test compares with the description.
+//! each of them once, with its method, its path and what it needs; so no endpoint lacks a description or a role. Tests
+//! compare the description with the router, and with the replies to each kind of token.
 
 mod bans;
 mod changes;
@@ -11,18 +11,22 @@ mod lists;
 mod log;
 mod reload;
 mod sources;
+mod stats;
 mod torrents;
 
 use axum::Router;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post, put};
-use utoipa::OpenApi;
+use utoipa::openapi::schema::Schema;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{PathItem, RefOr};
+use utoipa::{OpenApi, PartialSchema, ToSchema};
 
-use super::Control;
 use super::auth::Need;
 use super::problem::{JSON, Problem, ProblemBody};
+use super::{Control, access, health, page, scrape};
+use crate::stats::Stats;
 
 /// Declares the endpoints: their routes, and the document that describes them.
 macro_rules! endpoints {
@@ -31,26 +35,34 @@ macro_rules! endpoints {
         #[openapi(
             info(
                 title = "Shoal",
-                description = "The API of the control listener of Shoal, a BitTorrent tracker.",
+                description = "The control listener of Shoal, a BitTorrent tracker: its API, and its pages and figures.",
                 version = "1",
                 license(name = "Apache-2.0 OR MIT", identifier = "Apache-2.0 OR MIT")
             ),
             paths($($module::$handler,)+),
             components(schemas(ProblemBody)),
-            modifiers(&Tokens)
+            modifiers(&Tokens, &Names, &Statistics)
         )]
         struct Document;
 
         /// Returns the routes of the endpoints by what they need.
         pub(super) fn routes(needing: &impl Fn(Need, Router<Control>) -> Router<Control>) -> Router<Control> {
-            Router::new()
-                .merge(needing(Need::Read, Router::new().route("/api/v1/openapi.json", get(openapi))))
-                $(.merge(needing(Need::$need, Router::new().route($path, $method($module::$handler)))))+
+            Router::new()$(.merge(needing(Need::$need, Router::new().route($path, $method($module::$handler)))))+
         }
     };
 }
 
 endpoints! {
+    Nothing: get "/" => page::page,
+    Nothing: get "/health" => health::health,
+    Nothing: get "/health/live" => health::live,
+    Nothing: get "/health/ready" => health::ready,
+    Read: get "/metrics" => scrape::metrics,
+    Read: get "/status" => page::stats,
+    Read: get "/status/events" => page::events,
+    Read: get "/status/history" => page::history,
+    Read: get "/access" => access::show,
+    Reload: post "/access/reload" => access::reload,
     Read: get "/api/v1/bans" => bans::list,
     Admin: post "/api/v1/bans" => bans::set,
     Admin: delete "/api/v1/bans/{network}" => bans::lift,
@@ -64,8 +76,10 @@ endpoints! {
     Admin: post "/api/v1/lists/{list}/remove" => lists::remove,
     Read: get "/api/v1/log" => log::show,
     Admin: put "/api/v1/log" => log::set,
+    Read: get "/api/v1/openapi.json" => self::openapi,
     Admin: post "/api/v1/reload" => reload::reload,
     Admin: get "/api/v1/sources/{address}" => sources::show,
+    Read: get "/api/v1/stats" => stats::stats,
     Read: get "/api/v1/top" => torrents::top,
     Read: post "/api/v1/torrents" => torrents::show_many,
     Read: get "/api/v1/torrents/{info_hash}" => torrents::show,
@@ -89,6 +103,47 @@ impl utoipa::Modify for Tokens {
     }
 }
 
+/// Adds names for the functions of generated clients: the method and the path.
+struct Names;
+
+impl utoipa::Modify for Names {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        for (path, item) in &mut document.paths.paths {
+            let PathItem { get, put, post, delete, .. } = item;
+            for (method, operation) in [("get", get), ("put", put), ("post", post), ("delete", delete)] {
+                let words = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+                let name = words.fold(method.to_owned(), |name, word| name + "_" + word);
+                if let Some(operation) = operation {
+                    operation.operation_id = Some(name);
+                }
+            }
+        }
+    }
+}
+
+/// Says that replies have every member of the statistics. The defaults are for readers of other versions.
+struct Statistics;
+
+impl utoipa::Modify for Statistics {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let mut parts = vec![(Stats::name().into_owned(), Stats::schema())];
+        Stats::schemas(&mut parts);
+        let Some(components) = &mut document.components else { return };
+        for (name, _) in parts {
+            let Some(RefOr::T(Schema::Object(part))) = components.schemas.get_mut(&name) else { continue };
+            part.required = part.properties.keys().cloned().collect();
+            for property in part.properties.values_mut() {
+                match property {
+                    RefOr::T(Schema::Object(object)) => object.default = None,
+                    RefOr::T(Schema::Array(array)) => array.default = None,
+                    RefOr::T(Schema::OneOf(one_of)) => one_of.default = None,
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
 /// Returns the OpenAPI document, as it is checked in.
 pub(crate) fn document() -> String {
     let mut text = Document::openapi().to_pretty_json().unwrap_or_default();
@@ -96,6 +151,11 @@ pub(crate) fn document() -> String {
     text
 }
 
+/// This document.
+#[utoipa::path(
+    get, path = "/api/v1/openapi.json", tag = "figures", security(("token" = ["read"])),
+    responses((status = 200, description = "The document.", body = serde_json::Value))
+)]
 async fn openapi() -> impl IntoResponse {
     ([(axum::http::header::CONTENT_TYPE, JSON)], document())
 }

@@ -31,6 +31,8 @@ const WRONG_TOKENS_AT_ONCE: u32 = 20;
 /// The right that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
+    /// Nothing. Such an endpoint reveals the health of the tracker at most.
+    Nothing,
     /// A token of any role, if tokens are configured.
     Read,
     /// A token of the role admin.

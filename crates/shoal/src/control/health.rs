@@ -1,18 +1,94 @@
-//! Whether every worker responds.
+//! Whether every worker responds, and whether new clients may come.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use tokio::time::{Instant, sleep};
+use utoipa::ToSchema;
 
+use super::problem::JSON;
+use super::{Control, Sources};
 use crate::heartbeat::Heartbeat;
+
+/// Time within which a worker must respond.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often the answers are polled. Only traffic and its own timeout wake a worker, so that it takes some tens
 /// of milliseconds to answer anyway.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
+/// The health of the tracker.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Health {
+    /// Whether every worker responds.
+    healthy: bool,
+    /// The number of workers.
+    workers: usize,
+    /// The numbers of the workers that do not respond.
+    silent_workers: Vec<usize>,
+}
+
+/// Why no new clients may come.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Draining {
+    /// Always false.
+    ready: bool,
+    /// Always true.
+    draining: bool,
+}
+
+/// Whether every worker responds within a second.
+#[utoipa::path(
+    get, path = "/health", tag = "health", security(()),
+    responses((status = 200, body = Health), (status = 503, description = "A worker does not respond.", body = Health))
+)]
+pub(super) async fn health(State(sources): State<Arc<Sources>>) -> Response {
+    told(&sources).await
+}
+
+/// The same as `/health`, under the name that orchestrators use.
+#[utoipa::path(
+    get, path = "/health/live", tag = "health", security(()),
+    responses((status = 200, body = Health), (status = 503, description = "A worker does not respond.", body = Health))
+)]
+pub(super) async fn live(State(sources): State<Arc<Sources>>) -> Response {
+    told(&sources).await
+}
+
+/// The same as `/health`, but 503 while the tracker drains: whether new clients may come.
+#[utoipa::path(
+    get, path = "/health/ready", tag = "health", security(()),
+    responses(
+        (status = 200, body = Health),
+        (status = 503, description = "The tracker drains, or a worker does not respond (then as `/health`).", body = Draining)
+    )
+)]
+pub(super) async fn ready(State(control): State<Control>) -> Response {
+    if control.drain.current().is_none() {
+        return told(&control.sources).await;
+    }
+    json(StatusCode::SERVICE_UNAVAILABLE, &Draining { ready: false, draining: true })
+}
+
+async fn told(sources: &Sources) -> Response {
+    let heartbeats: Vec<_> = sources.workers.iter().map(|worker| Arc::clone(&worker.heartbeat)).collect();
+    let silent_workers = silent(&heartbeats, PATIENCE).await;
+    let healthy = silent_workers.is_empty();
+    let status = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    json(status, &Health { healthy, workers: heartbeats.len(), silent_workers })
+}
+
+fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    let body = serde_json::json!(body);
+    (status, [(header::CONTENT_TYPE, JSON)], format!("{body}\n")).into_response()
+}
+
 /// Returns the numbers of the workers that did not respond within `patience`.
-pub(super) async fn silent(heartbeats: &[Arc<Heartbeat>], patience: Duration) -> Vec<usize> {
+async fn silent(heartbeats: &[Arc<Heartbeat>], patience: Duration) -> Vec<usize> {
     let questions: Vec<u64> = heartbeats.iter().map(|heartbeat| heartbeat.ask()).collect();
     let deadline = Instant::now() + patience;
     loop {

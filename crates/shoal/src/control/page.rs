@@ -7,21 +7,21 @@ use std::io::Write;
 use std::sync::{Arc, LazyLock};
 
 use aws_lc_rs::digest::{SHA256, digest};
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Extension, Router};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::Control;
 use super::connections::Connection;
-use super::problem::{JSON, Problem};
-use super::snapshots::Snapshots;
+use super::problem::{JSON, Problem, ProblemBody};
+use super::snapshots::{Snapshots, StatusEvent};
+use crate::history::Shown;
+use crate::stats::Stats;
 
 const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
@@ -41,19 +41,6 @@ struct Document {
 
 static DOCUMENT: LazyLock<Document> = LazyLock::new(Document::new);
 
-/// Returns the route of the page.
-pub(super) fn document() -> Router<Control> {
-    Router::new().route("/", get(page))
-}
-
-/// Returns the routes of the figures that it shows.
-pub(super) fn figures() -> Router<Control> {
-    Router::new()
-        .route("/status", get(stats))
-        .route("/status/events", get(events))
-        .route("/status/history", get(history))
-}
-
 impl Document {
     fn new() -> Self {
         let text = TEMPLATE.replace("/*style*/", STYLE).replace("/*script*/", SCRIPT);
@@ -71,7 +58,12 @@ impl Document {
     }
 }
 
-async fn page(headers: HeaderMap) -> Response {
+/// The status page. It has no figures, so it needs no token; what it reads does.
+#[utoipa::path(
+    get, path = "/", tag = "figures", security(()),
+    responses((status = 200, description = "The page.", body = String, content_type = "text/html"))
+)]
+pub(super) async fn page(headers: HeaderMap) -> Response {
     let encodings = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let takes_gzip = encodings.flat_map(|value| value.split(',')).any(|coding| coding.trim() == "gzip");
     let fields = [
@@ -87,22 +79,41 @@ async fn page(headers: HeaderMap) -> Response {
     }
 }
 
-async fn stats(State(snapshots): State<Arc<Snapshots>>) -> Response {
+/// The statistics, as `/api/v1/stats` has them.
+#[utoipa::path(
+    get, path = "/status", tag = "figures", security(("token" = ["read"])), responses((status = 200, body = Stats))
+)]
+pub(super) async fn stats(State(snapshots): State<Arc<Snapshots>>) -> Response {
     json(snapshots.stats())
 }
 
-async fn history(State(snapshots): State<Arc<Snapshots>>) -> Response {
-    json(snapshots.history())
+/// The samples of the charts: the last hour and the last day.
+#[utoipa::path(
+    get, path = "/status/history", tag = "figures", security(("token" = ["read"])),
+    responses((status = 200, body = Shown))
+)]
+pub(super) async fn history(State(snapshots): State<Arc<Snapshots>>) -> Response {
+    json(snapshots.history().map(Bytes::from))
 }
 
-fn json(text: serde_json::Result<String>) -> Response {
+/// Returns a document as a response.
+pub(super) fn json(text: serde_json::Result<Bytes>) -> Response {
     match text {
-        Ok(text) => ([(header::CONTENT_TYPE, JSON)], text + "\n").into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        Ok(text) => ([(header::CONTENT_TYPE, JSON)], text).into_response(),
+        Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 
-async fn events(
+/// The statistics and the newest samples of the charts, each second, as server-sent events. A stream ends after an hour, or
+/// if its reader reads nothing for ten seconds.
+#[utoipa::path(
+    get, path = "/status/events", tag = "figures", security(("token" = ["read"])),
+    responses(
+        (status = 200, description = "An object for each event, as its data.", body = StatusEvent, content_type = "text/event-stream"),
+        (status = 503, description = "Too many streams are open.", body = ProblemBody)
+    )
+)]
+pub(super) async fn events(
     State(snapshots): State<Arc<Snapshots>>,
     Extension(connection): Extension<Connection>,
 ) -> Result<Response, Problem> {

@@ -2,7 +2,7 @@
 //!
 //! A task collects them while something watches, and otherwise only when a sample of the history is due. Every watcher
 //! reads the latest one when its connection takes more bytes: one that reads slowly misses some of them, and holds no
-//! more memory than the others.
+//! more memory than the others. A reader that asks gets those of the last second, or has them collected for all others.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +14,7 @@ use hyper::body::Frame;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
+use utoipa::ToSchema;
 
 use super::Sources;
 use crate::clock;
@@ -23,20 +24,33 @@ use crate::stats::{self, Stats};
 /// How often the statistics are collected while something watches.
 const COLLECT_EVERY: Duration = Duration::from_secs(1);
 
+/// How long readers get the same statistics. It is a little less than the time between two questions of a reader that asks
+/// each second.
+const STATS_MS: u64 = 900;
+
 /// The latest statistics and the history.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     sources: Arc<Sources>,
+    latest: Mutex<Latest>,
     /// The latest event.
-    latest: watch::Sender<Bytes>,
+    events: watch::Sender<Bytes>,
     history: Mutex<History>,
 }
 
-/// The content of an event.
-#[derive(Serialize)]
-struct Event<'s> {
+/// The latest statistics as JSON, with the time of their collection.
+#[derive(Debug, Default)]
+struct Latest {
+    collected_ms: u64,
+    text: Bytes,
+}
+
+/// An event of the status page.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct StatusEvent<'s> {
     stats: &'s Stats,
-    /// The last samples of the hour and of the day.
+    /// The newest samples of the hour and of the day. They may have been told before.
+    #[schema(value_type = Vec<Option<(u64, Vec<f32>)>>)]
     samples: [Option<Sample>; 2],
 }
 
@@ -50,7 +64,8 @@ type Next = Pin<Box<dyn Future<Output = Option<(watch::Receiver<Bytes>, Bytes)>>
 impl Snapshots {
     /// Creates snapshots of these counters. [`Self::collect`] has to run.
     pub(super) fn new(sources: Arc<Sources>) -> Self {
-        Self { sources, latest: watch::Sender::new(Bytes::new()), history: Mutex::default() }
+        let events = watch::Sender::new(Bytes::new());
+        Self { sources, latest: Mutex::default(), events, history: Mutex::default() }
     }
 
     /// Collects statistics until it is dropped.
@@ -59,39 +74,52 @@ impl Snapshots {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let is_watched = self.latest.receiver_count() > 0;
-            let mut history = self.lock();
+            let is_watched = self.events.receiver_count() > 0;
+            let mut history = lock(&self.history);
             if !is_watched && !history.is_due(clock::monotonic_ms()) {
                 continue;
             }
             let stats = stats::collect(&self.sources);
             history.add(&stats);
-            if is_watched
-                && let Ok(text) = serde_json::to_string(&Event { stats: &stats, samples: history.last() })
+            let event = StatusEvent { stats: &stats, samples: history.last() };
+            if is_watched && let (Ok(latest), Ok(text)) = (Latest::new(&stats), serde_json::to_string(&event))
             {
-                self.latest.send_replace(format!("data: {text}\n\n").into());
+                *lock(&self.latest) = latest;
+                self.events.send_replace(format!("data: {text}\n\n").into());
             }
         }
     }
 
-    /// Returns the statistics of this moment as JSON.
-    pub(super) fn stats(&self) -> serde_json::Result<String> {
-        serde_json::to_string(&stats::collect(&self.sources))
+    /// Returns the statistics of the last second as JSON. Only the first reader in a second has them collected.
+    pub(super) fn stats(&self) -> serde_json::Result<Bytes> {
+        let mut latest = lock(&self.latest);
+        let now_ms = clock::monotonic_ms();
+        if latest.text.is_empty() || now_ms >= latest.collected_ms + STATS_MS {
+            *latest = Latest::new(&stats::collect(&self.sources))?;
+        }
+        Ok(latest.text.clone())
     }
 
     /// Returns the history as JSON.
     pub(super) fn history(&self) -> serde_json::Result<String> {
-        serde_json::to_string(&self.lock().shown())
+        serde_json::to_string(&lock(&self.history).shown()).map(|text| text + "\n")
     }
 
     /// Returns a new watcher.
     pub(super) fn watch(&self) -> Watcher {
-        Watcher { next: Box::pin(next(self.latest.subscribe())) }
+        Watcher { next: Box::pin(next(self.events.subscribe())) }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+impl Latest {
+    fn new(stats: &Stats) -> serde_json::Result<Self> {
+        let text = serde_json::to_string(stats)? + "\n";
+        Ok(Self { collected_ms: stats.monotonic_ms, text: text.into() })
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits for the next event.

@@ -73,13 +73,16 @@ fn start_in(directory: &TempDir, settings: &[(&str, &str)]) -> Tracker {
 }
 
 fn ask(tracker: &Tracker, method: &str, path: &str, token: Option<&str>, body: Option<&Value>) -> Page {
+    send(tracker.control, &request_bytes(method, path, token, body))
+}
+
+/// A request with JSON, as it is sent.
+fn request_bytes(method: &str, path: &str, token: Option<&str>, body: Option<&Value>) -> Vec<u8> {
     let token = token.map_or(String::new(), |token| format!("Authorization: Bearer {token}\r\n"));
     let body = body.map_or(String::new(), Value::to_string);
     let length = body.len();
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: localhost\r\n{token}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-    );
-    send(tracker.control, request.as_bytes())
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{token}");
+    format!("{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").into()
 }
 
 fn text(bytes: &[u8]) -> &str {

@@ -1,6 +1,6 @@
 //! The pages of the control listener, fetched with a real request.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::harness::{PATIENCE, Tracker, eventually};
@@ -20,11 +20,26 @@ pub(crate) fn request(address: SocketAddr, method: &str, path: &str) -> Page {
 
 /// The answer to these bytes.
 pub(crate) fn send(address: SocketAddr, bytes: &[u8]) -> Page {
+    let mut text = String::new();
+    connect(address, bytes).read_to_string(&mut text).expect("it answers and closes the connection");
+    parse(&text)
+}
+
+/// The head of the answer to these bytes, whose body may have no end.
+pub(crate) fn begin(address: SocketAddr, bytes: &[u8]) -> Page {
+    let lines = BufReader::new(connect(address, bytes)).lines().map(|line| line.expect("it answers"));
+    let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+    parse(&(head.join("\r\n") + "\r\n\r\n"))
+}
+
+fn connect(address: SocketAddr, bytes: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(address).expect("the control listener listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time-out can be set");
     stream.write_all(bytes).expect("it reads the request");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("it answers and closes the connection");
+    stream
+}
+
+fn parse(text: &str) -> Page {
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("not HTTP: {text:?}"));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     Page { status: status.expect("a status"), head: head.to_lowercase(), body: body.to_owned() }
