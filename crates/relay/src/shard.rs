@@ -86,8 +86,8 @@ impl ShardTotals {
 }
 
 impl Torrent {
-    fn new(key: &SwarmKey) -> Self {
-        Self { info_hash: key.info_hash, hash: key.hash, swarm: Swarm::default() }
+    fn new(key: &SwarmKey, now_s: u32) -> Self {
+        Self { info_hash: key.info_hash, hash: key.hash, swarm: Swarm::new(now_s) }
     }
 
     fn is(&self, key: &SwarmKey) -> bool {
@@ -137,7 +137,7 @@ impl Shard {
             }
             Entry::Vacant(torrent) => {
                 admit()?;
-                (&mut torrent.insert(Torrent::new(key)).into_mut().swarm, None)
+                (&mut torrent.insert(Torrent::new(key, *now_s)).into_mut().swarm, None)
             }
         };
         let before = swarm.counts();
@@ -271,6 +271,16 @@ impl Shard {
 
     pub(crate) fn counts(&self, key: &SwarmKey) -> Counts {
         self.swarm(key).map_or_else(Counts::default, Swarm::counts)
+    }
+
+    pub(crate) fn age_s(&self, key: &SwarmKey, now_s: u32) -> Option<u32> {
+        self.swarm(key).map(|swarm| swarm.age_s(now_s))
+    }
+
+    /// Makes a swarm as old as this. Returns whether there is one.
+    pub(crate) fn set_age_s(&mut self, key: &SwarmKey, age_s: u32, now_s: u32) -> bool {
+        let torrent = self.swarms.find_mut(key.hash, |torrent| torrent.is(key));
+        torrent.map(|torrent| torrent.swarm.set_age_s(age_s, now_s)).is_some()
     }
 
     /// Appends up to `max` peers of a swarm: up to half as many seeders, then leechers.

@@ -49,6 +49,7 @@ pub(crate) struct Peer {
 }
 
 const _: () = assert!(size_of::<Peer>() == 80, "as `PEER_BYTES` assumes");
+const _: () = assert!(size_of::<Swarm>() == 48, "as `PEER_BYTES` assumes");
 
 /// The peers of one torrent.
 #[derive(Debug, Default)]
@@ -56,6 +57,8 @@ pub(crate) struct Swarm {
     peers: Vec<Peer>,
     leechers: usize,
     completed: u32,
+    /// The time of its creation. It wraps, so that a swarm may be older than the clock.
+    created_s: u32,
     /// The positions by peer id, if the swarm is large.
     index: Option<Box<Index>>,
 }
@@ -77,6 +80,22 @@ impl Peer {
 }
 
 impl Swarm {
+    /// Creates a swarm without peers.
+    pub(crate) fn new(now_s: u32) -> Self {
+        Self { created_s: now_s, ..Self::default() }
+    }
+
+    /// Returns the seconds since its creation, at most 68 years.
+    pub(crate) fn age_s(&self, now_s: u32) -> u32 {
+        // A thread whose clock is ahead may have created it.
+        now_s.wrapping_sub(self.created_s).cast_signed().max(0).cast_unsigned()
+    }
+
+    /// Makes the swarm as old as this.
+    pub(crate) fn set_age_s(&mut self, age_s: u32, now_s: u32) {
+        self.created_s = now_s.wrapping_sub(age_s.min(i32::MAX.cast_unsigned()));
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.peers.is_empty()
     }

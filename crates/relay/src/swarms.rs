@@ -253,6 +253,17 @@ impl Swarms {
         self.cell(key).shard.lock().counts(key)
     }
 
+    /// Returns the seconds since a swarm was created, if there is one; a swarm that has lost all its peers is created again.
+    #[must_use]
+    pub fn age_s(&self, key: &SwarmKey, now_s: u32) -> Option<u32> {
+        self.cell(key).shard.lock().age_s(key, now_s)
+    }
+
+    /// Makes a swarm as old as this, for example one that existed before a restart. Returns whether there is such a swarm.
+    pub fn set_age_s(&self, key: &SwarmKey, age_s: u32, now_s: u32) -> bool {
+        self.cell(key).shard.lock().set_age_s(key, age_s, now_s)
+    }
+
     /// Returns up to `max` peers of a swarm, in no particular order. Locks a shard while it reads them.
     #[must_use]
     pub fn peers(&self, key: &SwarmKey, max: usize, now_s: u32) -> Vec<ConnectedPeer> {

@@ -148,3 +148,20 @@ fn peers_are_listed_with_their_ages() {
         }
     }
 }
+
+#[test]
+fn a_swarm_has_an_age_until_its_last_peer_leaves() {
+    let (swarms, key) = (swarms(), swarms().swarm_key(&info_hash(1)));
+    assert_eq!(swarms.age_s(&key, 1000), None);
+    assert!(!swarms.set_age_s(&key, 77, 1000));
+    announce(&swarms, 1, 1, Action::Leech, 1000);
+    announce(&swarms, 1, 2, Action::Leech, 1300);
+    assert_eq!([999, 1000, 1500].map(|now_s| swarms.age_s(&key, now_s)), [Some(0), Some(0), Some(500)]);
+    assert!(swarms.set_age_s(&key, 1_000_000, 1500));
+    assert_eq!(swarms.age_s(&key, 1600), Some(1_000_100), "older than the clock");
+    announce(&swarms, 1, 1, Action::Stop, 1600);
+    announce(&swarms, 1, 2, Action::Stop, 1600);
+    assert_eq!(swarms.age_s(&key, 1600), None);
+    announce(&swarms, 1, 1, Action::Leech, 1700);
+    assert_eq!(swarms.age_s(&key, 1701), Some(1));
+}

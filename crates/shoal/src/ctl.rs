@@ -52,7 +52,7 @@ enum Action {
         #[command(subcommand)]
         action: Option<ListAction>,
     },
-    /// The counts of a torrent, or with --peers some of its peers
+    /// The counts of a torrent and the ages of its swarms, and with --peers some of its peers
     Torrent {
         /// The info hash
         info_hash: String,

@@ -67,6 +67,15 @@ pub(crate) struct Torrent {
     pub(crate) webtorrent: Counts,
 }
 
+/// Seconds since the swarms of a torrent were created. `None` where there is no swarm, or where its age is unknown because the
+/// store holds fingerprints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TorrentAges {
+    pub(crate) v4_s: Option<u32>,
+    pub(crate) v6_s: Option<u32>,
+    pub(crate) webtorrent_s: Option<u32>,
+}
+
 /// Peers of a torrent. No list is longer than [`PEERS_MAX`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TorrentPeers {
@@ -211,6 +220,15 @@ impl Insight {
         let [v4, v6] = self.store.counts(info_hash);
         let webtorrent = self.swarms.as_ref().map(|swarms| swarms.scrape(&swarms.swarm_key(info_hash)));
         Torrent { info_hash: *info_hash, v4, v6, webtorrent: webtorrent.unwrap_or_default() }
+    }
+
+    /// Returns the ages of the swarms of a torrent.
+    pub(crate) fn ages(&self, info_hash: &InfoHash) -> TorrentAges {
+        let now_s = clock::whole_seconds(clock::monotonic_ms());
+        let [v4_s, v6_s] = self.store.ages_s(info_hash, now_s);
+        let webtorrent_s =
+            self.swarms.as_ref().and_then(|swarms| swarms.age_s(&swarms.swarm_key(info_hash), now_s));
+        TorrentAges { v4_s, v6_s, webtorrent_s }
     }
 
     /// Returns the current counts of the first [`TORRENTS_MAX`] of these torrents, in the same order.

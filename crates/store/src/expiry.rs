@@ -6,6 +6,7 @@
 //! that move during a sweep may be visited twice or not at all; the next sweep reaches them in time.
 
 use crate::Place;
+use crate::age::AgeTime;
 use crate::family::Family;
 use crate::large::{ExpiredPeers, LargeCursor};
 use crate::pressure::ExpiryCriteria;
@@ -58,6 +59,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     /// Advances the sweep to the point that it should have reached at `now_s`. Returns whether the budget ended before
     /// that.
     pub(crate) fn expire(&mut self, now_s: u32, timeout_s: u32, budget: &mut usize) -> bool {
+        self.ages.advance(now_s);
         let sweeps = if self.pressure.is_high() { SWEEPS_PER_TIMEOUT_IN_HASTE } else { SWEEPS_PER_TIMEOUT };
         let sweep_s = (timeout_s / sweeps).max(1);
         let end = self.swarms.end();
@@ -68,12 +70,13 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let due = u64::from(end) * u64::from(elapsed_s) / u64::from(sweep_s);
         if u64::from(self.sweep.at.line) < due {
             let criteria = ExpiryCriteria::new(&self.pressure, self.ticks, self.ticks.at(now_s));
+            let age_now = self.ages.at(now_s);
             while u64::from(self.sweep.at.line) < due {
                 if *budget == 0 {
                     return true;
                 }
                 *budget -= 1;
-                self.expire_line(&criteria, budget);
+                self.expire_line(&criteria, age_now, budget);
             }
         }
         self.sweep.at.line >= self.swarms.end() && self.settle_swarms(budget)
@@ -117,9 +120,12 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         false
     }
 
-    /// Visits the swarms of one line, from the current slot on.
-    fn expire_line(&mut self, criteria: &ExpiryCriteria, budget: &mut usize) {
+    /// Visits the swarms of one line, from the current slot on, after all of their ages.
+    fn expire_line(&mut self, criteria: &ExpiryCriteria, age_now: AgeTime, budget: &mut usize) {
         let mut position = self.sweep.at;
+        if position.large.is_none() && self.swarms.line(&self.memory, position.line).is_some() {
+            self.swarms.line_mut(&mut self.memory, At::new(position.line, 0)).renew_ages(age_now);
+        }
         while let Some(form) = self.form(At::new(position.line, position.slot)) {
             let at = At::new(position.line, position.slot);
             match self.visit_at(at, &form, position.large.take(), criteria, budget) {

@@ -95,7 +95,7 @@ impl Family for PeerV4 {}
 
 impl Stored for PeerV4 {
     type Line = PeerLine<Self, 9>;
-    type SwarmLine = SwarmLine<Self, InfoHash, 17, 18>;
+    type SwarmLine = SwarmLine<Self, InfoHash, 17, 1>;
     type FingerprintLine = SwarmLine<Self, Fingerprint, 24, 7>;
     const CHUNK_LINES: usize = 16;
     const STEP_SHARE: usize = 8;
@@ -161,7 +161,7 @@ impl Family for PeerV6 {}
 
 impl Stored for PeerV6 {
     type Line = PeerLine<Self, 10>;
-    type SwarmLine = SwarmLine<Self, InfoHash, 12, 19>;
+    type SwarmLine = SwarmLine<Self, InfoHash, 12, 7>;
     type FingerprintLine = SwarmLine<Self, Fingerprint, 15, 16>;
     // Six chunks fill a page.
     const CHUNK_LINES: usize = 7;

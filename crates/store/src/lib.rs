@@ -8,6 +8,7 @@
 //! or two tables of `peer_line`s (`large`). A table consists of `segment`s, which are rebuilt and split one at a time, so
 //! no operation ever waits for growth. All of this lies in blocks of a few sizes (`slab`) in the pages of one `arena`.
 
+mod age;
 mod api;
 mod arena;
 mod expiry;

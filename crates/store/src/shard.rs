@@ -12,6 +12,7 @@ use shoal_insight::ChangeBuffer;
 use shoal_source::{Networks, Recent};
 use shoal_types::{Action, Counts, InfoHash};
 
+use crate::age::{AgeClock, StoredAge};
 use crate::api::{Announce, Announced, Listed, Rejection};
 use crate::arena::Arena;
 use crate::expiry::Sweep;
@@ -72,6 +73,7 @@ const DOWNLOADS_PER_SOURCE_MAX: u32 = 8;
 pub(crate) struct Shard<P: Family, I: SwarmId> {
     pub(crate) key: HashKey,
     pub(crate) ticks: Ticks,
+    pub(crate) ages: AgeClock,
     pub(crate) source_limit: Option<SourceLimit>,
     pub(crate) pressure: Arc<Pressure>,
     /// Whether the current announce is exempt from the limits of sources.
@@ -157,6 +159,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         Self {
             key: source_limit.map_or(key, |limit| key.with_slots(limit.slots)),
             ticks: Ticks::new(timeout_s),
+            ages: AgeClock::new(timeout_s),
             source_limit,
             pressure: Arc::clone(pressure),
             is_exempt: false,
@@ -470,7 +473,8 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let stamp = Stamp::new(self.ticks.at(now_s), completes);
         let entry = PeerEntry { peer: announce.peer, stamp };
         let downloads = u8::from(completes && self.counts_download(place, &announce.peer, now_s));
-        let swarm = Swarm::new(I::of_place(&place.id), downloads, entry, seeds);
+        let age = I::Age::new(&self.ages, now_s);
+        let swarm = Swarm::new(I::of_place(&place.id), downloads, entry, seeds, age);
         let inserted = self.swarms.insert(&mut self.memory, &self.key, place.hash, &swarm);
         inserted.ok_or(Rejection::Full)?;
         self.pressure.add(&announce.peer);
@@ -549,6 +553,20 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
 }
 
 impl<P: Family> Shard<P, InfoHash> {
+    /// Returns the age of a swarm in seconds, if there is one.
+    pub(crate) fn age_s(&self, place: &Place, now_s: u32) -> Option<u32> {
+        let (at, line) = self.search(place)?;
+        Some(self.ages.age_s(line.age(at.slot()), now_s))
+    }
+
+    /// Changes the age of a swarm, if there is one. Returns whether there is.
+    pub(crate) fn set_age_s(&mut self, place: &Place, age_s: u32, now_s: u32) -> bool {
+        let Some((at, _)) = self.search(place) else { return false };
+        let age = self.ages.stamp_of_age(age_s, now_s);
+        self.swarms.line_mut(&mut self.memory, at).set_age(at.slot(), age);
+        true
+    }
+
     /// Lists the swarms whose selectors are among `selectors`, which must belong to one segment, in no particular order.
     pub(crate) fn list(&self, selectors: RangeInclusive<u32>, listed: &mut Vec<Listed>) {
         self.swarms.visit_segment(&self.memory, &self.key, selectors, |line, slot| {

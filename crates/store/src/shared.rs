@@ -69,6 +69,15 @@ impl SharedStore {
         })
     }
 
+    /// Returns the ages of the swarms of a torrent in seconds, of IPv4 and of IPv6, as [`Swarms::age_s`](crate::Swarms::age_s)
+    /// does. A store of fingerprints does not know them.
+    #[must_use]
+    pub fn ages_s(&self, info_hash: &InfoHash, now_s: u32) -> [Option<u32>; 2] {
+        let Self::Whole(store) = self else { return [None; 2] };
+        let place = store.v4.locate(info_hash);
+        [store.v4.age_s(&place, now_s), store.v6.age_s(&place, now_s)]
+    }
+
     /// Prefetches the lines that [`counts`](Self::counts) will read, unless other threads have locked their shards.
     pub fn prefetch_counts(&self, info_hash: &InfoHash) {
         in_either_mode!(self, store => {

@@ -16,6 +16,7 @@ use siphasher::sip128::SipHasher24;
 use zerocopy::native_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::age::{AgeStamp, StoredAge, UnknownAge};
 use crate::family::Stored;
 use crate::hash::{HashKey, word};
 use crate::swarm_line::SwarmRow;
@@ -31,6 +32,9 @@ pub(crate) trait Identity: Copy + Ord + Debug + Send + Sync {
 
     /// The identity without its tag.
     type Rest: FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned + Copy + Eq + Debug + Send + Sync;
+
+    /// The age of a swarm in a line, if lines have one.
+    type Age: StoredAge;
 
     /// A line of the table of swarms.
     type Line<P: Stored>: SwarmRow<P, Self> + Debug + Send + Sync;
@@ -105,6 +109,7 @@ impl SwarmId for InfoHash {}
 impl Identity for InfoHash {
     type Secret = ();
     type Rest = [u8; size_of::<Self>() - TAG_BYTES];
+    type Age = AgeStamp;
     type Line<P: Stored> = P::SwarmLine;
 
     #[inline]
@@ -149,6 +154,7 @@ impl SwarmId for Fingerprint {}
 impl Identity for Fingerprint {
     type Secret = FingerprintKey;
     type Rest = [u8; FINGERPRINT_BYTES - TAG_BYTES];
+    type Age = UnknownAge;
     type Line<P: Stored> = P::FingerprintLine;
 
     #[inline(never)]

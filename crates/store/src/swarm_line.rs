@@ -4,7 +4,8 @@
 //! A swarm consists of its identity, the number of completed downloads, and its form: either one peer that is stored
 //! right here, or a reference to several. The layout begins with the tags (the first two bytes of the identities) in a
 //! column, so that a search compares all of them at once. Then follow the number of swarms, the kinds of the forms, and
-//! the downloads, so that a search reads one cache line and then only the rest of the swarm that it looks for.
+//! the downloads, so that a search reads one cache line and then only the rest of the swarm that it looks for. The ages come
+//! last, since no announce to an existing swarm needs them.
 //!
 //! Downloads beyond [`DOWNLOADS_MAX`] are counted elsewhere: few torrents have that many.
 
@@ -13,12 +14,13 @@ use core::fmt;
 use zerocopy::native_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::age::{AgeTime, StoredAge};
 use crate::family::Family;
 use crate::hash::{HashKey, word};
 use crate::peer_line::PeerEntry;
 use crate::slab::{Block, Class};
 use crate::stamp::Stamp;
-use crate::swarm_id::SwarmId;
+use crate::swarm_id::{Identity, SwarmId};
 use crate::table::Bucket;
 
 /// Number of completed downloads that a line can represent.
@@ -42,11 +44,12 @@ pub(crate) enum Form<P> {
 
 /// A swarm as it is moved between lines.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Swarm<P, I> {
+pub(crate) struct Swarm<P, I: Identity> {
     id: I,
     kind: u8,
     downloads: u8,
     inline: Inline<P>,
+    age: I::Age,
 }
 
 /// Kinds of forms, then one for each class of block.
@@ -77,6 +80,7 @@ pub(crate) struct SwarmLine<P, I: SwarmId, const N: usize, const PAD: usize> {
     /// The identities without their tags.
     rests: [I::Rest; N],
     inlines: [Inline<P>; N],
+    ages: [I::Age; N],
     pad: [u8; PAD],
 }
 
@@ -90,7 +94,7 @@ const _: () = {
 };
 
 /// Access to the swarms of a line.
-pub(crate) trait SwarmRow<P, I>: Bucket<Entry = Swarm<P, I>> {
+pub(crate) trait SwarmRow<P, I: Identity>: Bucket<Entry = Swarm<P, I>> {
     /// Returns the slot of a swarm.
     fn slot(&self, id: &I) -> Option<usize>;
     /// Returns whether a swarm is in this slot.
@@ -105,6 +109,12 @@ pub(crate) trait SwarmRow<P, I>: Bucket<Entry = Swarm<P, I>> {
     fn form(&self, slot: usize) -> Form<P>;
     /// Changes how the peers of a swarm are stored.
     fn set_form(&mut self, slot: usize, form: &Form<P>);
+    /// Returns the age of a swarm.
+    fn age(&self, slot: usize) -> I::Age;
+    /// Changes the age of a swarm.
+    fn set_age(&mut self, slot: usize, age: I::Age);
+    /// Renews the ages of all swarms that need it.
+    fn renew_ages(&mut self, now: AgeTime);
 }
 
 impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> fmt::Debug for SwarmLine<P, I, N, PAD> {
@@ -174,6 +184,26 @@ impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> SwarmRow<P, I> for
     fn set_form(&mut self, slot: usize, form: &Form<P>) {
         self.kinds[slot] = form.write(&mut self.inlines[slot]);
     }
+
+    #[inline]
+    fn age(&self, slot: usize) -> I::Age {
+        self.ages[slot]
+    }
+
+    #[inline]
+    fn set_age(&mut self, slot: usize, age: I::Age) {
+        self.ages[slot] = age;
+    }
+
+    #[inline]
+    fn renew_ages(&mut self, now: AgeTime) {
+        let len = self.len();
+        for age in &mut self.ages[..len] {
+            if let Some(renewed) = age.renewed(now) {
+                *age = renewed;
+            }
+        }
+    }
 }
 
 impl<P: Family> Form<P> {
@@ -197,10 +227,10 @@ impl<P: Family> Form<P> {
 
 impl<P: Family, I: SwarmId> Swarm<P, I> {
     /// Creates a swarm of one peer.
-    pub(crate) fn new(id: &I, downloads: u8, entry: PeerEntry<P>, seeds: bool) -> Self {
+    pub(crate) fn new(id: &I, downloads: u8, entry: PeerEntry<P>, seeds: bool, age: I::Age) -> Self {
         let inline = Inline { peer: entry.peer, stamp: entry.stamp.0 };
         let kind = if seeds { SINGLE_SEEDER } else { SINGLE_LEECHER };
-        Self { id: *id, kind, downloads, inline }
+        Self { id: *id, kind, downloads, inline, age }
     }
 }
 
@@ -231,6 +261,7 @@ impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> Bucket for SwarmLi
             kind: self.kinds[slot],
             downloads: self.downloads[slot],
             inline: self.inlines[slot],
+            age: self.ages[slot],
         }
     }
 
@@ -241,6 +272,7 @@ impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> Bucket for SwarmLi
         self.kinds[slot] = swarm.kind;
         self.downloads[slot] = swarm.downloads;
         self.inlines[slot] = swarm.inline;
+        self.ages[slot] = swarm.age;
         self.len += 1;
     }
 
@@ -253,6 +285,7 @@ impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> Bucket for SwarmLi
         self.kinds[slot] = self.kinds[last];
         self.downloads[slot] = self.downloads[last];
         self.inlines[slot] = self.inlines[last];
+        self.ages[slot] = self.ages[last];
         self.len -= 1;
         swarm
     }

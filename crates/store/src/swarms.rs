@@ -215,6 +215,19 @@ impl<P: Family, I: SwarmId> LockedShard<'_, P, I> {
     }
 }
 
+impl<P: Family> LockedShard<'_, P> {
+    /// Returns the seconds since a swarm was created, see [`Swarms::age_s`].
+    #[must_use]
+    pub fn age_s(&self, place: &Place, now_s: u32) -> Option<u32> {
+        self.shard.age_s(place, now_s)
+    }
+
+    /// Makes a swarm as old as this, for example one that existed before a restart. Returns whether there is such a swarm.
+    pub fn set_age_s(&mut self, place: &Place, age_s: u32, now_s: u32) -> bool {
+        self.shard.set_age_s(place, age_s, now_s)
+    }
+}
+
 impl<P: Family, I: SwarmId> Drop for LockedShard<'_, P, I> {
     #[inline]
     fn drop(&mut self) {
@@ -466,6 +479,14 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
 }
 
 impl<P: Family> Swarms<P> {
+    /// Returns the seconds since a swarm was created, if there is one; a swarm that has lost all its peers is created again.
+    /// The result is right to within a twelfth, or to within a twelfth of the peer timeout and at least 150 seconds if that is
+    /// more. It ends at 393,216 sixths of the timeout, or at 1,365 days if that is more.
+    #[must_use]
+    pub fn age_s(&self, place: &Place, now_s: u32) -> Option<u32> {
+        self.lock(place.shard()).age_s(place, now_s)
+    }
+
     /// Returns the selector of a torrent, see [`Walk`](crate::Walk).
     pub(crate) fn selector(&self, shard: usize, info_hash: &InfoHash) -> u32 {
         seed_of_swarms(&self.key, shard as u64).mix(self.locate(info_hash).hash).selector()

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use shoal_store::{Announce, Family, FingerprintKey, Settings, Store, SwarmId, Swarms};
+use shoal_store::{Announce, Family, Fingerprint, FingerprintKey, Settings, Store, SwarmId, Swarms};
 use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -65,12 +65,48 @@ impl Numbered for PeerV6 {
     }
 }
 
+/// An identity whose store may know ages.
+trait Aged: SwarmId {
+    const KNOWS_AGES: bool;
+    fn age_s<P: Numbered>(swarms: &Swarms<P, Self>, info_hash: &InfoHash, now_s: u32) -> Option<u32>;
+    /// Makes a swarm this old, and returns whether the store knows ages.
+    fn set_age_s<P: Numbered>(swarms: &Swarms<P, Self>, info_hash: &InfoHash, age_s: u32, now_s: u32)
+    -> bool;
+}
+
+impl Aged for InfoHash {
+    const KNOWS_AGES: bool = true;
+
+    fn age_s<P: Numbered>(swarms: &Swarms<P>, info_hash: &InfoHash, now_s: u32) -> Option<u32> {
+        swarms.age_s(&swarms.locate(info_hash), now_s)
+    }
+
+    fn set_age_s<P: Numbered>(swarms: &Swarms<P>, info_hash: &InfoHash, age_s: u32, now_s: u32) -> bool {
+        let place = swarms.locate(info_hash);
+        assert!(swarms.lock(place.shard()).set_age_s(&place, age_s, now_s));
+        true
+    }
+}
+
+impl Aged for Fingerprint {
+    const KNOWS_AGES: bool = false;
+
+    fn age_s<P: Numbered>(_: &Swarms<P, Self>, _: &InfoHash, _: u32) -> Option<u32> {
+        None
+    }
+
+    fn set_age_s<P: Numbered>(_: &Swarms<P, Self>, _: &InfoHash, _: u32, _: u32) -> bool {
+        false
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Announce { swarm: u16, peer: u16, action: Action, wanted: usize },
     Many { swarm: u16, peers: std::ops::Range<u16>, action: Action },
     Scrape { swarm: u16 },
     Remove { swarm: u16 },
+    SetAge { swarm: u16, age_s: u32 },
     Pass { seconds: u32 },
 }
 
@@ -91,6 +127,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(swarm, first, count, action)| Step::Many { swarm, peers: first..first + count, action }),
         2 => (0..5_u16).prop_map(|swarm| Step::Scrape { swarm }),
         1 => (0..5_u16).prop_map(|swarm| Step::Remove { swarm }),
+        1 => (0..4_u16, 0..1_000_000_u32).prop_map(|(swarm, age_s)| Step::SetAge { swarm, age_s }),
         1 => (1..700_u32).prop_map(|seconds| Step::Pass { seconds }),
     ]
 }
@@ -104,6 +141,7 @@ struct ModelPeer {
 
 #[derive(Debug, Default)]
 struct ModelSwarm<P> {
+    created_s: u32,
     peers: BTreeMap<P, ModelPeer>,
     /// Minimum and maximum number of downloads: as if every count were remembered, and as if each were forgotten as
     /// soon as its peer leaves.
@@ -143,10 +181,11 @@ impl<P: Numbered> Model<P> {
                 swarm.peers.remove(&peer);
             }
         } else {
-            let swarm = self
-                .swarms
-                .entry(hash)
-                .or_insert_with(|| ModelSwarm { peers: BTreeMap::new(), completed: (0, 0) });
+            let swarm = self.swarms.entry(hash).or_insert_with(|| ModelSwarm {
+                created_s: now_s,
+                peers: BTreeMap::new(),
+                completed: (0, 0),
+            });
             let counted = swarm.peers.get(&peer).is_some_and(|peer| peer.counted);
             let completes = action == Action::Complete;
             swarm.completed.0 +=
@@ -185,7 +224,7 @@ struct World<'s, P: Numbered, I: SwarmId> {
     now_s: u32,
 }
 
-impl<P: Numbered, I: SwarmId> World<'_, P, I> {
+impl<P: Numbered, I: Aged> World<'_, P, I> {
     fn announce(&mut self, swarm: u16, peer: u16, action: Action, wanted: usize) {
         let (hash, peer) = (info_hash(swarm), P::numbered(peer));
         let mut out = [0; 80 * 18];
@@ -257,9 +296,35 @@ impl<P: Numbered, I: SwarmId> World<'_, P, I> {
                 assert_eq!(self.swarms.remove(&hash), has_existed);
                 assert_eq!(self.swarms.scrape(&self.swarms.locate(&hash)), Counts::default());
             }
+            Step::SetAge { swarm, age_s } => {
+                let hash = info_hash(*swarm);
+                if let Some(swarm) = self.model.swarms.get_mut(&hash)
+                    && I::set_age_s(self.swarms, &hash, *age_s, self.now_s)
+                {
+                    swarm.created_s = self.now_s - age_s;
+                }
+            }
             Step::Pass { seconds } => self.pass(*seconds),
         }
         self.check_totals();
+        self.check_ages();
+    }
+
+    /// Checks each age to half of the shortest unit, or to a twelfth and a little more at the limits of scales.
+    fn check_ages(&self) {
+        for number in 0..4 {
+            let hash = info_hash(number);
+            let shown = I::age_s(self.swarms, &hash, self.now_s);
+            let age_s = self.model.swarms.get(&hash).map(|swarm| self.now_s - swarm.created_s);
+            match (shown, age_s) {
+                (Some(shown_s), Some(age_s)) => {
+                    let error_s_max = 150.max(age_s / 11);
+                    assert!(shown_s.abs_diff(age_s) <= error_s_max, "{age_s} s are shown as {shown_s} s");
+                }
+                (None, None) => {}
+                (shown, _) => assert!(shown.is_none() && !I::KNOWS_AGES, "{shown:?}"),
+            }
+        }
     }
 
     fn check_totals(&self) {
@@ -277,7 +342,7 @@ fn agree<P: Numbered>(steps: &[Step], seed: u64) {
     check::<P, _>(&Store::of_fingerprints(&SETTINGS, 4, key).unwrap(), steps, seed);
 }
 
-fn check<P: Numbered, I: SwarmId>(store: &Store<I>, steps: &[Step], seed: u64) {
+fn check<P: Numbered, I: Aged>(store: &Store<I>, steps: &[Step], seed: u64) {
     let mut world = World {
         swarms: P::swarms(store),
         model: Model { swarms: BTreeMap::new(), downloaders: BTreeSet::new() },

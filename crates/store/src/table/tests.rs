@@ -7,6 +7,7 @@ use std::sync::Arc;
 use shoal_types::{InfoHash, PeerV4, PeerV6};
 
 use super::*;
+use crate::age::{AgeClock, StoredAge};
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::family::{Family, PeerRow, Stored};
 use crate::memory::OPERATION_PAGES_MAX;
@@ -117,7 +118,8 @@ impl<P: Family, I: NumberedId, const N: usize, const PAD: usize> Numbered for Sw
     fn numbered(number: u32) -> Self::Entry {
         let peer = P::read_from_bytes(&vec![1; size_of::<P>()]).unwrap();
         let entry = PeerEntry { peer, stamp: Stamp(1) };
-        Swarm::new(&I::numbered(number), 0, entry, true)
+        let age = StoredAge::new(&AgeClock::new(60), 0);
+        Swarm::new(&I::numbered(number), 0, entry, true, age)
     }
 
     fn hash_of(number: u32, key: &HashKey) -> u64 {

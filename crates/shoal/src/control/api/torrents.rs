@@ -15,7 +15,7 @@ use crate::access::operations::parse_torrents;
 use crate::control::auth::Caller;
 use crate::control::problem::{Problem, ProblemBody};
 use crate::control::{Control, Role, body};
-use crate::insight::{PEERS_MAX, TOP_MAX, TORRENTS_MAX, Torrent, TorrentPeers};
+use crate::insight::{PEERS_MAX, TOP_MAX, TORRENTS_MAX, Torrent, TorrentAges, TorrentPeers};
 
 /// Maximum size of a request for many torrents, and the number of such requests whose bodies are read at a time.
 const TORRENTS_BYTES_MAX: usize = 1 << 20;
@@ -51,6 +51,18 @@ pub(crate) struct TorrentStatus {
     webtorrent: TorrentCounts,
 }
 
+/// The ages of the swarms of a torrent in seconds. Null if there is no such swarm, or if the store holds fingerprints.
+///
+/// A swarm begins with its first peer and ends with its last one. Those of IPv4 and IPv6 are right to within a twelfth, or
+/// within a twelfth of announce.peer_timeout_s and at least 150 seconds if that is more; they end at 1,365 days or more.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub(crate) struct TorrentAge {
+    v4: Option<u32>,
+    v6: Option<u32>,
+    /// Exact.
+    webtorrent: Option<u32>,
+}
+
 /// A peer of a torrent.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct TorrentPeer {
@@ -66,6 +78,7 @@ pub(crate) struct TorrentPeer {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct TorrentDetails {
     torrent: TorrentStatus,
+    age_s: TorrentAge,
     /// Some of its peers, if the request asks for them.
     peers: Option<Vec<TorrentPeer>>,
 }
@@ -113,6 +126,13 @@ impl From<Counts> for TorrentCounts {
     }
 }
 
+impl From<TorrentAges> for TorrentAge {
+    fn from(ages: TorrentAges) -> Self {
+        let TorrentAges { v4_s, v6_s, webtorrent_s } = ages;
+        Self { v4: v4_s, v6: v6_s, webtorrent: webtorrent_s }
+    }
+}
+
 impl From<&Torrent> for TorrentStatus {
     fn from(torrent: &Torrent) -> Self {
         Self {
@@ -125,7 +145,7 @@ impl From<&Torrent> for TorrentStatus {
     }
 }
 
-/// The counts of one torrent, by family and for WebTorrent. The role admin may ask for peers.
+/// The counts and the age of one torrent, by family and for WebTorrent. The role admin may ask for peers.
 #[utoipa::path(
     get, path = "/api/v1/torrents/{info_hash}", tag = "torrents", security(("token" = ["read"])),
     params(
@@ -154,7 +174,8 @@ pub(super) async fn show(
     }
     let insight = &control.sources.insight;
     let peers = (wanted.peers > 0).then(|| shown_peers(&insight.peers(&info_hash, wanted.peers)));
-    Ok(Json(TorrentDetails { torrent: (&insight.torrent(&info_hash)).into(), peers }))
+    let torrent = (&insight.torrent(&info_hash)).into();
+    Ok(Json(TorrentDetails { torrent, age_s: insight.ages(&info_hash).into(), peers }))
 }
 
 fn shown_peers(peers: &TorrentPeers) -> Vec<TorrentPeer> {

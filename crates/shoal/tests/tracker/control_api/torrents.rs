@@ -26,6 +26,9 @@ fn one_torrent_is_told_and_its_peers_to_administrators() {
     let told = controlled.admin("GET", &path, None);
     assert_eq!(told["torrent"]["v4"], json!({ "seeders": 1, "leechers": 0, "completed": 0 }), "{told}");
     assert_eq!((&told["torrent"]["total"]["seeders"], &told["peers"]), (&json!(1), &Value::Null));
+    let age_s = told["age_s"]["v4"].as_u64().unwrap();
+    assert!(age_s <= 225, "a young swarm is exact to half of a sixth of the timeout: {told}");
+    assert_eq!((&told["age_s"]["v6"], &told["age_s"]["webtorrent"]), (&Value::Null, &Value::Null));
     let peers = format!("{path}?peers=10");
     let told = controlled.admin("GET", &peers, None);
     assert_eq!(told["peers"].as_array().unwrap().len(), 1, "{told}");
