@@ -87,7 +87,7 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     let Running {
         mut pool,
         control,
-        sources,
+        mut sources,
         mut keeper,
         mut collector,
         publisher,
@@ -103,6 +103,7 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
         (Arc::clone(&counters), access_target),
     )
     .await?;
+    sources.tls.extend(control_certificates.as_ref().map(Certificates::server));
     let reopener = access_log.as_ref().map(AccessLog::reopener);
     drop(tokio::spawn(log_signals.obey(move || reopener.iter().for_each(Reopener::reopen))));
     let control_tokens = Arc::new(Tokens::new(control_tokens));
@@ -264,7 +265,7 @@ async fn start(
         backend: backend.to_string(),
         connections_max,
         started_unix_s,
-        tls: certificates.map(Certificates::server),
+        tls: certificates.map(Certificates::server).into_iter().collect(),
         reloads,
         lists: list_counters,
         list_control: ListControl { lists: Arc::clone(lists), publisher: Arc::clone(&publisher) },

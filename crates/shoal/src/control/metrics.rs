@@ -7,6 +7,7 @@ pub(super) mod plain;
 
 use core::fmt;
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,6 +22,7 @@ use shoal_net::{FamilyCounters, SocketProbe};
 use shoal_relay::Swarms;
 use shoal_session::SessionCounters;
 use shoal_store::SharedStore;
+use shoal_tls::Certificate;
 use shoal_types::Totals;
 
 use self::page::{Page, Unit};
@@ -52,8 +54,8 @@ pub(crate) struct Sources {
     pub(crate) backend: String,
     pub(crate) connections_max: u64,
     pub(crate) started_unix_s: u64,
-    /// The certificates, if TLS is served.
-    pub(crate) tls: Option<shoal_tls::Server>,
+    /// The certificates of the listeners for clients, if TLS is served, and that of the control listener, if it has one.
+    pub(crate) tls: Vec<shoal_tls::Server>,
     pub(crate) reloads: Arc<ReloadCounters>,
     pub(crate) lists: Arc<ListCounters>,
     pub(crate) token_keys: Arc<KeyCounters>,
@@ -115,6 +117,7 @@ impl Collector for Metrics {
         encode_insight(sources, &mut page)?;
         encode_webtorrent(sources, &mut page)?;
         encode_memory(sources, &mut page)?;
+        encode_certificates(sources, &mut page)?;
         encode_lists(&sources.lists, &mut page)?;
         encode_tokens(sources, &mut page)?;
         encode_access_log(&sources.access_log, &mut page)?;
@@ -497,6 +500,21 @@ pub(crate) fn memory_kinds(sources: &Sources) -> [(&'static str, u64); 4] {
     ]
 }
 
+/// Appends when the certificates end. A file that several listeners use has one series.
+fn encode_certificates(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let files: BTreeMap<_, _> =
+        sources.certificates().map(|certificate| (certificate.file, certificate.not_after_unix_s)).collect();
+    let ends = files.into_iter().filter_map(|(file, ends_unix_s)| {
+        Some(([("file", file.to_string_lossy().into_owned())], ends_unix_s?))
+    });
+    page.gauges(
+        "shoal_certificate_expiry_timestamp",
+        "When the first certificate of a file in use ends, since 1970.",
+        Some(Unit::Seconds),
+        ends,
+    )
+}
+
 /// Appends the metrics of the lists.
 fn encode_lists(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {
     let by_list = |read: fn(&ListCounter) -> u64| {
@@ -613,6 +631,11 @@ impl Sources {
             Family::V6 => read(&io.v6),
         };
         self.workers.iter().map(|worker| counters(&worker.io)).sum()
+    }
+
+    /// Returns the certificates in use.
+    pub(crate) fn certificates(&self) -> impl Iterator<Item = Certificate> {
+        self.tls.iter().flat_map(shoal_tls::Server::certificates)
     }
 
     /// Returns the workers with their numbers as label values.

@@ -222,8 +222,7 @@ fn top_swarms(sources: &Sources) -> Vec<TopSwarm> {
 }
 
 fn certificates(sources: &Sources) -> Vec<Certificate> {
-    let certificates = sources.tls.iter().flat_map(shoal_tls::Server::certificates);
-    let shown = certificates.map(|certificate| Certificate {
+    let shown = sources.certificates().map(|certificate| Certificate {
         file: certificate.file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         names: certificate.names,
         not_before_unix_s: certificate.not_before_unix_s,

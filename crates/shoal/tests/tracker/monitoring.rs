@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use shoal_interop::tools::PROMETHEUS;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::browser::{self, Browser};
 use crate::client::{Announce, Client};
 use crate::harness::Tracker;
-use crate::http::Way;
+use crate::http::{Way, self_signed};
 use crate::page::send;
 use crate::web;
 
@@ -94,6 +94,29 @@ fn a_prometheus_answers_every_query_of_the_dashboard_and_of_the_rules() {
 }
 
 #[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the end of a certificate is compared with the clock of this host"
+)]
+fn the_end_of_a_certificate_is_told_and_its_file_is_escaped() {
+    let folder = tempfile::tempdir().unwrap();
+    let quoted = folder.path().join("a\"b");
+    fs::create_dir(&quoted).unwrap();
+    let (certificate, key) = self_signed(&quoted, "localhost");
+    let settings = [
+        ("SHOAL_TLS_LISTEN", "127.0.0.1:0"),
+        ("SHOAL_TLS_CERTIFICATES", &*certificate),
+        ("SHOAL_TLS_KEYS", &*key),
+    ];
+    let tracker = Tracker::start(&settings);
+    let label = format!("file=\"{}\"", certificate.replace('"', "\\\""));
+    let ends_unix_s = tracker.metric("shoal_certificate_expiry_timestamp_seconds", &[&label]);
+    let now_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let days = (ends_unix_s - now_unix_s) / 86_400;
+    assert!((363..=365).contains(&days), "{days}");
+}
+
+#[test]
 fn the_panels_of_the_dashboard_are_whole() {
     let text = fs::read_to_string(monitoring("grafana-dashboard.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
@@ -116,7 +139,7 @@ fn the_panels_of_the_dashboard_are_whole() {
     }
 }
 
-/// A tracker with a list, which makes series of all kinds.
+/// A tracker with a list and a certificate, which makes series of all kinds.
 struct Loaded {
     tracker: Tracker,
     _folder: TempDir,
@@ -127,7 +150,7 @@ impl Loaded {
         let folder = tempfile::tempdir().unwrap();
         let deny = folder.path().join("deny");
         fs::write(&deny, format!("{}\n", "02".repeat(20))).unwrap();
-        let tracker = Tracker::start(&[("SHOAL_ACCESS_TORRENTS_DENY", deny.to_str().unwrap())]);
+        let tracker = Way::new(false, true).start(&[("SHOAL_ACCESS_TORRENTS_DENY", deny.to_str().unwrap())]);
         Self { tracker, _folder: folder }
     }
 
