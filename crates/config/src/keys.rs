@@ -547,6 +547,30 @@ settings! {
         info_hashes: StoredInfoHashes = StoredInfoHashes::Whole => Restart;
     }
 
+    /// The privileges of the process once it serves: the user that it runs as, and the sandbox.
+    section process: ProcessConfig {
+        /// The user, by name or number, that the tracker runs as once it has bound its sockets. Only root can change to
+        /// another user. Everything but the configuration file is read after the change, so that what can be read at start
+        /// can also be read at a reload. "" stays the user that starts the tracker, which suits systemd and containers.
+        user: Option<Name> = None => Restart;
+
+        /// The group, by name or number. "" is the primary group of the user. All other groups are given up.
+        group: Option<Name> = None => Restart;
+
+        /// Forbid files, directories and TCP ports other than those of this configuration, with Landlock, where the
+        /// kernel has it (Linux 5.13 for files, 6.7 for ports). The log tells what holds. A reload that names a file
+        /// elsewhere is refused.
+        landlock: bool = true => Restart;
+
+        /// Forbid system calls that the tracker does not need, with seccomp: it can start no other program, and its
+        /// workers can open no file and no connection.
+        seccomp: bool = true => Restart;
+
+        /// Permit core dumps and debuggers. They contain the memory of the process, and with it the private keys of
+        /// certificates and the addresses of peers.
+        core_dumps: bool = false => Restart;
+    }
+
     /// The listener for operators, which serves /health, /metrics (Prometheus) and the API over HTTP.
     section control: ControlConfig {
         /// Address of the control listener; "" disables it. Without tokens, everything that can reach it may read all of

@@ -46,6 +46,7 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         one_shape_of_statistics,
         largest_torrents_are_known,
         control_key_has_certificate,
+        group_has_user,
     ];
     rules.iter().filter_map(|rule| rule(config)).collect()
 }
@@ -325,6 +326,14 @@ fn control_key_has_certificate(config: &Config) -> Option<Conflict> {
         fault:
             "a private key needs its certificate; certificate must name a file, or private_key must be \"\""
                 .to_owned(),
+    })
+}
+
+fn group_has_user(config: &Config) -> Option<Conflict> {
+    (config.process.group.is_some() && config.process.user.is_none()).then(|| Conflict {
+        keys: &["process.user", "process.group"],
+        fault: "only a change of the user changes the group; user must name one, or group must be \"\""
+            .to_owned(),
     })
 }
 

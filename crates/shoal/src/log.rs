@@ -4,7 +4,7 @@
 //! that was stopped with Ctrl-S, lines are lost, and the tracker continues and can be stopped.
 
 use std::fmt::Display;
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{self, IsTerminal, Write, stderr};
 use std::sync::mpsc;
 use std::time::Duration;
 use std::{panic, thread};
@@ -16,6 +16,8 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
+
+use crate::sandbox;
 
 /// Maximum number of lines that wait to be written.
 const LINES_MAX: usize = 8192;
@@ -32,6 +34,25 @@ pub(crate) struct Log {
 /// The filter of the log, whose level can change.
 #[derive(Clone, Debug)]
 pub(crate) struct LogFilter(reload::Handle<LevelFilter, Registry>);
+
+/// Standard error, for the thread of the log. It is started before the sandbox, which it has to join.
+#[derive(Default)]
+struct LogWriter {
+    is_in_sandbox: bool,
+}
+
+impl Write for LogWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if !self.is_in_sandbox {
+            self.is_in_sandbox = sandbox::join();
+        }
+        stderr().write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        stderr().flush()
+    }
+}
 
 impl Log {
     /// Returns the filter of the log.
@@ -75,8 +96,10 @@ impl Drop for Log {
 
 /// Starts the log. Must be called once, before any line is logged.
 pub(crate) fn begin(settings: &shoal_config::LogConfig) -> Log {
-    let (writer, guard) =
-        NonBlockingBuilder::default().buffered_lines_limit(LINES_MAX).lossy(true).finish(stderr());
+    let (writer, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(LINES_MAX)
+        .lossy(true)
+        .finish(LogWriter::default());
     let filter = begin_with(settings, writer);
     panic::set_hook(Box::new(|panic| {
         let thread = thread::current();

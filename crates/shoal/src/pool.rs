@@ -27,6 +27,7 @@ use crate::insight::Insight;
 use crate::processing::Stopwatch;
 use crate::published::Published;
 use crate::reload::Live;
+use crate::sandbox::WorkerLimits;
 use crate::service::WorkerService;
 use crate::worker::Worker;
 use crate::{panics, processors, settings};
@@ -37,6 +38,8 @@ const NOTICES_PER_WORKER_MAX: usize = 2;
 /// The setup that all workers share.
 pub(crate) struct WorkerSetup {
     pub(crate) backend: Backend,
+    /// The limits of the workers' system calls, if there are any.
+    pub(crate) limits: Option<WorkerLimits>,
     pub(crate) insight: Arc<Insight>,
     /// Whether the time for requests is measured.
     pub(crate) measures: bool,
@@ -152,6 +155,7 @@ impl WorkerPool {
             };
             let worker_thread = WorkerThread {
                 backend: setup.backend,
+                limits: setup.limits,
                 stream_limits: setup.live.latest().stream_limits,
                 endpoints,
                 processor: setup.processors.get(number % setup.processors.len().max(1)).copied(),
@@ -246,6 +250,7 @@ impl Notice {
 /// The parts that a worker's thread starts with.
 struct WorkerThread {
     backend: Backend,
+    limits: Option<WorkerLimits>,
     stream_limits: StreamLimits,
     endpoints: Endpoints,
     processor: Option<usize>,
@@ -266,6 +271,9 @@ impl WorkerThread {
             streams = Some(opened);
         }
         let mut datagrams = self.backend.open(sockets).context("cannot open its I/O back end")?;
+        if let Some(limits) = self.limits {
+            limits.enter()?;
+        }
         ready();
         worker.serve(&mut datagrams, streams).context("its I/O back end failed")
     }

@@ -2,13 +2,16 @@
 
 use std::io;
 use std::num::NonZero;
+use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Returns how many workers make full use of the processors available to the process, with the affinity mask and
-/// the cgroup quota taken into account.
+/// the cgroup quota taken into account. It is the same for the whole life of the process: in the sandbox, the quota cannot be
+/// read any more.
 pub(crate) fn count() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZero::get)
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get))
 }
 
 /// Returns the numbers of the processors in the affinity mask of this thread.

@@ -19,6 +19,7 @@ use crate::access::{Lists, Publisher};
 use crate::certificates::Certificates;
 use crate::control::{TokenSet, Tokens};
 use crate::log::LogFilter;
+use crate::sandbox::Sandbox;
 use crate::token_keys::TokenKeys;
 use crate::{config_file, settings};
 
@@ -55,6 +56,8 @@ pub(crate) struct Reloader {
     pub(crate) counters: Arc<ReloadCounters>,
     /// The memory that was reserved at start for what the policy remembers.
     pub(crate) policy_bytes_max: u64,
+    /// The limits of the process, which a configuration must not exceed.
+    pub(crate) sandbox: Sandbox,
     /// Held during a reload.
     pub(crate) running: Mutex<()>,
 }
@@ -101,6 +104,7 @@ impl Reloader {
         let live = self.publisher.live.latest();
         let reloaded = config_file::reread(live.policy.config(), self.file.as_deref())?;
         let config = reloaded.config;
+        self.sandbox.check(&config, self.file.as_deref())?;
         let (token_keys, token_thread) = &self.token_keys;
         let mut keys = token_keys.lock();
         let new_keys = keys.following(&config, false)?;

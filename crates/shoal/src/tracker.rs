@@ -1,7 +1,8 @@
 //! The life of a tracker: from the configuration to the end of the last worker.
 //!
 //! Every possible refusal happens before the first worker serves: when the tracker logs that it is ready, sockets
-//! are bound, the store's memory is reserved and back ends are open.
+//! are bound, the store's memory is reserved and back ends are open. Sockets come first, then the change of the user and the
+//! sandbox, and then all files and all threads.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -10,9 +11,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use shoal_access::Access;
-use shoal_config::{Auto, ByteSize, Config, HttpConfig, Listen, UdpConfig};
-use shoal_net::stream::{ListenAddress, StreamListeners};
-use shoal_net::{Backend, Choice, Sockets};
+use shoal_config::{ByteSize, Config};
+use shoal_net::Backend;
 use shoal_relay::{Mailboxes, Swarms};
 use shoal_session::Statistics;
 use shoal_source::Holdings;
@@ -22,6 +22,7 @@ use tokio::net::TcpListener;
 
 use crate::access::{ListControl, Lists, Publisher};
 use crate::access_log::{AccessLog, OpenTarget, Reopener};
+use crate::bound::{self, Bound};
 use crate::certificates::Certificates;
 use crate::control::{self, Control, Sources, TokenSet, Tokens};
 use crate::drain::Drain;
@@ -32,14 +33,13 @@ use crate::log::LogFilter;
 use crate::memory::Division;
 use crate::periodic::PeriodicThread;
 use crate::pool::{self, Endpoints, WorkerPool, WorkerSetup};
+use crate::privileges::Identity;
 use crate::published::Published;
 use crate::reload::{Live, ReloadCounters, Reloader};
+use crate::sandbox::{Sandbox, WorkerLimits};
 use crate::signals::{Hangups, LogSignals, Signals};
 use crate::token_keys::TokenKeys;
-use crate::{
-    access, access_log, advice, allocator, clock, descriptors, memory, processors, public_statistics,
-    settings, version,
-};
+use crate::{access, access_log, allocator, clock, memory, privileges, public_statistics, settings, version};
 
 /// Maximum time for the workers to answer queued requests when the tracker stops.
 const STOP_TIME_MAX: Duration = Duration::from_millis(800);
@@ -66,12 +66,16 @@ pub(crate) fn run(config: &Config, file: Option<&Path>, log: LogFilter) -> Resul
 async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<(), Failure> {
     let mut signals = Signals::take().context("cannot handle SIGTERM and SIGINT")?;
     greet(config, file);
+    let identity = Identity::of(config)?;
     let division =
         memory::divide(config, settings::workers(config), Path::new(ROOT)).map_err(Failure::Configuration)?;
     division.log();
     // SIGHUP is handled before the certificates are read: a SIGHUP after a renewal in the meantime must not end the
     // tracker.
     let hangups = Hangups::take().context("cannot handle SIGHUP")?;
+    let log_signals = LogSignals::take().context("cannot handle SIGUSR1")?;
+    let bound = Bound::open(config).await?;
+    let sandbox = lower_privileges(config, file, identity.as_ref(), bound.backend)?;
     let certificates = Certificates::load(config).await?;
     let control_certificates = Certificates::load_control(config).await?;
     let control_access = control::Access {
@@ -82,7 +86,6 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     let token_keys = load_token_keys(config).await?;
     let (lists, access) = load_lists(config).await?;
     let counters = Arc::<ReloadCounters>::default();
-    let log_signals = LogSignals::take().context("cannot handle SIGUSR1")?;
     let access_target = access_log::open(&config.log.access)?;
     let Running {
         mut pool,
@@ -96,6 +99,7 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
         holdings,
     } = start(
         config,
+        (bound, sandbox.workers()),
         (&lists, access),
         &token_keys,
         &division,
@@ -126,6 +130,7 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
         publisher,
         counters,
         policy_bytes_max,
+        sandbox,
         running: Mutex::default(),
     };
     let reloader = Arc::new(reloader);
@@ -178,9 +183,34 @@ struct Running {
     holdings: Option<Arc<Holdings>>,
 }
 
+/// Changes to the user of the configuration and enters the sandbox.
+fn lower_privileges(
+    config: &Config,
+    file: Option<&Path>,
+    identity: Option<&Identity>,
+    backend: Backend,
+) -> anyhow::Result<Sandbox> {
+    if let Some(identity) = identity {
+        identity.assume()?;
+    }
+    privileges::permit_dumps(config.process.core_dumps)?;
+    let sandbox = Sandbox::enter(config, file, backend)?;
+    if let Some((identity, file)) = identity.zip(file)
+        && let Err(error) = std::fs::File::open(file)
+    {
+        tracing::warn!(
+            %error,
+            "user {identity} cannot read {}, so SIGHUP cannot apply changes; let that user or its group read it",
+            file.display()
+        );
+    }
+    Ok(sandbox)
+}
+
 /// Starts all parts, in the order in which an operator would look for a mistake.
 async fn start(
     config: &Config,
+    (bound, worker_limits): (Bound, Option<WorkerLimits>),
     (lists, access): (&Arc<Mutex<Lists>>, Access),
     token_keys: &TokenKeys,
     division: &Division,
@@ -196,21 +226,10 @@ async fn start(
         // Such a store cannot tell which swarms a change of the lists forbids.
         shoal_config::StoredInfoHashes::Fingerprint => policy,
     });
-    // The configuration that applies on a host that lacks an address family.
-    let config = &mut config.clone();
-    let backend = choose_backend(config)?;
-    let sockets = bind(config)?;
-    let processors = if config.workers.pin { processors::allowed()? } else { Vec::new() };
-    if config.workers.steer {
-        steer(&sockets, &processors)?;
-    }
-    let listeners = listen(config)?;
-    let udp = addresses(&sockets);
-    let (http, tls) = listen_addresses(&listeners, config.http.listen.len());
-    let control = match config.control.listen {
-        Some(address) => Some(control::bind(address).await?),
-        None => None,
-    };
+    let Bound { config, backend, processors, sockets, listeners, control, connections_max } = bound;
+    let config = &config;
+    let udp = bound::addresses(&sockets);
+    let (http, tls) = bound::listen_addresses(&listeners, config.http.listen.len());
     let holdings = settings::holdings(config)?;
     let store = open_store(config, division.store, holdings.clone())?;
     let workers = settings::workers(config);
@@ -220,7 +239,6 @@ async fn start(
         None
     };
     let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
-    let connections_max = connections_max(config, workers, &sockets, &listeners);
     let share = connections_max.div_ceil(workers.get() as u64).max(1);
     let live = Arc::new(Published::new(Arc::new(Live {
         policy,
@@ -232,6 +250,7 @@ async fn start(
     let statistics = Arc::new(Published::new(Arc::default()));
     let setup = WorkerSetup {
         backend,
+        limits: worker_limits,
         insight: Arc::clone(&insight),
         measures: config.insight.latency,
         live: Arc::clone(&live),
@@ -345,110 +364,6 @@ fn greet(config: &Config, file: Option<&Path>) {
     tracing::info!(file, environment = overrides, "configuration");
     let key = if config.connection_id.key.0.is_some() { "configured" } else { "random" };
     tracing::info!(key, "connection ids");
-}
-
-/// Returns the back end that the operator selected, or else the best one that works.
-fn choose_backend(config: &Config) -> anyhow::Result<Backend> {
-    let (backend, reason) = match settings::backend(config) {
-        Some(backend) => {
-            backend.probe().map_err(advice::backend)?;
-            (backend, "udp.io selects it".to_owned())
-        }
-        None => {
-            let Choice { backend, passed_over } = Backend::choose();
-            let fastest = "it is the fastest that works here".to_owned();
-            (backend, passed_over.map_or(fastest, |other| other.to_string()))
-        }
-    };
-    tracing::info!(io = %backend, reason, "datagram back end");
-    Ok(backend)
-}
-
-/// Opens the listeners of all workers. If this host lacks a family that is served by default only, removes that
-/// family from `config`.
-fn listen(config: &mut Config) -> anyhow::Result<Vec<StreamListeners>> {
-    let by_default = config.http.listen == HttpConfig::default().listen;
-    loop {
-        let error =
-            match StreamListeners::bind(&settings::listen_addresses(config), settings::workers(config)) {
-                Ok(listeners) => return Ok(listeners),
-                Err(error) => error,
-            };
-        let ListenAddress::Tcp(missing) = error.address else { return Err(advice::listen(&error)) };
-        let missing = Listen::tcp(missing);
-        if !by_default || !error.is_family_missing() || !config.http.listen.contains(&missing) {
-            return Err(advice::listen(&error));
-        }
-        tracing::warn!(%error, "serving only the other address family; set http.listen to avoid this warning");
-        config.http.listen.retain(|listen| *listen != missing);
-    }
-}
-
-/// Returns how many connections all workers together may have.
-fn connections_max(
-    config: &Config,
-    workers: NonZeroUsize,
-    sockets: &[Sockets],
-    listeners: &[StreamListeners],
-) -> u64 {
-    let limit = descriptors::raise();
-    let of_a_worker = sockets.first().map_or(0, |sockets| sockets.local_addrs().count())
-        + listeners.first().map_or(0, |listeners| listeners.local_addresses().count());
-    let possible = descriptors::for_connections(limit, workers.get(), of_a_worker);
-    let wanted = match config.http.connections_max {
-        Auto::Auto => possible,
-        Auto::Set(wanted) => u64::from(wanted),
-    };
-    if wanted > possible {
-        tracing::warn!(
-            wanted,
-            possible,
-            open_files_limit = limit,
-            "the limit on open files is too low for http.connections_max: the limit allows fewer, and beyond it the \
-             oldest idle connection is closed; raise it (`ulimit -n`, or LimitNOFILE= in a systemd unit)"
-        );
-    }
-    // With more connections, health, metrics and certificates would lack descriptors.
-    let connections_max = wanted.min(possible);
-    tracing::info!(connections_max, open_files_limit = limit, "connections");
-    connections_max
-}
-
-fn bind(config: &Config) -> anyhow::Result<Vec<Sockets>> {
-    let by_default = config.udp.listen == UdpConfig::default().listen;
-    let sockets = pool::bind(&settings::sockets(config), settings::workers(config), by_default)
-        .map_err(advice::bind)?;
-    let UdpConfig { receive_buffer, send_buffer, .. } = &config.udp;
-    tracing::info!(udp = addresses(&sockets), workers = sockets.len(), %receive_buffer, %send_buffer, "sockets");
-    advice::warn_of_shortfalls(sockets.iter().flat_map(Sockets::shortfalls));
-    Ok(sockets)
-}
-
-/// Steers datagrams to the workers on the processors that receive them.
-fn steer(sockets: &[Sockets], processors: &[usize]) -> anyhow::Result<()> {
-    if sockets.len() > processors.len() {
-        tracing::warn!(
-            workers = sockets.len(),
-            processors = processors.len(),
-            "workers.steer has no effect: it needs a processor for each worker"
-        );
-    }
-    Ok(Sockets::steer(sockets, processors)?)
-}
-
-/// Returns the addresses at which all workers accept connections: the `plain` first ones without TLS, then those
-/// with TLS.
-fn listen_addresses(listeners: &[StreamListeners], plain: usize) -> (String, String) {
-    let addresses = listeners.first().map(StreamListeners::local_addresses).into_iter().flatten();
-    let shown: Vec<String> = addresses.map(ToString::to_string).collect();
-    let (http, tls) = shown.split_at(plain.min(shown.len()));
-    (http.join(", "), tls.join(", "))
-}
-
-/// Returns the addresses at which all workers listen.
-fn addresses(sockets: &[Sockets]) -> String {
-    let addresses = sockets.first().map(Sockets::local_addrs).into_iter().flatten();
-    addresses.map(|address| address.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 fn open_store(

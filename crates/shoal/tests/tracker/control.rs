@@ -5,13 +5,13 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::client::{Announce, Client};
-use crate::frozen::freeze;
+use crate::frozen::{TRACEABLE, freeze};
 use crate::harness::{PATIENCE, Tracker, eventually};
 use crate::page::{request, send};
 
 #[test]
 fn health_is_200_while_every_worker_answers() {
-    let tracker = Tracker::start(&[("SHOAL_WORKERS_COUNT", "3")]);
+    let tracker = Tracker::start(&[("SHOAL_WORKERS_COUNT", "3"), TRACEABLE]);
     let page = tracker.page("/health");
     assert_eq!(page.status, 200);
     assert!(page.head.contains("content-type: application/json"), "{}", page.head);
@@ -21,7 +21,7 @@ fn health_is_200_while_every_worker_answers() {
 
 #[test]
 fn a_live_tracker_is_ready() {
-    let tracker = Tracker::start(&[("SHOAL_WORKERS_COUNT", "2")]);
+    let tracker = Tracker::start(&[("SHOAL_WORKERS_COUNT", "2"), TRACEABLE]);
     for path in ["/health/live", "/health/ready"] {
         assert_eq!(tracker.page(path).status, 200);
     }
@@ -35,7 +35,7 @@ fn a_live_tracker_is_ready() {
 
 #[test]
 fn health_is_503_and_names_the_worker_that_hangs() {
-    let tracker = Tracker::start(&[("SHOAL_WORKERS_COUNT", "3")]);
+    let tracker = Tracker::start(&[("SHOAL_WORKERS_COUNT", "3"), TRACEABLE]);
     let hanging = freeze(&tracker, "worker-1");
     let page = tracker.page("/health");
     assert_eq!(page.status, 503);

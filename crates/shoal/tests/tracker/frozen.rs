@@ -9,6 +9,9 @@ use nix::unistd::Pid;
 
 use crate::harness::Tracker;
 
+/// The setting with which an ordinary user may trace a tracker.
+pub(crate) const TRACEABLE: (&str, &str) = ("SHOAL_PROCESS_CORE_DUMPS", "true");
+
 /// A stopped thread. Runs on after drop. Must be dropped on the thread that made it (`ptrace(2)`).
 pub(crate) struct Frozen {
     thread: Pid,

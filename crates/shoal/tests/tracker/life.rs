@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::client::{Announce, Client, connect_packet, word};
-use crate::frozen::freeze;
+use crate::frozen::{TRACEABLE, freeze};
 use crate::harness::{PATIENCE, Tracker, run};
 
 /// The maximum duration of a stop.
@@ -77,7 +77,7 @@ fn a_second_signal_ends_it_at_once() {
     for (first, second, code) in
         [(Signal::SIGTERM, Signal::SIGINT, 130), (Signal::SIGINT, Signal::SIGTERM, 143)]
     {
-        let mut tracker = Tracker::start(&[]);
+        let mut tracker = Tracker::start(&[TRACEABLE]);
         let hanging = freeze(&tracker, "worker-1");
         tracker.signal(first);
         tracker.wait_for_line("stopping");
@@ -89,7 +89,7 @@ fn a_second_signal_ends_it_at_once() {
 
 #[test]
 fn a_worker_that_does_not_stop_is_told_and_is_exit_code_1() {
-    let mut tracker = Tracker::start(&[]);
+    let mut tracker = Tracker::start(&[TRACEABLE]);
     let hanging = freeze(&tracker, "worker-0");
     tracker.signal(Signal::SIGTERM);
     hanging.bury();

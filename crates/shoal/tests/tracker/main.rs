@@ -30,6 +30,7 @@ mod private;
 mod protocols;
 mod reload;
 mod rules;
+mod sandbox;
 mod statistics;
 mod tls;
 mod tokens;

@@ -1,0 +1,147 @@
+//! The sockets of a tracker, which are bound before it gives up its privileges.
+
+use std::num::NonZeroUsize;
+
+use shoal_config::{Auto, Config, HttpConfig, Listen, UdpConfig};
+use shoal_net::stream::{ListenAddress, StreamListeners};
+use shoal_net::{Backend, Choice, Sockets};
+use tokio::net::TcpListener;
+
+use crate::{advice, control, descriptors, pool, processors, settings};
+
+/// The sockets, and everything that depends on them.
+pub(crate) struct Bound {
+    /// The configuration, without the address families that this host lacks.
+    pub(crate) config: Config,
+    pub(crate) backend: Backend,
+    pub(crate) processors: Vec<usize>,
+    pub(crate) sockets: Vec<Sockets>,
+    pub(crate) listeners: Vec<StreamListeners>,
+    pub(crate) control: Option<TcpListener>,
+    /// Maximum number of connections of all workers together.
+    pub(crate) connections_max: u64,
+}
+
+impl Bound {
+    /// Binds everything that the configuration names.
+    pub(crate) async fn open(config: &Config) -> anyhow::Result<Self> {
+        let mut config = config.clone();
+        let backend = choose_backend(&config)?;
+        let sockets = bind(&config)?;
+        let processors = if config.workers.pin { processors::allowed()? } else { Vec::new() };
+        if config.workers.steer {
+            steer(&sockets, &processors)?;
+        }
+        let listeners = listen(&mut config)?;
+        let control = match config.control.listen {
+            Some(address) => Some(control::bind(address).await?),
+            None => None,
+        };
+        let connections_max = connections_max(&config, settings::workers(&config), &sockets, &listeners);
+        Ok(Self { config, backend, processors, sockets, listeners, control, connections_max })
+    }
+}
+
+/// Returns the back end that the operator selected, or else the best one that works.
+fn choose_backend(config: &Config) -> anyhow::Result<Backend> {
+    let (backend, reason) = match settings::backend(config) {
+        Some(backend) => {
+            backend.probe().map_err(advice::backend)?;
+            (backend, "udp.io selects it".to_owned())
+        }
+        None => {
+            let Choice { backend, passed_over } = Backend::choose();
+            let fastest = "it is the fastest that works here".to_owned();
+            (backend, passed_over.map_or(fastest, |other| other.to_string()))
+        }
+    };
+    tracing::info!(io = %backend, reason, "datagram back end");
+    Ok(backend)
+}
+
+/// Opens the listeners of all workers. If this host lacks a family that is served by default only, removes that
+/// family from `config`.
+fn listen(config: &mut Config) -> anyhow::Result<Vec<StreamListeners>> {
+    let by_default = config.http.listen == HttpConfig::default().listen;
+    loop {
+        let error =
+            match StreamListeners::bind(&settings::listen_addresses(config), settings::workers(config)) {
+                Ok(listeners) => return Ok(listeners),
+                Err(error) => error,
+            };
+        let ListenAddress::Tcp(missing) = error.address else { return Err(advice::listen(&error)) };
+        let missing = Listen::tcp(missing);
+        if !by_default || !error.is_family_missing() || !config.http.listen.contains(&missing) {
+            return Err(advice::listen(&error));
+        }
+        tracing::warn!(%error, "serving only the other address family; set http.listen to avoid this warning");
+        config.http.listen.retain(|listen| *listen != missing);
+    }
+}
+
+/// Returns how many connections all workers together may have.
+fn connections_max(
+    config: &Config,
+    workers: NonZeroUsize,
+    sockets: &[Sockets],
+    listeners: &[StreamListeners],
+) -> u64 {
+    let limit = descriptors::raise();
+    let of_a_worker = sockets.first().map_or(0, |sockets| sockets.local_addrs().count())
+        + listeners.first().map_or(0, |listeners| listeners.local_addresses().count());
+    let possible = descriptors::for_connections(limit, workers.get(), of_a_worker);
+    let wanted = match config.http.connections_max {
+        Auto::Auto => possible,
+        Auto::Set(wanted) => u64::from(wanted),
+    };
+    if wanted > possible {
+        tracing::warn!(
+            wanted,
+            possible,
+            open_files_limit = limit,
+            "the limit on open files is too low for http.connections_max: the limit allows fewer, and beyond it the \
+             oldest idle connection is closed; raise it (`ulimit -n`, or LimitNOFILE= in a systemd unit)"
+        );
+    }
+    // With more connections, health, metrics and certificates would lack descriptors.
+    let connections_max = wanted.min(possible);
+    tracing::info!(connections_max, open_files_limit = limit, "connections");
+    connections_max
+}
+
+fn bind(config: &Config) -> anyhow::Result<Vec<Sockets>> {
+    let by_default = config.udp.listen == UdpConfig::default().listen;
+    let sockets = pool::bind(&settings::sockets(config), settings::workers(config), by_default)
+        .map_err(advice::bind)?;
+    let UdpConfig { receive_buffer, send_buffer, .. } = &config.udp;
+    tracing::info!(udp = addresses(&sockets), workers = sockets.len(), %receive_buffer, %send_buffer, "sockets");
+    advice::warn_of_shortfalls(sockets.iter().flat_map(Sockets::shortfalls));
+    Ok(sockets)
+}
+
+/// Steers datagrams to the workers on the processors that receive them.
+fn steer(sockets: &[Sockets], processors: &[usize]) -> anyhow::Result<()> {
+    if sockets.len() > processors.len() {
+        tracing::warn!(
+            workers = sockets.len(),
+            processors = processors.len(),
+            "workers.steer has no effect: it needs a processor for each worker"
+        );
+    }
+    Ok(Sockets::steer(sockets, processors)?)
+}
+
+/// Returns the addresses at which all workers accept connections: the `plain` first ones without TLS, then those
+/// with TLS.
+pub(crate) fn listen_addresses(listeners: &[StreamListeners], plain: usize) -> (String, String) {
+    let addresses = listeners.first().map(StreamListeners::local_addresses).into_iter().flatten();
+    let shown: Vec<String> = addresses.map(ToString::to_string).collect();
+    let (http, tls) = shown.split_at(plain.min(shown.len()));
+    (http.join(", "), tls.join(", "))
+}
+
+/// Returns the addresses at which all workers listen.
+pub(crate) fn addresses(sockets: &[Sockets]) -> String {
+    let addresses = sockets.first().map(Sockets::local_addrs).into_iter().flatten();
+    addresses.map(|address| address.to_string()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,146 @@
+//! The files, directories and ports that a running tracker needs, and why: one list, from the configuration alone.
+//!
+//! The sandbox permits these and no others. A reload may need more than the start; the same list then tells what.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use shoal_config::{AccessLogTarget, BindAddress, Config, ListSource, SourceUrl};
+
+use crate::control::TokenSet;
+
+/// A path that the tracker uses after its start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// The key that names the path, or else what it is for.
+    pub(crate) why: &'static str,
+    pub(crate) path: PathBuf,
+    pub(crate) use_: Use,
+}
+
+/// How the tracker uses a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// It reads this file, and any other that takes its place.
+    ReadFile,
+    /// It reads this directory and everything in it.
+    ReadTree,
+    /// It appends to this file, creates it, or replaces it by another that it has written beside it.
+    WriteFile,
+    /// It creates, replaces and removes files and directories in this directory, which it makes if there is none.
+    WriteTree,
+    /// It removes this file.
+    RemoveFile,
+}
+
+/// Where the libraries look up names of hosts, and find the certificate authorities that they trust.
+const FOR_URLS: [&str; 8] = [
+    "/etc",
+    // The files that `/etc/resolv.conf` may link to.
+    "/run/systemd/resolve",
+    "/run/resolvconf",
+    "/run/NetworkManager",
+    // The libraries of nsswitch.conf(5), and the certificates that `/etc/ssl` links to.
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/share/ca-certificates",
+];
+
+/// The environment variables that name other certificate authorities.
+const FOR_URLS_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+
+/// Ports of redirects and links, and of names over TCP.
+const PORTS_FOR_URLS: [u16; 3] = [53, 80, 443];
+
+/// Returns every path that a tracker with this configuration, which was read from `file`, needs after its start.
+pub(crate) fn paths(config: &Config, file: Option<&Path>) -> Vec<Need> {
+    let access = &config.access;
+    let torrents = if TokenSet::is_configured(config) { Use::WriteFile } else { Use::ReadFile };
+    let mut needs = Needs(Vec::new());
+    needs.add("--config", file, Use::ReadFile);
+    needs.add("tls.certificates", &config.tls.certificates, Use::ReadFile);
+    needs.add("tls.keys", &config.tls.keys, Use::ReadFile);
+    needs.add("access.torrents_allow", files(&access.torrents_allow), torrents);
+    needs.add("access.torrents_deny", files(&access.torrents_deny), torrents);
+    needs.add("access.networks_allow", files(&access.networks_allow), Use::ReadFile);
+    needs.add("access.networks_deny", files(&access.networks_deny), Use::ReadFile);
+    needs.add("access.audit_file", &access.audit_file, Use::WriteFile);
+    needs.add("access.bans_file", &access.bans_file, Use::WriteFile);
+    needs.add("tokens.jwks", files(config.tokens.jwks.as_slice()), Use::ReadFile);
+    needs.add("fetch.folder", &config.fetch.folder, Use::WriteTree);
+    needs.add("control.certificate", &config.control.certificate, Use::ReadFile);
+    needs.add("control.private_key", &config.control.private_key, Use::ReadFile);
+    needs.add("control.tokens", &config.control.tokens, Use::ReadFile);
+    if let AccessLogTarget::File(file) = &config.log.access {
+        needs.add("log.access", [file], Use::WriteFile);
+    }
+    needs.add("http.listen", socket_files(&config.http.listen), Use::RemoveFile);
+    needs.add("tls.listen", socket_files(&config.tls.listen), Use::RemoveFile);
+    needs.add("metrics of the process", ["/proc/self"], Use::ReadTree);
+    needs.add("the machine", ["/sys/kernel/mm/transparent_hugepage", "/sys/devices/system"], Use::ReadTree);
+    if has_urls(config) {
+        needs.add("names and certificates of URLs", FOR_URLS, Use::ReadTree);
+        let others = FOR_URLS_VARIABLES.iter().filter_map(std::env::var_os);
+        needs.add("certificates of URLs", others, Use::ReadTree);
+    }
+    needs.0
+}
+
+/// Returns every TCP port that a tracker with this configuration connects to.
+pub(crate) fn ports(config: &Config) -> BTreeSet<u16> {
+    let mut ports: BTreeSet<u16> = urls(config).filter_map(|url| url.uri().port_u16()).collect();
+    if has_urls(config) {
+        ports.extend(PORTS_FOR_URLS);
+        ports.extend(ureq::Proxy::try_from_env().map(|proxy| proxy.port()));
+    }
+    ports
+}
+
+/// Returns whether the configuration has URLs, for which names of hosts are looked up.
+pub(crate) fn has_urls(config: &Config) -> bool {
+    urls(config).next().is_some()
+}
+
+/// Returns whether the tracker listens on Unix sockets.
+pub(crate) fn has_socket_files(config: &Config) -> bool {
+    socket_files(&config.http.listen).chain(socket_files(&config.tls.listen)).next().is_some()
+}
+
+struct Needs(Vec<Need>);
+
+impl Needs {
+    fn add<P: AsRef<Path>>(&mut self, why: &'static str, paths: impl IntoIterator<Item = P>, use_: Use) {
+        let need = |path: P| Need { why, path: path.as_ref().to_owned(), use_ };
+        self.0.extend(paths.into_iter().map(need));
+    }
+}
+
+fn sources(config: &Config) -> impl Iterator<Item = &ListSource> {
+    let access = &config.access;
+    [&access.torrents_allow, &access.torrents_deny, &access.networks_allow, &access.networks_deny]
+        .into_iter()
+        .flatten()
+        .chain(&config.tokens.jwks)
+}
+
+fn urls(config: &Config) -> impl Iterator<Item = &SourceUrl> {
+    sources(config).filter_map(|source| match source {
+        ListSource::Url(url) => Some(url),
+        ListSource::Path(_) => None,
+    })
+}
+
+fn files(sources: &[ListSource]) -> impl Iterator<Item = &Path> {
+    sources.iter().filter_map(|source| match source {
+        ListSource::Path(path) => Some(path.as_path()),
+        ListSource::Url(_) => None,
+    })
+}
+
+fn socket_files(listen: &[shoal_config::Listen]) -> impl Iterator<Item = &Path> {
+    listen.iter().filter_map(|listen| match &listen.address {
+        BindAddress::Unix(path) => Some(path.as_path()),
+        BindAddress::Tcp(_) => None,
+    })
+}

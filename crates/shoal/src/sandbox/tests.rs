@@ -1,0 +1,242 @@
+//! Attempts to do what the sandbox forbids, each in a thread that has entered it: both of its parts belong to threads, so
+//! other tests are not affected. Attempts that end a process are made in one of its own.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::symlink;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, socket};
+use shoal_config::ConfigFile;
+use tempfile::TempDir;
+
+use super::*;
+
+/// The role of the control plane, as without URLs.
+const CONTROL: Role = Role::Control { loads_libraries: false };
+
+/// The name of the test below that ends its process.
+const CHILD: &str = "sandbox::tests::child_that_starts_a_program";
+
+/// A configuration with this text, in which `DIR` stands for the directory.
+fn config(text: &str, directory: &TempDir) -> Config {
+    let text = text.replace("DIR", directory.path().to_str().unwrap());
+    shoal_config::read(Some(ConfigFile { path: "test", text: &text }), []).unwrap()
+}
+
+/// Runs `attempt` in a thread with the files and ports of a configuration, or returns without it if the kernel has no
+/// Landlock.
+fn with_files(config: &Config, attempt: impl FnOnce(&Sandbox) + Send) {
+    let mut sandbox = Sandbox { needs: needs::paths(config, None), files: None, ports: None, workers: None };
+    thread::scope(|scope| {
+        let body = || {
+            sandbox.limit_files(config).unwrap();
+            if sandbox.files.is_some() {
+                attempt(&sandbox);
+            }
+        };
+        scope.spawn(body).join().unwrap();
+    });
+}
+
+/// Runs `attempt` in a thread with the system calls of a role.
+fn with_calls(role: Role, attempt: impl FnOnce() + Send) {
+    let body = || {
+        rustix::thread::set_no_new_privs(true).unwrap();
+        for filter in calls::filters(role).unwrap() {
+            filter::install(&filter, Threads::Calling).unwrap();
+        }
+        attempt();
+    };
+    thread::scope(|scope| scope.spawn(body).join().unwrap());
+}
+
+fn kind<T>(outcome: io::Result<T>) -> Option<ErrorKind> {
+    outcome.err().map(|error| error.kind())
+}
+
+#[test]
+fn files_other_than_those_of_the_configuration_are_out_of_reach() {
+    let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (named, other) = (inside.path().join("deny"), outside.path().join("other"));
+    fs::write(&named, "first").unwrap();
+    fs::write(&other, "secret").unwrap();
+    let config = config("access.torrents_deny = [\"DIR/deny\"]", &inside);
+    with_files(&config, |_| {
+        assert_eq!(kind(File::open(&other)), Some(ErrorKind::PermissionDenied));
+        assert_eq!(kind(File::open("/etc/passwd")), Some(ErrorKind::PermissionDenied));
+        assert_eq!(kind(fs::read_dir("/")), Some(ErrorKind::PermissionDenied));
+        assert_eq!(kind(fs::write(&named, "")), Some(ErrorKind::PermissionDenied), "it is only read");
+        assert_eq!(fs::read_to_string(&named).unwrap(), "first");
+        assert_eq!(kind(fs::read("/proc/self/stat")), None);
+    });
+}
+
+#[test]
+fn a_file_that_was_replaced_is_still_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    // As certbot and Kubernetes do it: the name is a link to a version.
+    fs::create_dir(path("versions")).unwrap();
+    let publish = |version: &str| {
+        fs::write(path("versions").join(version), version).unwrap();
+        symlink(Path::new("versions").join(version), path("new")).unwrap();
+        fs::rename(path("new"), path("deny")).unwrap();
+    };
+    publish("1");
+    let config = config("access.torrents_deny = [\"DIR/deny\"]", &directory);
+    let (begin, begun) = channel();
+    let (end, ended) = channel();
+    thread::scope(|scope| {
+        // A thread without limits replaces it.
+        scope.spawn(move || {
+            if begun.recv().is_ok() {
+                publish("2");
+                end.send(()).unwrap();
+            }
+        });
+        with_files(&config, move |_| {
+            assert_eq!(fs::read_to_string(path("deny")).unwrap(), "1");
+            begin.send(()).unwrap();
+            ended.recv().unwrap();
+            assert_eq!(fs::read_to_string(path("deny")).unwrap(), "2");
+        });
+    });
+}
+
+#[test]
+fn files_that_the_tracker_writes_can_be_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "access.bans_file = \"DIR/bans\"\nfetch.folder = \"DIR/fetched/lists\"";
+    let config = config(text, &directory);
+    let path = |name: &str| directory.path().join(name);
+    with_files(&config, |_| {
+        fs::write(path("bans.new"), "bans").unwrap();
+        fs::rename(path("bans.new"), path("bans")).unwrap();
+        fs::remove_file(path("bans")).unwrap();
+        // The folder was made, so that it has a rule.
+        fs::write(path("fetched/lists/copy"), "copy").unwrap();
+        fs::create_dir(path("fetched/lists/deeper")).unwrap();
+        assert_eq!(kind(fs::create_dir(path("other"))), Some(ErrorKind::PermissionDenied));
+    });
+}
+
+#[test]
+fn only_ports_of_urls_can_be_connected_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let [named, other] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [named, other] = [named, other].map(|listener| listener.local_addr().unwrap());
+    let url = format!("http://{named}/deny");
+    let config = config(&format!("access.torrents_deny = [\"{url}\"]\nfetch.folder = \"DIR\""), &directory);
+    with_files(&config, |sandbox| {
+        if sandbox.ports.is_some() {
+            assert_eq!(kind(TcpStream::connect(other)), Some(ErrorKind::PermissionDenied));
+            assert_eq!(kind(TcpListener::bind("127.0.0.1:0")), Some(ErrorKind::PermissionDenied));
+        }
+        // No program listens there any more, which only an attempt to connect can tell.
+        assert_eq!(kind(TcpStream::connect(named)), Some(ErrorKind::ConnectionRefused));
+    });
+}
+
+#[test]
+fn a_reload_may_need_no_more_than_the_start() {
+    let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let start = config("access.torrents_deny = [\"DIR/deny\", \"DIR/missing/deny\"]", &inside);
+    let check = |sandbox: &Sandbox, text: &str, directory: &TempDir| {
+        sandbox.check(&config(text, directory), None).err().unwrap_or_default()
+    };
+    with_files(&start, |sandbox| {
+        assert_eq!(sandbox.check(&start, None), Ok(()), "what it was set up for, even if it does not exist");
+        for text in ["", "access.networks_deny = [\"DIR/networks\"]", "tokens.jwks = \"DIR/a/b/jwks.json\""] {
+            assert_eq!(check(sandbox, text, &inside), "", "{text}");
+        }
+        let fault = check(sandbox, "access.networks_deny = [\"DIR/networks\"]", &outside);
+        assert!(
+            fault.starts_with("access.networks_deny: ") && fault.contains("outside the sandbox"),
+            "{fault}"
+        );
+        let fault = check(sandbox, "access.bans_file = \"DIR/bans\"", &inside);
+        assert!(fault.starts_with("access.bans_file: "), "the directory is only read: {fault}");
+        if sandbox.ports.is_some() {
+            let url = "access.torrents_deny = [\"http://localhost/\"]\nfetch.folder = \"DIR\"";
+            assert!(check(sandbox, url, &inside).contains("outside the sandbox"));
+        }
+    });
+}
+
+#[test]
+fn a_worker_opens_neither_files_nor_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "secret").unwrap();
+    let mut open = File::open(&file).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let [from, to] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    for has_ring in [false, true] {
+        with_calls(Role::Worker { has_ring, removes_files: false }, || {
+            for refused in [
+                kind(File::open(&file)),
+                kind(fs::metadata(&file)),
+                kind(fs::remove_file(&file)),
+                kind(TcpStream::connect(address)),
+                kind(UdpSocket::bind("127.0.0.1:0")),
+                kind(thread::Builder::new().spawn(|| ())),
+            ] {
+                assert_eq!(refused, Some(ErrorKind::PermissionDenied));
+            }
+            // Descriptors that are open remain in use.
+            from.send_to(b"datagram", to.local_addr().unwrap()).unwrap();
+            assert_eq!(to.recv_from(&mut [0; 16]).unwrap().0, 8);
+            open.read_exact(&mut [0; 1]).unwrap();
+            drop(vec![0_u8; 1 << 24]);
+        });
+    }
+}
+
+#[test]
+fn the_control_plane_binds_no_sockets_and_loads_no_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    with_calls(CONTROL, || {
+        fs::write(&file, "text").unwrap();
+        fs::rename(&file, directory.path().join("other")).unwrap();
+        TcpStream::connect(address).unwrap();
+        thread::spawn(|| ()).join().unwrap();
+        let refused = kind(TcpListener::bind("127.0.0.1:0"));
+        assert_eq!(refused, Some(ErrorKind::PermissionDenied));
+        let netlink = socket(AddressFamily::NETLINK, SocketType::RAW, None);
+        assert_eq!(netlink.err(), Some(Errno::AFNOSUPPORT));
+        let child = Command::new("true").spawn();
+        assert_eq!(kind(child), Some(ErrorKind::PermissionDenied));
+        let process = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::CONT);
+        assert_eq!(process, Err(Errno::PERM));
+        assert_eq!(rustix::process::setpriority_process(None, 0), Err(Errno::PERM));
+    });
+}
+
+#[test]
+fn a_process_that_starts_a_program_is_ended() {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", CHILD, "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    assert_eq!(child.status.signal(), Some(libc::SIGSYS), "{child:?}");
+    assert!(!String::from_utf8_lossy(&child.stdout).contains("reached"), "{child:?}");
+}
+
+#[test]
+#[ignore = "it ends the process"]
+fn child_that_starts_a_program() {
+    with_calls(CONTROL, || {
+        let error = Command::new("echo").arg("reached").exec();
+        println!("reached {error}");
+    });
+}
