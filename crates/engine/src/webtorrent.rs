@@ -54,6 +54,15 @@ pub struct Responder {
     inner: Inner,
 }
 
+/// Why a client is to be disconnected after its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disconnection {
+    /// It leaves more replies unread than may be queued.
+    RepliesUnread,
+    /// Its announce was refused because the tracker drains. It announces to another one on a new connection.
+    Draining,
+}
+
 /// A responder without the buffers of the current message.
 #[derive(Debug)]
 struct Inner {
@@ -80,6 +89,8 @@ struct Inner {
     error_text: String,
     /// Whether the reply to the current message did not fit the queue.
     is_reply_lost: bool,
+    /// Whether the current message was refused because the tracker drains.
+    is_draining: bool,
     /// The size of the last reply in bytes.
     reply_bytes: usize,
     /// None if messages are not logged.
@@ -114,6 +125,7 @@ impl Responder {
             info_hashes: Vec::new(),
             error_text: String::new(),
             is_reply_lost: false,
+            is_draining: false,
             reply_bytes: 0,
             access_log: None,
         };
@@ -149,11 +161,16 @@ impl Responder {
     }
 
     /// Answers a message of the client, which connected from `ip`. Afterwards, everything that results from it is in the
-    /// outbound queues. Returns whether the client may stay: a client that leaves more replies unread than may be queued
-    /// is to be disconnected.
-    pub fn receive(&mut self, member: &mut Member, ip: IpAddr, message: &[u8], now: Now) -> bool {
+    /// outbound queues. Returns why the client is to be disconnected, if it is.
+    pub fn receive(
+        &mut self,
+        member: &mut Member,
+        ip: IpAddr,
+        message: &[u8],
+        now: Now,
+    ) -> Result<(), Disconnection> {
         let Self { limits, storage, inner } = self;
-        inner.is_reply_lost = false;
+        (inner.is_reply_lost, inner.is_draining) = (false, false);
         if let Some(log) = &mut inner.access_log {
             log.set_now(now);
         }
@@ -163,7 +180,13 @@ impl Responder {
             Ok(wire::Request::Scrape(info_hashes)) => inner.scrape(member, ip, info_hashes, now),
             Err(unreadable) => inner.fail_message(member, ip, &unreadable),
         }
-        !inner.is_reply_lost
+        if inner.is_reply_lost {
+            Err(Disconnection::RepliesUnread)
+        } else if inner.is_draining {
+            Err(Disconnection::Draining)
+        } else {
+            Ok(())
+        }
     }
 
     /// Appends whole frames, written by `write`, to the queue of a client. This is for frames that do not answer
@@ -362,6 +385,7 @@ impl Inner {
                 self.queue_text(member, |out| {
                     reply::failure(action, Some(info_hash), policy.message(refused), out);
                 });
+                self.is_draining |= refused.refusal == Refusal::Draining;
                 Outcome::Refused(refused.refusal)
             }
         };

@@ -81,7 +81,7 @@ impl World {
         let before = shoal_counting_allocator::allocations();
         let Worker { responder, members, .. } = &mut self.workers[number];
         let (member, ip) = &mut members[index as usize];
-        responder.receive(member, *ip, message.as_bytes(), NOW);
+        responder.receive(member, *ip, message.as_bytes(), NOW).unwrap();
         for worker in [number, 1 - number] {
             let responder = &mut self.workers[worker].responder;
             responder.collect(NOW);

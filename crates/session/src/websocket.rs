@@ -12,7 +12,7 @@ use shoal_engine::Now;
 use shoal_engine::pace::Pace;
 use shoal_engine::policy::Policy;
 use shoal_engine::tokens::SocketToken;
-use shoal_engine::webtorrent::{Member, Responder};
+use shoal_engine::webtorrent::{Disconnection, Member, Responder};
 use shoal_transport::stream::{Handle, Next, OUTPUT_BYTES_MAX};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::{CloseCode, Event, Reader, Role};
@@ -46,6 +46,9 @@ pub(crate) struct WebSocketHandler {
 
 /// The close reason for a client that leaves more replies unread than may be queued.
 const REPLIES_UNREAD: &str = "too many replies are left unread";
+
+/// The close reason for a client whose announce was refused because the tracker drains.
+const DRAINING: &str = "this tracker is about to stop";
 
 /// The next step after a frame.
 enum Step {
@@ -258,9 +261,17 @@ impl WebSocketHandler {
             Some(Event::Pong(payload)) => self.responder.receive_pong(&socket.member, payload),
             Some(Event::Message(message)) => {
                 self.has_message = true;
-                if !self.responder.receive(&mut socket.member, self.ip, message, now) {
-                    frame::close(CloseCode::Policy, REPLIES_UNREAD, None, out);
-                    return Step::End(Next::Linger);
+                match self.responder.receive(&mut socket.member, self.ip, message, now) {
+                    Ok(()) => {}
+                    Err(Disconnection::RepliesUnread) => {
+                        frame::close(CloseCode::Policy, REPLIES_UNREAD, None, out);
+                        return Step::End(Next::Linger);
+                    }
+                    Err(Disconnection::Draining) => {
+                        self.drain(socket.member.handle(), |bytes| out.extend_from_slice(bytes));
+                        frame::close(CloseCode::ServiceRestart, DRAINING, None, out);
+                        return Step::End(Next::Linger);
+                    }
                 }
             }
             // The pong is queued rather than written at once: a write would extend the time limit of a peer that

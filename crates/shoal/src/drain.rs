@@ -1,7 +1,8 @@
 //! Drain: how a tracker leaves the ones behind a load balancer without failing a client.
 //!
 //! While a tracker drains, `/health/ready` says 503, so that the load balancer sends no new clients. Announces are refused
-//! with a reason that tells clients to try again in a minute; those that leave are still taken, and so are scrapes. `/health`
+//! with a reason that tells clients to try again in a minute; those that leave are still taken, and so are scrapes. A
+//! WebSocket is closed after its refused announce, so that its client connects anew, to another tracker. `/health`
 //! stays as it is, so that nothing restarts it. After a time, it has drained: it ends, or it stays so
 //! until it is told otherwise, as the operator has chosen.
 

@@ -42,6 +42,8 @@ pub enum CloseCode {
     TooBig = 1009,
     /// An internal error of the server.
     InternalError = 1011,
+    /// The server is about to stop or to restart: the client connects again (IANA registry of close codes).
+    ServiceRestart = 1012,
     /// The server is overloaded or short of memory at the moment.
     TryAgainLater = 1013,
 }

@@ -211,7 +211,7 @@ impl Tracker {
 
     pub(crate) fn say_bytes(&mut self, client: &mut Client, message: &[u8]) -> bool {
         let worker = &mut self.workers[usize::from(client.worker)];
-        worker.responder.receive(&mut client.member, client.ip, message, self.now)
+        worker.responder.receive(&mut client.member, client.ip, message, self.now).is_ok()
     }
 
     pub(crate) fn leave(&mut self, client: Client) {

@@ -95,7 +95,7 @@ pub(super) async fn show(State(control): State<Control>) -> Json<DrainStatus> {
 /// Begins to drain, or changes when that ends.
 ///
 /// /health/ready says 503 from now on, and announces are refused with a reason that tells clients to try again in a minute.
-/// Peers that leave, scrapes and open connections are served as before.
+/// Peers that leave and scrapes are served as before. A WebSocket is closed after a refused announce.
 #[utoipa::path(
     put, path = "/api/v1/drain", tag = "drain", security(("token" = ["admin"])), request_body = DrainRequest,
     responses((status = 200, body = DrainStatus), (status = 400, body = ProblemBody))

@@ -3,8 +3,10 @@
 use serde_json::json;
 
 use super::{ADMIN, Controlled};
+use crate::browser::{self, Browser};
 use crate::client::{Announce, Client, STOPPED};
 use crate::harness::{PATIENCE, eventually};
+use crate::http::Way;
 use crate::protocols::announce_over_every_protocol;
 use crate::udp::hash;
 
@@ -38,6 +40,29 @@ fn a_tracker_that_drains_refuses_announces_of_all_protocols_until_it_is_cancelle
     eventually("announces are served again", || {
         (announce_over_every_protocol(tracker) == [""; 3]).then_some(())
     });
+}
+
+#[test]
+fn an_open_websocket_is_closed_after_its_refused_announce_so_that_its_client_goes_elsewhere() {
+    let controlled = Controlled::start(&[]);
+    let [mut announcing, mut leaving, mut idle] = ['a', 'b', 'c'].map(|peer| {
+        let mut browser = Browser::open(Way::PLAIN, &controlled.tracker);
+        assert!(browser.ask(&browser::announce('t', peer, 0))["interval"].is_u64());
+        browser
+    });
+    controlled.admin("PUT", "/api/v1/drain", Some(&json!({ "wait_s": 3600, "then": "stay" })));
+    eventually("announces are refused", || {
+        (announce_over_every_protocol(&controlled.tracker) == REFUSED).then_some(())
+    });
+    let refused = announcing.ask(&browser::announce('t', 'a', 0));
+    assert_eq!(refused["failure reason"], REFUSED[0], "{refused}");
+    assert_eq!(announcing.close_code(), Some(1012));
+    // A peer that leaves, and one that asks for nothing, keep their connections.
+    let mut stopped = browser::announce('t', 'b', 0);
+    stopped["event"] = json!("stopped");
+    assert!(leaving.ask(&stopped)["interval"].is_u64());
+    leaving.check();
+    idle.check();
 }
 
 #[test]
