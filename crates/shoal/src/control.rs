@@ -12,6 +12,7 @@ mod audit;
 mod auth;
 mod body;
 mod connections;
+mod counters;
 mod guard;
 mod health;
 mod listener;
@@ -77,7 +78,8 @@ impl Control {
         let (tokens, log) = (Arc::clone(&reloader.control_tokens), reloader.log.clone());
         let sources = Arc::new(sources);
         let snapshots = Arc::new(Snapshots::new(Arc::clone(&sources)));
-        Self { sources, tokens, reloader, drain, log, holdings, connections: Arc::default(), snapshots }
+        let connections = Arc::new(Connections::new(Arc::clone(&sources.control)));
+        Self { sources, tokens, reloader, drain, log, holdings, connections, snapshots }
     }
 }
 
@@ -109,8 +111,9 @@ pub(crate) async fn serve(listener: TcpListener, control: Control, access: Acces
 }
 
 fn router(control: Control, hosts: Vec<HostName>) -> Router {
-    let auth = Auth::new(Arc::clone(&control.tokens));
-    routes(auth).with_state(control).layer(middleware::from_fn_with_state(Arc::from(hosts), guard::admit))
+    let (auth, counters) = (Auth::new(Arc::clone(&control.tokens)), Arc::clone(&control.sources.control));
+    let guard = middleware::from_fn_with_state((Arc::from(hosts), counters), guard::admit);
+    routes(auth).with_state(control).layer(guard)
 }
 
 /// Returns all routes. Each endpoint is declared in `api`, so that it has a description and a role.

@@ -290,6 +290,7 @@ async fn start(
         list_control: ListControl { lists: Arc::clone(lists), publisher: Arc::clone(&publisher) },
         token_keys: token_keys.counters(),
         access_log: access_log.as_ref().map(AccessLog::counters).unwrap_or_default(),
+        control: Arc::default(),
         live: Arc::clone(&publisher.live),
         insight,
     };

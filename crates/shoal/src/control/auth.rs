@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use tokio::time::Instant;
 
 use super::connections::{Connection, Source};
+use super::counters::RequestOutcome;
 use super::problem::{JSON, Problem};
 use super::rate::Rates;
 use super::tokens::{Role, Tokens};
@@ -120,10 +121,11 @@ impl Auth {
         if let Some(unlogged) = wrong.1.note(now) {
             tracing::warn!(%address, unlogged, "a client of the control listener has shown a wrong token");
         }
-        Err(match wrong.0.take(Source::of(address), now) {
+        let problem = match wrong.0.take(Source::of(address), now) {
             Ok(()) => Problem::new(StatusCode::UNAUTHORIZED, WRONG_TOKEN),
             Err(wait) => Problem::later(StatusCode::TOO_MANY_REQUESTS, WRONG_TOKEN, wait),
-        })
+        };
+        Err(problem.counted_as(RequestOutcome::WrongToken))
     }
 }
 

@@ -1,18 +1,32 @@
 //! Reads the bodies of requests, in bounded time and memory.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
+use http_body_util::LengthLimitError;
 use serde::de::DeserializeOwned;
 
+use super::connections::{Connection, Source};
 use super::problem::{JSON, Problem};
 
 /// Maximum time for a body to arrive.
 const BODY_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Maximum size of a body. With the maximum number of connections, all bodies together take 4 MiB.
+/// Maximum size of a body. With the maximum number of connections, all bodies together take 8 MiB.
 const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// Maximum size of a large body, and the number of large bodies that are read at a time, of all sources and of one.
+const LARGE_BODY_BYTES_MAX: usize = 1 << 20;
+const LARGE_BODIES_MAX: usize = 4;
+const LARGE_BODIES_PER_SOURCE_MAX: usize = 2;
+
+/// The sources whose large bodies are being read.
+static LARGE_BODIES: Mutex<Vec<Source>> = Mutex::new(Vec::new());
+
+/// A large body that is being read, until it is dropped.
+struct LargeBody(Source);
 
 /// The document in the body of a request.
 pub(super) struct JsonBody<T>(pub(super) T);
@@ -25,29 +39,81 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     }
 }
 
+impl LargeBody {
+    /// Counts a body of `source`, unless there are too many.
+    fn begin(source: Source) -> Option<Self> {
+        let mut bodies = large_bodies();
+        let own = bodies.iter().filter(|other| **other == source).count();
+        if bodies.len() >= LARGE_BODIES_MAX || own >= LARGE_BODIES_PER_SOURCE_MAX {
+            return None;
+        }
+        bodies.push(source);
+        Some(Self(source))
+    }
+}
+
+impl Drop for LargeBody {
+    fn drop(&mut self) {
+        let mut bodies = large_bodies();
+        if let Some(index) = bodies.iter().position(|source| *source == self.0) {
+            bodies.swap_remove(index);
+        }
+    }
+}
+
+fn large_bodies() -> MutexGuard<'static, Vec<Source>> {
+    LARGE_BODIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads a body that may be large. One that declares to be small does not wait for large ones.
+pub(super) async fn read_large<T: DeserializeOwned>(
+    request: Request,
+    connection: &Connection,
+) -> Result<T, Problem> {
+    if declared_bytes(&request).is_some_and(|bytes| bytes <= BODY_BYTES_MAX) {
+        return read(request, BODY_BYTES_MAX).await;
+    }
+    let _body = LargeBody::begin(Source::of(connection.peer.ip())).ok_or_else(|| {
+        let error = "too many large requests at a time; send fewer than 1000 torrents at once, or try again";
+        Problem::later(StatusCode::SERVICE_UNAVAILABLE, error, Duration::from_secs(1))
+    })?;
+    read(request, LARGE_BODY_BYTES_MAX).await
+}
+
+/// Returns the size that a request declares for its body.
+fn declared_bytes(request: &Request) -> Option<usize> {
+    request.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 /// Reads a body of at most `bytes_max` bytes. The parser limits the depth of a document, and the type what it may contain.
-pub(super) async fn read<T: DeserializeOwned>(request: Request, bytes_max: usize) -> Result<T, Problem> {
+async fn read<T: DeserializeOwned>(request: Request, bytes_max: usize) -> Result<T, Problem> {
     if request.headers().get(header::CONTENT_TYPE).is_none_or(|kind| kind != JSON) {
         return Err(Problem::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "send the field Content-Type: application/json",
         ));
     }
-    let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     let too_large = || {
         Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("a body may have {bytes_max} bytes; send less at once"),
         )
     };
-    if declared.and_then(|length| length.parse::<usize>().ok()).is_some_and(|length| length > bytes_max) {
+    if declared_bytes(&request).is_some_and(|bytes| bytes > bytes_max) {
         return Err(too_large());
     }
     let body = axum::body::to_bytes(request.into_body(), bytes_max);
     let bytes = tokio::time::timeout(BODY_TIME_MAX, body)
         .await
         .map_err(|_| Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))?
-        .map_err(|_| too_large())?;
+        .map_err(|error| {
+            let is_too_large = error.into_inner().is::<LengthLimitError>();
+            if is_too_large {
+                too_large()
+            } else {
+                Problem::new(StatusCode::BAD_REQUEST, "the body has no end")
+            }
+        })?;
     serde_json::from_slice(&bytes).map_err(|error| {
         Problem::new(StatusCode::BAD_REQUEST, format!("the body is not what it must be: {error}"))
     })

@@ -16,6 +16,7 @@ use axum::http::StatusCode;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use super::counters::{ConnectionEnd, ControlCounters};
 use super::problem::Problem;
 
 /// Maximum number of connections that are not streams, of all sources and of one. With the streams, they fit in the
@@ -38,7 +39,10 @@ const STREAM_PAUSE: Duration = Duration::from_secs(10);
 
 /// All open connections.
 #[derive(Debug, Default)]
-pub(super) struct Connections(Mutex<Table>);
+pub(super) struct Connections {
+    table: Mutex<Table>,
+    counters: Arc<ControlCounters>,
+}
 
 #[derive(Debug, Default)]
 struct Table {
@@ -85,6 +89,11 @@ impl Source {
 }
 
 impl Connections {
+    /// Returns no connections. How they end is counted by `counters`.
+    pub(super) fn new(counters: Arc<ControlCounters>) -> Self {
+        Self { table: Mutex::default(), counters }
+    }
+
     /// Adds a connection. If there are too many, it closes another one.
     pub(super) fn open(self: &Arc<Self>, peer: SocketAddr) -> Open {
         let source = Source::of(peer.ip());
@@ -93,6 +102,7 @@ impl Connections {
         let mut table = self.lock();
         if let Some(entry) = table.superfluous(source).and_then(|number| table.open.remove(&number)) {
             entry.closed.notify_one();
+            self.count(ConnectionEnd::Evicted);
         }
         let number = table.next;
         table.next += 1;
@@ -107,8 +117,12 @@ impl Connections {
         table.open.values().filter(|entry| entry.is_stream).for_each(|entry| entry.closed.notify_one());
     }
 
+    fn count(&self, end: ConnectionEnd) {
+        self.counters.ended.of(end).increment();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,7 +154,7 @@ impl Open {
             let end = *self.end.borrow_and_update();
             tokio::select! {
                 () = self.closed.notified() => return,
-                () = tokio::time::sleep_until(end) => return,
+                () = tokio::time::sleep_until(end) => return self.connection.count(ConnectionEnd::TimeOver),
                 changed = self.end.changed() => if changed.is_err() { return },
             }
         }
@@ -154,10 +168,15 @@ impl Drop for Open {
 }
 
 impl Connection {
+    /// Counts how the connection has ended, if not after its response.
+    pub(super) fn count(&self, end: ConnectionEnd) {
+        self.all.count(end);
+    }
+
     /// Counts this connection as a stream from now on, which may last for an hour.
     ///
     /// # Errors
-    /// Returns the refusal if there are too many streams.
+    /// Returns the refusal if there are too many streams, or if the connection has just been closed for another one.
     pub(crate) fn begin_stream(&self) -> Result<(), Problem> {
         let source = Source::of(self.peer.ip());
         let mut table = self.all.lock();
@@ -165,15 +184,18 @@ impl Connection {
         {
             return Err(Problem::later(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY_STREAMS, STREAM_PAUSE));
         }
-        if let Some(entry) = table.open.get_mut(&self.number) {
-            entry.is_stream = true;
-            entry.end.send_replace(Instant::now() + STREAM_TIME_MAX);
-        }
+        let Some(entry) = table.open.get_mut(&self.number) else {
+            return Err(Problem::later(StatusCode::SERVICE_UNAVAILABLE, CLOSED, STREAM_PAUSE));
+        };
+        entry.is_stream = true;
+        entry.end.send_replace(Instant::now() + STREAM_TIME_MAX);
         Ok(())
     }
 }
 
 const TOO_MANY_STREAMS: &str = "too many feeds are open; close some, or try again later";
+
+const CLOSED: &str = "this connection was closed for another one; try again later";
 
 #[cfg(test)]
 mod tests {
@@ -232,6 +254,16 @@ mod tests {
         }
         streams.clear();
         assert!(others[0].connection.begin_stream().is_ok());
+    }
+
+    #[test]
+    fn a_connection_that_was_closed_for_another_begins_no_stream() {
+        let all = Arc::<Connections>::default();
+        let open: Vec<Open> = (0..=CONNECTIONS_PER_SOURCE_MAX).map(|_| all.open(peer(1))).collect();
+        let refused = open[0].connection.begin_stream().unwrap_err();
+        assert_eq!((refused.status, all.lock().count(true, None)), (StatusCode::SERVICE_UNAVAILABLE, 0));
+        assert!(open[1].connection.begin_stream().is_ok());
+        assert_eq!(all.counters.ended.of(ConnectionEnd::Evicted).read(), 1);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -15,21 +16,28 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use shoal_config::HostName;
 
+use super::counters::{ControlCounters, RequestOutcome};
+
 const OTHER_HOST: &str = "this listener does not serve that host name: use an IP address or localhost, or add the \
                           name to control.hosts\n";
 
 const OTHER_SITE: &str = "this listener does not serve pages of other sites; open its address directly\n";
 
-/// Answers a request or refuses it. Browsers neither cache the response nor treat it as a page.
-pub(super) async fn admit(State(hosts): State<Arc<[HostName]>>, request: Request, next: Next) -> Response {
+/// Answers a request or refuses it, and counts the outcome. Browsers neither cache the response nor treat it as a page.
+pub(super) async fn admit(
+    State((hosts, counters)): State<(Arc<[HostName]>, Arc<ControlCounters>)>,
+    request: Request,
+    next: Next,
+) -> Response {
     let authority = request.uri().authority().map(Authority::as_str);
     let mut response = if !is_ours(&hosts, authority, request.headers()) {
         (StatusCode::MISDIRECTED_REQUEST, OTHER_HOST).into_response()
     } else if is_of_other_page(request.headers()) {
-        (StatusCode::FORBIDDEN, OTHER_SITE).into_response()
+        (StatusCode::FORBIDDEN, Extension(RequestOutcome::OtherPage), OTHER_SITE).into_response()
     } else {
         next.run(request).await
     };
+    counters.count(&response);
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

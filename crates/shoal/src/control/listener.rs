@@ -22,7 +22,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
-use super::connections::{Connections, Open};
+use super::connections::{Connection, Connections, Open};
+use super::counters::ConnectionEnd;
 use crate::repeated::Repeated;
 
 /// Maximum time for the head of a request, and for a TLS handshake.
@@ -82,15 +83,16 @@ async fn serve_connection(stream: TcpStream, tls: Option<TlsAcceptor>, mut open:
     // Both only bound what the kernel does for a client that has gone.
     let _ = sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
     let _ = sockopt::set_tcp_user_timeout(&stream, UNACKNOWLEDGED_MS_MAX);
-    let router = router.layer(Extension(open.connection.clone()));
+    let connection = open.connection.clone();
     let stream = Timed { stream, stalled: None };
     let exchange = async {
-        let Some(tls) = tls else { return exchange(stream, router).await };
+        let Some(tls) = tls else { return exchange(stream, router, &connection).await };
         match tokio::time::timeout(HANDSHAKE_TIME_MAX, tls.accept(stream)).await {
-            Ok(Ok(stream)) => exchange(stream, router).await,
+            Ok(Ok(stream)) => return exchange(stream, router, &connection).await,
             Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake of a control connection failed"),
             Err(_) => tracing::debug!("a TLS handshake of a control connection took too long"),
         }
+        connection.count(ConnectionEnd::Handshake);
     };
     tokio::select! {
         () = exchange => {}
@@ -98,7 +100,13 @@ async fn serve_connection(stream: TcpStream, tls: Option<TlsAcceptor>, mut open:
     }
 }
 
-async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: Router) {
+/// Answers the request of `client`.
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    client: &Connection,
+) {
+    let router = router.layer(Extension(client.clone()));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME_MAX)
@@ -106,6 +114,7 @@ async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, 
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     if let Err(error) = connection.await {
+        client.count(ConnectionEnd::Failed);
         tracing::debug!(%error, "a control connection failed");
     }
 }

@@ -26,6 +26,7 @@ use shoal_tls::Certificate;
 use shoal_types::Totals;
 
 use self::page::{Page, Unit};
+use super::counters::ControlCounters;
 use crate::access::{ListControl, ListCounter, ListCounters, SourceCounter};
 use crate::access_log::{RecordCounters, RecordOutcome};
 use crate::heartbeat::Heartbeat;
@@ -60,6 +61,7 @@ pub(crate) struct Sources {
     pub(crate) lists: Arc<ListCounters>,
     pub(crate) token_keys: Arc<KeyCounters>,
     pub(crate) access_log: Arc<RecordCounters>,
+    pub(crate) control: Arc<ControlCounters>,
     pub(crate) live: Arc<Published<Live>>,
     pub(crate) list_control: ListControl,
     pub(crate) insight: Arc<Insight>,
@@ -121,6 +123,7 @@ impl Collector for Metrics {
         encode_lists(&sources.lists, &mut page)?;
         encode_tokens(sources, &mut page)?;
         encode_access_log(&sources.access_log, &mut page)?;
+        page.sums::<ControlCounters>([&sources.control].into_iter())?;
         page.info(
             "shoal_build",
             "Version of the program, and its I/O back ends for datagrams and connections.",

@@ -7,6 +7,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::counters::RequestOutcome;
+
 /// Maximum length of a text. It may quote what the client has sent.
 const ERROR_BYTES_MAX: usize = 600;
 
@@ -19,6 +21,8 @@ pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     pub(crate) error: String,
     retry_after: Option<Duration>,
+    /// The reason that is counted, if the status does not tell it.
+    outcome: Option<RequestOutcome>,
 }
 
 /// The document of a refusal.
@@ -32,12 +36,17 @@ impl Problem {
     pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Self {
         let mut error = error.into();
         error.truncate(error.floor_char_boundary(ERROR_BYTES_MAX));
-        Self { status, error, retry_after: None }
+        Self { status, error, retry_after: None, outcome: None }
     }
 
     /// Returns the refusal of a request that can be sent again after a time.
     pub(crate) fn later(status: StatusCode, error: impl Into<String>, after: Duration) -> Self {
         Self { retry_after: Some(after), ..Self::new(status, error) }
+    }
+
+    /// Counts the refusal for this reason instead of the one of its status.
+    pub(super) fn counted_as(self, outcome: RequestOutcome) -> Self {
+        Self { outcome: Some(outcome), ..self }
     }
 }
 
@@ -45,6 +54,9 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let body = serde_json::json!(ProblemBody { error: self.error });
         let mut response = (self.status, [(header::CONTENT_TYPE, JSON)], format!("{body}\n")).into_response();
+        if let Some(outcome) = self.outcome {
+            response.extensions_mut().insert(outcome);
+        }
         let headers = response.headers_mut();
         if let Some(after) = self.retry_after {
             let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);

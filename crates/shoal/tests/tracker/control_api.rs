@@ -3,6 +3,7 @@
 mod bans;
 mod drain;
 mod endpoints;
+mod refusals;
 mod torrents;
 
 use std::fs;

@@ -8,18 +8,14 @@ use axum::{Extension, Json};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use shoal_types::{Counts, InfoHash};
-use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 
 use crate::access::operations::parse_torrents;
 use crate::control::auth::Caller;
+use crate::control::connections::Connection;
 use crate::control::problem::{Problem, ProblemBody};
 use crate::control::{Control, Role, body};
 use crate::insight::{PEERS_MAX, TOP_MAX, TORRENTS_MAX, Torrent, TorrentAges, TorrentPeers};
-
-/// Maximum size of a request for many torrents, and the number of such requests whose bodies are read at a time.
-const TORRENTS_BYTES_MAX: usize = 1 << 20;
-const LARGE_BODIES_MAX: usize = 4;
 
 /// Number of torrents that are looked up and sent at once.
 const TORRENTS_PER_PIECE: usize = 500;
@@ -201,13 +197,12 @@ fn shown_peers(peers: &TorrentPeers) -> Vec<TorrentPeer> {
         (status = 503, description = "Too many such requests at a time.", body = ProblemBody)
     )
 )]
-pub(super) async fn show_many(State(control): State<Control>, request: Request) -> Result<Response, Problem> {
-    static LARGE_BODIES: Semaphore = Semaphore::const_new(LARGE_BODIES_MAX);
-    let _permit = LARGE_BODIES.try_acquire().map_err(|_| {
-        let error = "too many requests for many torrents at a time";
-        Problem::later(StatusCode::SERVICE_UNAVAILABLE, error, std::time::Duration::from_secs(1))
-    })?;
-    let TorrentQuery { info_hashes } = body::read(request, TORRENTS_BYTES_MAX).await?;
+pub(super) async fn show_many(
+    State(control): State<Control>,
+    Extension(connection): Extension<Connection>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let TorrentQuery { info_hashes } = body::read_large(request, &connection).await?;
     if info_hashes.len() > TORRENTS_MAX {
         let error =
             format!("info_hashes may have {TORRENTS_MAX} of them; ask for the rest in another request");
