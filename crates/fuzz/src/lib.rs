@@ -5,6 +5,8 @@
 //! and every input that was ever found stays covered.
 
 mod access_networks;
+mod change_cursor;
+mod client_software;
 mod http_head;
 mod http_query;
 mod http_reply;
@@ -23,6 +25,8 @@ mod webtorrent_message;
 mod webtorrent_received;
 
 pub use access_networks::access_networks;
+pub use change_cursor::change_cursor;
+pub use client_software::client_software;
 pub use http_head::http_head;
 pub use http_query::http_query;
 pub use http_reply::http_reply;
@@ -42,8 +46,10 @@ pub use webtorrent_received::webtorrent_received;
 pub type Property = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Property); 19] = [
+pub const TARGETS: [(&str, Property); 21] = [
     ("access_networks", access_networks),
+    ("change_cursor", change_cursor),
+    ("client_software", client_software),
     ("http_forwarded", http_forwarded),
     ("http_head", http_head),
     ("http_query", http_query),
