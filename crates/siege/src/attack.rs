@@ -1,5 +1,7 @@
 //! An attack: its name, its description, a configuration of the tracker, a program, and the limits that have to hold.
 
+use std::path::Path;
+
 use anyhow::Result;
 
 use crate::context::Context;
@@ -23,6 +25,8 @@ pub enum Layer {
     Relay,
     /// Tokens in the URLs of clients.
     Tokens,
+    /// Observations of clients that operators and everyone can read, and the access log.
+    Insight,
     /// The listener for operators.
     Control,
     /// Signals to the process.
@@ -60,6 +64,8 @@ pub struct Attack {
     pub open_files_max: Option<u32>,
     /// The promise in figures.
     pub bars: Bars,
+    /// Runs before the tracker is started, in the folder that [`FOLDER`] stands for in settings.
+    pub(crate) prepare: Preparation,
     pub(crate) run: Program,
     /// Runs after the honest clients have left, before the tracker is stopped.
     pub(crate) finish: Program,
@@ -67,6 +73,12 @@ pub struct Attack {
 
 /// The program of an attack.
 pub(crate) type Program = fn(&Context<'_>) -> Result<()>;
+
+/// A program that creates files in a folder before a tracker is started.
+pub(crate) type Preparation = fn(&Path) -> Result<()>;
+
+/// Stands for the folder of the tracker in the values of settings. A tracker has one of its own.
+pub(crate) const FOLDER: &str = "TRACKER_FOLDER";
 
 /// A promise in figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -123,6 +135,7 @@ impl Layer {
             settings_full: &[],
             open_files_max: None,
             bars: Bars::USUAL,
+            prepare: |_| Ok(()),
             run,
             finish: |_| Ok(()),
         }
@@ -140,6 +153,7 @@ impl Layer {
             Self::WebSocket => "websocket",
             Self::Relay => "relay",
             Self::Tokens => "tokens",
+            Self::Insight => "insight",
             Self::Control => "control",
             Self::Signals => "signals",
         }

@@ -5,6 +5,7 @@ mod control;
 mod datagrams;
 mod holding;
 mod http;
+mod insight;
 mod relay;
 mod signals;
 mod store;
@@ -15,7 +16,7 @@ mod websocket;
 use crate::attack::Attack;
 
 /// All attacks.
-pub const ATTACKS: [&[Attack]; 10] = [
+pub const ATTACKS: [&[Attack]; 11] = [
     store::ATTACKS,
     datagrams::ATTACKS,
     connections::ATTACKS,
@@ -25,5 +26,6 @@ pub const ATTACKS: [&[Attack]; 10] = [
     relay::ATTACKS,
     tokens::ATTACKS,
     control::ATTACKS,
+    insight::ATTACKS,
     signals::ATTACKS,
 ];

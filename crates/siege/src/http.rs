@@ -161,6 +161,16 @@ pub(crate) fn get_and_close(target: &str) -> Vec<u8> {
     format!("GET {target} HTTP/1.1\r\nHost: tracker.test\r\nConnection: close\r\n\r\n").into_bytes()
 }
 
+/// Encodes a request to the control listener, with these header fields, each of which ends with CRLF, and a body of JSON if it
+/// has one.
+pub(crate) fn control_request(method: &str, target: &str, fields: &str, body: Option<&[u8]>) -> Vec<u8> {
+    let body_fields = body.map_or(String::new(), |body| {
+        format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len())
+    });
+    let head = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{fields}{body_fields}\r\n");
+    [head.as_bytes(), body.unwrap_or_default()].concat()
+}
+
 /// Percent-encodes every byte.
 pub(crate) fn percent(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 3);

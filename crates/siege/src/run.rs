@@ -67,7 +67,8 @@ pub fn run(
         Mode::Full => attack.settings_full,
     });
     let overrides = overrides.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let mut tracker = program.start(settings.copied().chain(overrides), attack.open_files_max)?;
+    let mut tracker =
+        program.start(settings.copied().chain(overrides), attack.open_files_max, attack.prepare)?;
     let tls = TlsClient::new()?;
     let measured = measure(attack, &mut tracker, &tls, mode).with_context(|| attack.id())?;
     let breaches = breaches(&attack.bars, &measured, mode);

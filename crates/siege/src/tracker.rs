@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::address::{PROXIES, TRACKER_V4, TRACKER_V6};
+use crate::attack::{FOLDER, Preparation};
 use crate::http::{HttpClient, Response};
 use crate::measure;
 
@@ -47,6 +48,8 @@ pub(crate) struct Tracker {
     is_ending: AtomicBool,
     /// The certificate file that the tracker reads again on SIGHUP.
     pub(crate) certificate: PathBuf,
+    /// The folder that settings name by [`FOLDER`].
+    pub(crate) folder: PathBuf,
 }
 
 impl Program {
@@ -82,11 +85,12 @@ impl Program {
         self.folder.join("key.pem")
     }
 
-    /// Starts the tracker with the default settings and these, and waits until it is healthy.
+    /// Starts the tracker with the default settings and these, after `prepare`, and waits until it is healthy.
     pub(crate) fn start<'s>(
         &self,
         settings: impl Iterator<Item = (&'s str, &'s str)>,
         open_files_max: Option<u32>,
+        prepare: Preparation,
     ) -> Result<Tracker> {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -96,10 +100,11 @@ impl Program {
         let log = self.folder.join(format!("shoal-{number}.log"));
         let mut command = self.command(open_files_max);
         let mut all = self.default_settings(port, &certificate);
-        all.extend(
-            settings
-                .map(|(key, value)| (key.to_owned(), value.replace("PROXY_PORT", &(port + 2).to_string()))),
-        );
+        let folder = self.folder.join(format!("tracker-{number}"));
+        fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        prepare(&folder)?;
+        let folder_text = folder.display().to_string();
+        all.extend(settings.map(|(key, value)| (key.to_owned(), value.replace(FOLDER, &folder_text))));
         for (key, value) in all.iter().filter(|(key, _)| self.knows(key)) {
             command.env(format!("SHOAL_{}", key.replace('.', "_").to_uppercase()), value);
         }
@@ -111,6 +116,7 @@ impl Program {
             log,
             is_ending: AtomicBool::new(false),
             certificate,
+            folder,
         };
         tracker.wait_until_healthy()?;
         Ok(tracker)

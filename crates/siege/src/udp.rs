@@ -44,6 +44,8 @@ pub(crate) struct Peer {
     pub(crate) is_seeder: bool,
     /// The number of peers that are wanted.
     pub(crate) num_want: i32,
+    /// The peer id.
+    pub(crate) peer_id: [u8; 20],
 }
 
 /// The reply to an announce.
@@ -80,13 +82,14 @@ pub(crate) struct Flow {
 impl Peer {
     /// Returns a leecher that wants no peers.
     pub(crate) fn new(info_hash: [u8; 20], port: u16) -> Self {
-        Self { info_hash, port, event: Event::Started, is_seeder: false, num_want: 0 }
+        let peer_id = *b"-SG0001-siegesiegesi";
+        Self { info_hash, port, event: Event::Started, is_seeder: false, num_want: 0, peer_id }
     }
 
     fn announce(&self) -> Announce {
         Announce {
             info_hash: InfoHash(self.info_hash),
-            peer_id: PeerId(*b"-SG0001-siegesiegesi"),
+            peer_id: PeerId(self.peer_id),
             downloaded_bytes: I64::new(0),
             left_bytes: I64::new(i64::from(!self.is_seeder)),
             uploaded_bytes: I64::new(0),

@@ -6,7 +6,7 @@ use std::thread;
 
 use anyhow::{Context as _, Result};
 
-use super::holding::Holding;
+use super::holding::{Holding, Reading};
 use crate::address::{honest_v4, hostile_v4, hostile_v6, proxy};
 use crate::attack::{Attack, Bars, Layer, Setting};
 use crate::context::{Context, TIMEOUT};
@@ -77,7 +77,7 @@ pub(super) const ATTACKS: &[Attack] = &[
             "idle-hoarding",
             "ten addresses hold every slot with idle connections",
             FEW_SLOTS_FOR_ALL,
-            |context| hold(context, &request(), b"", true),
+            |context| hold(context, &request(), b"", Reading::Everything),
         )
     },
     Attack {
@@ -86,7 +86,7 @@ pub(super) const ATTACKS: &[Attack] = &[
             "slowloris",
             "ten addresses hold every slot with heads that arrive byte by byte",
             FEW_SLOTS_FOR_ALL,
-            |context| hold(context, b"GET /announce HTTP/1.1\r\nX: ", b"slowloris", true),
+            |context| hold(context, b"GET /announce HTTP/1.1\r\nX: ", b"slowloris", Reading::Everything),
         )
     },
     Attack {
@@ -101,7 +101,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         settings_full: THOUSAND_SLOTS_FOR_ALL,
         ..connections("silent", "ten addresses connect and send nothing", FEW_SLOTS_FOR_ALL, |context| {
-            hold(context, b"", b"", true)
+            hold(context, b"", b"", Reading::Everything)
         })
     },
     Attack {
@@ -131,7 +131,7 @@ pub(super) const ATTACKS: &[Attack] = &[
             "descriptors",
             "more connections than the process may have open files",
             &[("http.connections_per_source_max", "100000")],
-            |context| hold(context, &request(), b"", true),
+            |context| hold(context, &request(), b"", Reading::Everything),
         )
     },
     Attack {
@@ -178,17 +178,17 @@ fn more_than_slots(context: &Context<'_>) -> u32 {
     context.pick(300, 1500)
 }
 
-fn hold(context: &Context<'_>, opening: &[u8], trickle: &[u8], reads: bool) -> Result<()> {
+fn hold(context: &Context<'_>, opening: &[u8], trickle: &[u8], reading: Reading) -> Result<()> {
     let target = context.http(hostile_v4(1));
     let connections = more_than_slots(context);
     let sources = (1..=10).map(hostile_v4).collect();
-    Holding { target, sources, connections, opening, trickle, reads }.run(context);
+    Holding { target, sources, connections, opening, trickle, reading }.run(context);
     Ok(())
 }
 
 fn slots_by_a_byte(context: &Context<'_>) -> Result<()> {
     let opening = [request(), b"G".to_vec()].concat();
-    hold(context, &opening, b"", true)
+    hold(context, &opening, b"", Reading::Everything)
 }
 
 fn slow_readers(context: &Context<'_>) -> Result<()> {
@@ -196,7 +196,7 @@ fn slow_readers(context: &Context<'_>) -> Result<()> {
     let peers = (1..=300).map(|port| Peer::new([2; 20], port));
     context.spend_flow(client.announce_all(peers, || context.is_over(), |_| {}));
     let opening = get(&announce_target(&[2; 20], 7100, 200).replace("compact=1", "compact=0")).repeat(60);
-    hold(context, &opening, b"", false)
+    hold(context, &opening, b"", Reading::Nothing)
 }
 
 fn many_networks(context: &Context<'_>) -> Result<()> {
@@ -204,7 +204,8 @@ fn many_networks(context: &Context<'_>) -> Result<()> {
     let target = context.http(sources[0]);
     let opening = [request(), b"G".to_vec()].concat();
     let connections = more_than_slots(context);
-    Holding { target, sources, connections, opening: &opening, trickle: b"", reads: true }.run(context);
+    Holding { target, sources, connections, opening: &opening, trickle: b"", reading: Reading::Everything }
+        .run(context);
     Ok(())
 }
 
@@ -239,8 +240,15 @@ fn half_proxy_headers(context: &Context<'_>) -> Result<()> {
     let target = context.tracker.proxied();
     // A trusted proxy that holds all slots could equally well forward no client at all.
     let connections = more_than_slots(context) / 3;
-    Holding { target, sources, connections, opening: b"PROXY TCP4 192.", trickle: b"", reads: true }
-        .run(context);
+    Holding {
+        target,
+        sources,
+        connections,
+        opening: b"PROXY TCP4 192.",
+        trickle: b"",
+        reading: Reading::Everything,
+    }
+    .run(context);
     Ok(())
 }
 
@@ -252,7 +260,8 @@ fn slots_behind_a_proxy(context: &Context<'_>) -> Result<()> {
             scope.spawn(move || {
                 let opening = format!("PROXY TCP4 192.0.2.{number} 192.0.2.1 4000 80\r\nGET /ann");
                 let (sources, opening) = (vec![proxy(number)], opening.as_bytes());
-                Holding { target, sources, connections, opening, trickle: b"", reads: true }.run(context);
+                Holding { target, sources, connections, opening, trickle: b"", reading: Reading::Everything }
+                    .run(context);
             });
         }
     });

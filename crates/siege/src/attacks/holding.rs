@@ -15,8 +15,9 @@ const ROUND: Duration = Duration::from_millis(100);
 /// The maximum time to connect. Slower attempts are repeated in the next round.
 const CONNECT_TIME_MAX: Duration = Duration::from_millis(300);
 
-/// The number of bytes that are read from a connection in each round.
+/// The number of bytes that are read from a connection in each round, and those that a slow reader reads.
 const READ_BYTES_MAX: usize = 64 << 10;
+const SLOW_READ_BYTES: usize = 16;
 
 /// The connections to hold.
 pub(super) struct Holding<'h> {
@@ -30,8 +31,19 @@ pub(super) struct Holding<'h> {
     pub(super) opening: &'h [u8],
     /// The bytes that each connection sends afterwards, one in each round, repeatedly.
     pub(super) trickle: &'h [u8],
-    /// Whether it reads what it is sent.
-    pub(super) reads: bool,
+    /// How much each connection reads.
+    pub(super) reading: Reading,
+}
+
+/// How much a connection reads of the output of the tracker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// Nothing, with a small receive buffer.
+    Nothing,
+    /// A few bytes in each round, with a small receive buffer.
+    Slowly,
+    /// Everything.
+    Everything,
 }
 
 impl Holding<'_> {
@@ -62,9 +74,11 @@ impl Holding<'_> {
     /// Opens a connection and sends its first bytes.
     fn connect(&self, context: &Context<'_>, index: usize) -> Option<TcpStream> {
         let source = self.sources[index % self.sources.len()];
-        let stream = match self.reads {
-            true => socket::tcp(source, self.target, CONNECT_TIME_MAX),
-            false => socket::tcp_with_small_window(source, self.target, CONNECT_TIME_MAX),
+        let stream = match self.reading {
+            Reading::Everything => socket::tcp(source, self.target, CONNECT_TIME_MAX),
+            Reading::Nothing | Reading::Slowly => {
+                socket::tcp_with_small_window(source, self.target, CONNECT_TIME_MAX)
+            }
         };
         let mut stream = stream.ok()?;
         stream.set_nonblocking(true).ok()?;
@@ -86,11 +100,13 @@ impl Holding<'_> {
                 Err(_) => return false,
             }
         }
-        if !self.reads {
-            return matches!(stream.take_error(), Ok(None));
-        }
         let mut buffer = [0; READ_BYTES_MAX];
-        match stream.read(&mut buffer) {
+        let buffer = match self.reading {
+            Reading::Nothing => return matches!(stream.take_error(), Ok(None)),
+            Reading::Slowly => &mut buffer[..SLOW_READ_BYTES],
+            Reading::Everything => &mut buffer[..],
+        };
+        match stream.read(buffer) {
             Ok(0) => false,
             Ok(_) => true,
             Err(error) => crate::udp::is_timeout(&error),

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use anyhow::{Context as _, Result, ensure};
 use rustls::{HandshakeKind, StreamOwned};
 
-use super::holding::Holding;
+use super::holding::{Holding, Reading};
 use crate::address::hostile_v4;
 use crate::attack::{Attack, Layer, Setting};
 use crate::context::{Context, TIMEOUT};
@@ -77,7 +77,8 @@ pub(super) const ATTACKS: &[Attack] = &[
 fn hold(context: &Context<'_>, opening: &[u8]) -> Result<()> {
     let sources: Vec<IpAddr> = (1..=10).map(hostile_v4).collect();
     let (target, connections) = (context.tracker.tls(sources[0]), context.pick(300, 1500));
-    Holding { target, sources, connections, opening, trickle: b"", reads: true }.run(context);
+    Holding { target, sources, connections, opening, trickle: b"", reading: Reading::Everything }
+        .run(context);
     Ok(())
 }
 

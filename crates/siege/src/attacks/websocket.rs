@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde_json::json;
 use shoal_wire::websocket::frame::Opcode;
 
-use super::holding::Holding;
+use super::holding::{Holding, Reading};
 use crate::address::{honest_v4, hostile_v4, hostile_v6};
 use crate::attack::{Attack, Bars, Layer, Setting};
 use crate::context::{Context, TIMEOUT};
@@ -91,8 +91,15 @@ pub(super) const ATTACKS: &[Attack] = &[
             let sources: Vec<IpAddr> = (1..=10).map(hostile_v4).collect();
             let (target, opening) = (context.http(sources[0]), upgrade("dGhlIHNhbXBsZSBub25jZQ=="));
             let connections = context.pick(300, 1500);
-            Holding { target, sources, connections, opening: &opening, trickle: b"", reads: true }
-                .run(context);
+            Holding {
+                target,
+                sources,
+                connections,
+                opening: &opening,
+                trickle: b"",
+                reading: Reading::Everything,
+            }
+            .run(context);
             Ok(())
         })
     },
