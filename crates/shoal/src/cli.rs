@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 
 use crate::access::command;
 use crate::failure::Failure;
-use crate::{config_file, ctl, log, tls, tracker, version};
+use crate::{config_file, ctl, log, tls, top, tracker, version};
 
 /// A BitTorrent tracker.
 ///
@@ -41,6 +41,8 @@ enum Command {
     },
     /// Control a running tracker: bans, lists, limits, reload, log, drain; and make tokens for that
     Ctl(ctl::Ctl),
+    /// Watch a running tracker in the terminal
+    Top(top::Top),
     /// Certificates for HTTPS
     Tls {
         #[command(subcommand)]
@@ -70,6 +72,7 @@ Examples:
   SHOAL_UDP_LISTEN=0.0.0.0:1337 shoal      override one key, here udp.listen
 
 Watching it:
+  shoal top                                requests, refusals, swarms, memory and more, in the terminal
   curl http://127.0.0.1:6970/health        does every worker answer?
   curl http://127.0.0.1:6970/metrics       metrics for Prometheus
 
@@ -88,6 +91,7 @@ pub fn run() -> ExitCode {
         Some(Command::Config { action: Some(ConfigAction::Check { file }) }) => check(&file),
         Some(Command::Access { action }) => return examine(&action),
         Some(Command::Ctl(ctl)) => ctl::run(&ctl).and_then(|text| print(&text)),
+        Some(Command::Top(top)) => top::run(&top),
         Some(Command::Tls { action }) => tls::run(&action).and_then(|text| print(&text)),
     };
     exit_code(outcome)

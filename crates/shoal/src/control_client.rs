@@ -170,6 +170,19 @@ impl ControlClient {
         })
     }
 
+    /// Returns the URL of the listener, without a slash at the end.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Reads a document as text.
+    ///
+    /// # Errors
+    /// Returns why there is none.
+    pub(crate) fn text(&self, path: &str) -> Result<String, ClientError> {
+        read(self.send("GET", path, None)?)
+    }
+
     /// Begins to read a stream of events, which may never end.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::control::{Role, is_token_name, token_line};
 use crate::control_client::{ClientError, ControlClient, Endpoint};
 use crate::failure::Failure;
-use crate::settings;
+use crate::{printable, settings, top};
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
@@ -61,6 +61,8 @@ enum Action {
         #[arg(long, default_value_t = 0)]
         peers: u16,
     },
+    /// All statistics of this moment; `shoal top` follows them
+    Stats,
     /// The largest swarms
     Top {
         /// Maximum number of torrents
@@ -225,7 +227,11 @@ pub(crate) fn run(ctl: &Ctl) -> Result<String, Failure> {
     }
     let reply = ask(&client, &ctl.action)?;
     if ctl.json || matches!(ctl.action, Action::Openapi) {
-        return Ok(format!("{reply}\n"));
+        return Ok(printable::json(&reply.to_string()) + "\n");
+    }
+    if matches!(ctl.action, Action::Stats) {
+        let stats = serde_json::from_value(reply).context("the reply has no statistics")?;
+        return Ok(top::text(client.url(), &stats));
     }
     Ok(show(&ctl.action, &reply))
 }
@@ -237,7 +243,7 @@ fn follow(client: &ControlClient, cursor: Option<&str>) -> Result<String, Failur
     for line in events.lines() {
         let line = line.context("the feed has ended")?;
         if let Some(event) = line.strip_prefix("data: ") {
-            writeln!(stdout(), "{event}").context("cannot write to standard output")?;
+            writeln!(stdout(), "{}", printable::json(event)).context("cannot write to standard output")?;
         }
     }
     Err(Failure::Other(anyhow!("the feed has ended; --cursor with the last cursor goes on")))
@@ -259,6 +265,7 @@ fn ask(client: &ControlClient, action: &Action) -> Result<Value, ClientError> {
         Action::Torrent { info_hash, peers } => {
             client.get(&format!("/api/v1/torrents/{}?peers={peers}", encode(info_hash)))
         }
+        Action::Stats => client.get(top::STATS_PATH),
         Action::Top { max } => client.get(&format!("/api/v1/top?max={max}")),
         Action::Source { address } => client.get(&format!("/api/v1/sources/{address}")),
         Action::Reload => send("POST", "/api/v1/reload", &json!({})),
@@ -302,11 +309,11 @@ fn ask_of_list(client: &ControlClient, action: &ListAction) -> Result<Value, Cli
 /// Returns a reply as text for people. Text from outside is one line of printable characters.
 fn show(action: &Action, reply: &Value) -> String {
     let text = |value: &Value| match value {
-        Value::String(text) => text.chars().map(|c| if c.is_control() { '?' } else { c }).collect(),
+        Value::String(text) => printable::line(text),
         Value::Null => "-".to_owned(),
         Value::Array(values) => {
             let shown: Vec<String> =
-                values.iter().map(|value| value.as_str().unwrap_or("?").to_owned()).collect();
+                values.iter().map(|value| printable::line(value.as_str().unwrap_or("?"))).collect();
             if shown.is_empty() { "none".to_owned() } else { shown.join(" ") }
         }
         other => other.to_string(),
@@ -373,7 +380,7 @@ Line for the file that control.tokens names, which is read at the start and at a
 }
 
 /// Reads a time such as `90`, `30s`, `5m`, `1h` or `7d`, in seconds.
-fn seconds(text: &str) -> Result<u64, String> {
+pub(crate) fn seconds(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &text[digits.len()..] {
         "" | "s" => 1,

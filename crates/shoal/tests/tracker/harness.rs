@@ -57,6 +57,13 @@ pub(crate) fn command(settings: &[(&str, &str)]) -> Command {
     with_environment(Command::new(PROGRAM), settings)
 }
 
+/// The program in a session of its own, whose terminal is its standard input.
+pub(crate) fn command_in_session(settings: &[(&str, &str)]) -> Command {
+    let mut setsid = Command::new("setsid");
+    setsid.args(["--ctty", PROGRAM]);
+    with_environment(setsid, settings)
+}
+
 /// Gives a command a clean environment of these settings.
 fn with_environment(mut command: Command, settings: &[(&str, &str)]) -> Command {
     let inherited = std::env::vars_os().map(|(name, _)| name);

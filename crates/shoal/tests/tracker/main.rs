@@ -1,7 +1,7 @@
 //! Tests from outside: they start the built program on ports of its own and use it as clients and operators do.
 //!
 //! `harness` starts and ends trackers, `client` speaks UDP by hand (not with the codecs of the tracker, whose
-//! mistakes it would share), `web` speaks HTTP and TLS, `browser` WebTorrent, `page` reads the control listener, `frozen` stops a single thread of a tracker.
+//! mistakes it would share), `web` speaks HTTP and TLS, `browser` WebTorrent, `page` reads the control listener, `top` watches it in a pseudo terminal, `frozen` stops a single thread of a tracker.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
@@ -34,6 +34,7 @@ mod sandbox;
 mod statistics;
 mod tls;
 mod tokens;
+mod top;
 mod udp;
 mod web;
 mod ws;

@@ -1,0 +1,147 @@
+//! `shoal top`: the figures of the status page in the terminal.
+//!
+//! It asks the control listener for its statistics ([`crate::stats`]) at an interval, and shows them with their rates:
+//!
+//! - `rates` compares two statistics, `figures` makes tables of them, `table` makes lines of a table. All are pure.
+//! - `screen` is what the operator has chosen, and `view` the picture of it, both pure, too. `terminal` sends pictures and
+//!   reads keys, and `session` connects them with the replies.
+//! - `plain` prints the same tables as text, where there is no terminal.
+//!
+//! It shares no memory with the tracker, and may run on another host and be of another version.
+
+mod figures;
+mod keys;
+mod numbers;
+mod plain;
+mod rates;
+mod screen;
+mod session;
+mod table;
+mod terminal;
+mod view;
+
+use std::io::{IsTerminal, stdin, stdout};
+
+use clap::Args;
+
+use self::figures::View;
+use self::screen::Screen;
+use self::table::Look;
+use crate::control_client::{ClientError, ControlClient, Endpoint};
+use crate::ctl;
+use crate::failure::Failure;
+use crate::stats::Stats;
+
+/// The path of the statistics.
+pub(crate) const STATS_PATH: &str = "/api/v1/stats";
+
+/// Maximum interval in seconds.
+const INTERVAL_S_MAX: u64 = 3600;
+
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Top {
+    #[command(flatten)]
+    endpoint: Endpoint,
+
+    /// Time from one look to the next, such as 1s, 10s or 1m
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: u64,
+
+    /// The figures to begin with, or to print
+    #[arg(long, value_enum, default_value_t)]
+    view: View,
+
+    /// Print the figures once, with rates over one interval, and end
+    #[arg(long)]
+    once: bool,
+
+    /// Print the statistics as JSON, an object on each line, as the tracker sends them
+    #[arg(long)]
+    json: bool,
+}
+
+/// The text that `shoal top --help` prints after the arguments.
+const HELP: &str = "\
+Keys:
+  q, Ctrl-C      quit                       tab, 1 to 4    another view
+  ?              all keys                   arrows         scroll
+  p              pause, go on               s              sort by something else
+  + and -        ask less often, more often
+
+Examples:
+  shoal top                                       the tracker on this host
+  shoal top --url https://tracker.example:6970 --token-file token --ca-file ca.pem
+  shoal top --once --view torrents                the largest swarms, as text
+  shoal top --interval 10s >> figures.txt         without a terminal: a block of text every ten seconds
+  shoal top --json --interval 1m | jq .swarms     for programs; docs/openapi.json describes the object (Stats)
+
+A rate is that of the last interval. Times in the tracker are those of samples, and `≤` is the end of a bucket of a histogram.
+If the tracker goes away, the last figures stay, and it is asked again until it is back. NO_COLOR turns colours off.
+Exit codes: 0 done, 1 no reply or the tracker failed, 2 the arguments are invalid, 5 the token does not permit it.";
+
+/// A reply of the tracker.
+struct Reply {
+    /// As it was sent.
+    text: String,
+    stats: Stats,
+}
+
+/// Shows the figures until the operator quits.
+pub(crate) fn run(top: &Top) -> Result<(), Failure> {
+    let client = ControlClient::new(&top.endpoint)?;
+    if top.once || top.json || !has_screen() {
+        return plain::follow(top, &client);
+    }
+    // A mistake in the arguments is told before the screen is taken over.
+    let first = ask(&client)?;
+    let look = if has_colour() { Look::Colour } else { Look::Mono };
+    let screen = Screen::new(client.url().to_owned(), look, top.view, top.interval);
+    session::run(client, screen, first)
+}
+
+/// Returns statistics as text for people.
+pub(crate) fn text(url: &str, stats: &Stats) -> String {
+    plain::block(url, View::Overview, stats, None)
+}
+
+fn ask(client: &ControlClient) -> Result<Reply, ClientError> {
+    let text = client.text(STATS_PATH)?;
+    let stats = serde_json::from_str(&text).map_err(|error| {
+        ClientError::Transport(format!("{}{STATS_PATH}: these are no statistics: {error}", client.url()))
+    })?;
+    Ok(Reply { text, stats })
+}
+
+/// Returns whether there is a terminal that can show a picture.
+fn has_screen() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|name| name.is_empty() || name == "dumb");
+    stdin().is_terminal() && stdout().is_terminal() && !is_dumb
+}
+
+/// Returns whether colours are wanted (no-color.org).
+fn has_colour() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+fn interval(text: &str) -> Result<u64, String> {
+    let seconds = ctl::seconds(text)?;
+    if (1..=INTERVAL_S_MAX).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("it must be from 1s to 1h".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_is_a_second_to_an_hour() {
+        assert_eq!((interval("5s"), interval("1h"), interval("2")), (Ok(5), Ok(3600), Ok(2)));
+        for text in ["0", "0s", "61m", "1d", "x"] {
+            assert!(interval(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Numbers as short texts, in the forms that the status page uses.
+
+/// Shown in place of a number that is not known.
+pub(super) const UNKNOWN: &str = "–";
+
+/// Returns three significant digits, with a suffix for thousands.
+pub(super) fn short(value: f64) -> String {
+    for (scale, suffix) in [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")] {
+        if value >= scale * 0.9995 {
+            return digits(value / scale) + suffix;
+        }
+    }
+    digits(value)
+}
+
+/// The same of a count.
+pub(super) fn count(value: u64) -> String {
+    short(value as f64)
+}
+
+/// Returns a rate per second. Small ones have one decimal.
+pub(super) fn rate(per_s: f64) -> String {
+    let rounded = if per_s < 9.95 { (per_s * 10.0).round() / 10.0 } else { per_s.round() };
+    short(rounded) + "/s"
+}
+
+/// Returns a number of bytes in binary units.
+pub(super) fn bytes(value: f64) -> String {
+    for (scale, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        let scale = f64::from(scale).exp2();
+        if value >= scale {
+            return format!("{} {unit}", digits(value / scale));
+        }
+    }
+    format!("{value:.0} B")
+}
+
+/// Returns a part of a whole in percent, or nothing known of a part of nothing.
+pub(super) fn percent(part: f64) -> String {
+    if part.is_finite() { digits(100.0 * part) + " %" } else { UNKNOWN.to_owned() }
+}
+
+/// Returns a duration in its two largest units.
+pub(super) fn duration(seconds: u64) -> String {
+    let units = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
+    let first = units.iter().position(|(size, _)| seconds >= *size).unwrap_or(3);
+    let (size, name) = units[first];
+    let mut text = format!("{} {name}", seconds / size);
+    if let Some((smaller, name)) = units.get(first + 1)
+        && seconds % size / smaller > 0
+    {
+        text.push_str(&format!(" {} {name}", seconds % size / smaller));
+    }
+    text
+}
+
+/// Returns a time in seconds since 1970 as date and time of day.
+pub(super) fn utc(unix_s: u64) -> String {
+    // Years begin in March here, so that a leap day is the last of its year (Hinnant, "chrono-Compatible Low-Level Date
+    // Algorithms").
+    let days = unix_s / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, is_next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = 400 * era + year + is_next;
+    let (hour, minute, second) = (unix_s / 3600 % 24, unix_s / 60 % 60, unix_s % 60);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// Returns a short time, such as that of a request.
+pub(super) fn time(seconds: f64) -> String {
+    if seconds < 1e-3 {
+        digits(seconds * 1e6) + " µs"
+    } else if seconds < 1.0 {
+        digits(seconds * 1e3) + " ms"
+    } else {
+        digits(seconds) + " s"
+    }
+}
+
+/// Returns a name of the statistics in words: `wrong_connection_id` is "wrong connection id".
+pub(super) fn words(name: &str) -> String {
+    match name {
+        "udp" => "UDP".to_owned(),
+        "http" => "HTTP".to_owned(),
+        "webtorrent" => "WebTorrent".to_owned(),
+        "v4" => "IPv4".to_owned(),
+        "v6" => "IPv6".to_owned(),
+        name => name.replace('_', " "),
+    }
+}
+
+/// Returns three significant digits, or all of those before the point, without zeros at the end.
+fn digits(value: f64) -> String {
+    let decimals = match value.abs() {
+        size if size >= 99.95 => 0,
+        size if size >= 9.995 => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (unix_s, text) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59:59 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_709_251_200, "2024-03-01 00:00:00 UTC"),
+            (1_798_761_599, "2026-12-31 23:59:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(utc(unix_s), text);
+        }
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        for (value, text) in [
+            (0.0, "0"),
+            (7.0, "7"),
+            (999.4, "999"),
+            (999.9, "1k"),
+            (12_345.0, "12.3k"),
+            (2.5e9, "2.5G"),
+            (1e16, "10000T"),
+        ] {
+            assert_eq!(short(value), text);
+        }
+        for (value, text) in [(0.04, "0/s"), (0.25, "0.3/s"), (9.96, "10/s"), (1234.4, "1.23k/s")] {
+            assert_eq!(rate(value), text);
+        }
+        for (value, text) in [(0.0, "0 B"), (1023.0, "1023 B"), (1536.0, "1.5 KiB"), (3.0 * 1e12, "2.73 TiB")]
+        {
+            assert_eq!(bytes(value), text);
+        }
+        for (value, text) in [(0, "0 s"), (59, "59 s"), (3600, "1 h"), (90_061, "1 d 1 h"), (61, "1 min 1 s")]
+        {
+            assert_eq!(duration(value), text);
+        }
+        for (value, text) in [(0.000_001_5, "1.5 µs"), (0.25, "250 ms"), (2.0, "2 s")] {
+            assert_eq!(time(value), text);
+        }
+        assert_eq!((percent(0.123), percent(f64::NAN)), ("12.3 %".to_owned(), UNKNOWN.to_owned()));
+    }
+}
