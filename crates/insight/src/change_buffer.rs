@@ -1,4 +1,6 @@
-//! The torrents of one shard whose counts have changed since the buffer was last emptied.
+//! The torrents of one shard whose counts have changed since the buffer was last emptied, and the watch over all shards.
+
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use shoal_types::InfoHash;
 
@@ -77,6 +79,56 @@ impl ChangeBuffer {
         core::mem::swap(&mut self.info_hashes, empty);
         core::mem::take(&mut self.has_lost)
     }
+}
+
+/// A shard with a lock that guards, among others, a buffer of changes while there is a reader.
+pub trait WatchedShard {
+    /// Returns the number of torrents in the buffer, which the shard publishes for reading without its lock.
+    fn changed(&self) -> &AtomicU64;
+    /// Calls `access` with the buffer, under the lock.
+    fn with_changes<T>(&self, access: impl FnOnce(&mut Option<ChangeBuffer>) -> T) -> T;
+    /// The same, unless another thread holds the lock.
+    fn try_with_changes<T>(&self, access: impl FnOnce(&mut Option<ChangeBuffer>) -> T) -> Option<T>;
+}
+
+/// Begins to watch which torrents of these shards change, up to `capacity` of them in each shard between two calls of
+/// [`take_changes`]. Changes that were noted before are lost.
+pub fn watch_changes(shards: &[impl WatchedShard], capacity: usize) {
+    for shard in shards {
+        // The memory is allocated, and the previous buffer freed, while the lock is free.
+        let mut buffer = Some(ChangeBuffer::new(capacity));
+        shard.with_changes(|changes| core::mem::swap(changes, &mut buffer));
+    }
+}
+
+/// Ends the watch.
+pub fn ignore_changes(shards: &[impl WatchedShard]) {
+    for shard in shards {
+        drop(shard.with_changes(Option::take));
+    }
+}
+
+/// Calls `visit` with the torrents that have changed since the last call, shard by shard. A shard is locked only if torrents
+/// in it have changed and no other thread has locked it, for as long as it takes to exchange two lists. `spare` is an empty
+/// list with the capacity of the watch. Returns whether changes were lost.
+pub fn take_changes(
+    shards: &[impl WatchedShard],
+    spare: &mut Vec<InfoHash>,
+    visit: &mut impl FnMut(&[InfoHash]),
+) -> bool {
+    let mut has_lost = false;
+    for shard in shards.iter().filter(|shard| shard.changed().load(Ordering::Relaxed) > 0) {
+        let taken = shard.try_with_changes(|changes| {
+            let lost = changes.as_mut()?.take(spare);
+            shard.changed().store(0, Ordering::Relaxed);
+            Some(lost)
+        });
+        let Some(lost) = taken.flatten() else { continue };
+        has_lost |= lost;
+        visit(spare);
+        spare.clear();
+    }
+    has_lost
 }
 
 #[cfg(test)]

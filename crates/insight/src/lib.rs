@@ -17,7 +17,7 @@ mod sample;
 mod software;
 
 pub use candidates::Candidates;
-pub use change_buffer::ChangeBuffer;
+pub use change_buffer::{ChangeBuffer, WatchedShard, ignore_changes, take_changes, watch_changes};
 pub use change_log::{ChangeLog, Changes, Cursor, CursorError};
 pub use clients::{ClientShare, Clients};
 pub use sample::{Sample, SampleRing, Sampler};

@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use shoal_insight::ChangeBuffer;
+use shoal_insight::{ChangeBuffer, WatchedShard};
 use shoal_source::Source;
 use shoal_types::{Action, Counts, Expired, InfoHash, PeerId, Totals};
 
@@ -80,6 +80,20 @@ impl Cell {
         if let Some(changes) = &shard.changes {
             self.changes.store(changes.len() as u64, Ordering::Relaxed);
         }
+    }
+}
+
+impl WatchedShard for Cell {
+    fn changed(&self) -> &AtomicU64 {
+        &self.changes
+    }
+
+    fn with_changes<T>(&self, access: impl FnOnce(&mut Option<ChangeBuffer>) -> T) -> T {
+        access(&mut self.shard.lock().changes)
+    }
+
+    fn try_with_changes<T>(&self, access: impl FnOnce(&mut Option<ChangeBuffer>) -> T) -> Option<T> {
+        Some(access(&mut self.shard.try_lock()?.changes))
     }
 }
 
@@ -275,19 +289,12 @@ impl Swarms {
 
     /// Begins to watch which torrents change their counts. Changes that were noted before are lost.
     pub fn watch_changes(&self) {
-        for cell in &self.shards {
-            // The memory is allocated, and the previous buffer freed, while the lock is free.
-            let mut buffer = Some(ChangeBuffer::new(CHANGES_MAX));
-            core::mem::swap(&mut cell.shard.lock().changes, &mut buffer);
-        }
+        shoal_insight::watch_changes(&self.shards, CHANGES_MAX);
     }
 
     /// Ends the watch.
     pub fn ignore_changes(&self) {
-        for cell in &self.shards {
-            let buffer = cell.shard.lock().changes.take();
-            drop(buffer);
-        }
+        shoal_insight::ignore_changes(&self.shards);
     }
 
     /// Calls `visit` with the torrents that have changed since the last call, in pieces. Returns whether others were lost,
@@ -295,17 +302,7 @@ impl Swarms {
     pub fn take_changes(&self, spare: &mut Vec<InfoHash>, mut visit: impl FnMut(&[InfoHash])) -> bool {
         spare.clear();
         spare.reserve_exact(CHANGES_MAX);
-        let mut has_lost = false;
-        for cell in self.shards.iter().filter(|cell| cell.changes.load(Ordering::Relaxed) > 0) {
-            let Some(mut shard) = cell.shard.try_lock() else { continue };
-            let Some(changes) = &mut shard.changes else { continue };
-            has_lost |= changes.take(spare);
-            cell.changes.store(0, Ordering::Relaxed);
-            drop(shard);
-            visit(spare);
-            spare.clear();
-        }
-        has_lost
+        shoal_insight::take_changes(&self.shards, spare, &mut visit)
     }
 
     /// Returns the memory in bytes that the watch takes.

@@ -111,16 +111,16 @@ impl SharedStore {
     pub fn watch_changes(&self) {
         if let Self::Whole(store) = self {
             let capacity = changes_max(self.shards());
-            store.v4.watch_changes(capacity);
-            store.v6.watch_changes(capacity);
+            shoal_insight::watch_changes(store.v4.watched(), capacity);
+            shoal_insight::watch_changes(store.v6.watched(), capacity);
         }
     }
 
     /// Ends the watch.
     pub fn ignore_changes(&self) {
         if let Self::Whole(store) = self {
-            store.v4.ignore_changes();
-            store.v6.ignore_changes();
+            shoal_insight::ignore_changes(store.v4.watched());
+            shoal_insight::ignore_changes(store.v6.watched());
         }
     }
 
@@ -131,8 +131,9 @@ impl SharedStore {
         let Self::Whole(store) = self else { return false };
         spare.clear();
         spare.reserve_exact(changes_max(self.shards()));
-        let has_lost = [store.v4.take_changes(spare, &mut visit), store.v6.take_changes(spare, &mut visit)];
-        has_lost.contains(&true)
+        let v4_lost = shoal_insight::take_changes(store.v4.watched(), spare, &mut visit);
+        let v6_lost = shoal_insight::take_changes(store.v6.watched(), spare, &mut visit);
+        v4_lost || v6_lost
     }
 
     /// Returns the memory in bytes that the watch of a store with this many shards takes.

@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use shoal_insight::ChangeBuffer;
+use shoal_insight::{ChangeBuffer, WatchedShard};
 use shoal_types::{Counts, Expired, InfoHash, Totals};
 
 use crate::api::{Announce, Announced, Listed, Rejection};
@@ -129,6 +129,20 @@ impl<P: Family, I: SwarmId> Cell<P, I> {
         if let Some(changes) = &shard.changes {
             publish(&self.changes, changes.len() as u64);
         }
+    }
+}
+
+impl<P: Family, I: SwarmId> WatchedShard for Cell<P, I> {
+    fn changed(&self) -> &AtomicU64 {
+        &self.changes
+    }
+
+    fn with_changes<T>(&self, access: impl FnOnce(&mut Option<ChangeBuffer>) -> T) -> T {
+        access(&mut self.shard.lock().changes)
+    }
+
+    fn try_with_changes<T>(&self, access: impl FnOnce(&mut Option<ChangeBuffer>) -> T) -> Option<T> {
+        Some(access(&mut self.shard.try_lock()?.changes))
     }
 }
 
@@ -412,43 +426,9 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
         }
     }
 
-    /// Begins to watch which torrents change, up to `capacity` of them in each shard between two calls of
-    /// [`take_changes`](Self::take_changes). Changes that were noted before are lost.
-    pub(crate) fn watch_changes(&self, capacity: usize) {
-        for cell in &self.shards {
-            // The memory is allocated, and the previous buffer freed, while the lock is free.
-            let mut buffer = Some(ChangeBuffer::new(capacity));
-            core::mem::swap(&mut cell.shard.lock().changes, &mut buffer);
-        }
-    }
-
-    /// Ends the watch.
-    pub(crate) fn ignore_changes(&self) {
-        for cell in &self.shards {
-            let buffer = cell.shard.lock().changes.take();
-            drop(buffer);
-        }
-    }
-
-    /// Calls `visit` with the torrents that have changed since the last call, shard by shard. A shard is locked only if
-    /// torrents in it have changed and no other thread has locked it, for as long as it takes to exchange two lists.
-    /// `spare` is an empty list with the capacity of the watch. Returns whether changes were lost.
-    pub(crate) fn take_changes(
-        &self,
-        spare: &mut Vec<InfoHash>,
-        visit: &mut impl FnMut(&[InfoHash]),
-    ) -> bool {
-        let mut has_lost = false;
-        for cell in self.shards.iter().filter(|cell| cell.changes.load(Ordering::Relaxed) > 0) {
-            let Some(mut shard) = cell.shard.try_lock() else { continue };
-            let Some(changes) = &mut shard.changes else { continue };
-            has_lost |= changes.take(spare);
-            cell.changes.store(0, Ordering::Relaxed);
-            drop(shard);
-            visit(spare);
-            spare.clear();
-        }
-        has_lost
+    /// Returns the shards as those whose changes are watched.
+    pub(crate) fn watched(&self) -> &[impl WatchedShard] {
+        &self.shards
     }
 
     /// Appends up to `max` peers of a swarm, in no particular order.
