@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use crate::access::operations::NewDetails;
 use crate::control::{Role, is_token_name, token_line};
 use crate::control_client::{ClientError, ControlClient, Endpoint};
 use crate::failure::Failure;
@@ -187,17 +188,8 @@ enum ListAction {
         #[arg(value_name = "TORRENT", required = true)]
         torrents: Vec<String>,
 
-        /// Why; clients show it to their users
-        #[arg(long)]
-        reason: Option<String>,
-
-        /// A reference for your records, such as the number of a case
-        #[arg(long)]
-        reference: Option<String>,
-
-        /// The date of the entry; today by default
-        #[arg(long, value_name = "YYYY-MM-DD")]
-        date: Option<String>,
+        #[command(flatten)]
+        details: NewDetails,
     },
     /// Remove torrents from a list
     Remove {
@@ -294,7 +286,7 @@ fn ask_of_list(client: &ControlClient, action: &ListAction) -> Result<Value, Cli
             }
             client.get(&path)
         }
-        ListAction::Add { which, torrents, reason, reference, date } => {
+        ListAction::Add { which, torrents, details: NewDetails { reason, reference, date } } => {
             let body =
                 json!({ "torrents": torrents, "reason": reason, "reference": reference, "date": date });
             client.request("POST", &format!("/api/v1/lists/{}/add", which.name()), Some(&body))

@@ -97,17 +97,8 @@ pub(crate) struct Add {
     #[arg(value_name = "TORRENT", required = true)]
     torrents: Vec<String>,
 
-    /// Why; clients show it to their users
-    #[arg(long)]
-    reason: Option<String>,
-
-    /// A reference for your records, such as the number of a case
-    #[arg(long)]
-    reference: Option<String>,
-
-    /// The date of the entry; today by default
-    #[arg(long, value_name = "YYYY-MM-DD")]
-    date: Option<String>,
+    #[command(flatten)]
+    details: NewDetails,
 
     #[command(flatten)]
     target: Target,
@@ -212,10 +203,8 @@ pub(crate) fn run(action: &Action) -> Result<Outcome, Failure> {
 fn run_add(add: &Add) -> Result<Outcome, Failure> {
     let config = config_file::read(add.target.config.as_deref())?;
     let wanted = parse_torrents(&add.torrents)?;
-    let details =
-        NewDetails { date: add.date.clone(), reference: add.reference.clone(), reason: add.reason.clone() };
     let (which, file) = (add.which.list(), add.target.file.as_deref());
-    let changed = operations::add(&config, (which, file), &wanted, &details, Author::user())?;
+    let changed = operations::add(&config, (which, file), &wanted, &add.details, Author::user())?;
     log::begin_for_command(&config.log);
     changed.record()?;
     let text = add.target.tell(which, &changed, &wanted, ["added", "present"], |was_added| {

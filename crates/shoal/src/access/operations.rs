@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use clap::Args;
 use shoal_access::torrents::{Details, Entry};
 use shoal_config::{Config, ListSource};
 use shoal_types::InfoHash;
@@ -24,13 +25,20 @@ pub(crate) enum Which {
     Allow,
 }
 
-/// The fields of a new entry.
-#[derive(Clone, Debug, Default)]
+/// The fields of a new entry, as options of commands. Their comments are the texts of `--help`.
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct NewDetails {
-    /// The date of today if absent.
-    pub(crate) date: Option<String>,
-    pub(crate) reference: Option<String>,
+    /// Why; clients show it to their users
+    #[arg(long)]
     pub(crate) reason: Option<String>,
+
+    /// A reference for your records, such as the number of a case
+    #[arg(long)]
+    pub(crate) reference: Option<String>,
+
+    /// The date of the entry; today by default
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    pub(crate) date: Option<String>,
 }
 
 /// A change that was made and is not recorded yet.
