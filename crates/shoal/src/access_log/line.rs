@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 use shoal_engine::access_log::{LoggedClient, Record};
+use shoal_insight::Software;
 use shoal_types::{Event, PeerId};
 
 use crate::clock;
@@ -35,6 +36,10 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     peer_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    software: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     seeders: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     leechers: Option<u32>,
@@ -63,6 +68,9 @@ impl Clocks {
 /// Appends the line of a record, with its end.
 pub(super) fn append(record: &Record, clocks: &Clocks, lines: &mut Vec<u8>) {
     let announced = record.announced.as_ref();
+    let peer_id = announced.and_then(|announced| announced.peer_id);
+    let (software, version) = peer_id.as_ref().map(shoal_insight::identify).unzip();
+    let version = version.map(|version| version.as_str().to_owned()).filter(|version| !version.is_empty());
     let line = Line {
         time: clocks.time(record.monotonic_ms),
         protocol: record.protocol.name(),
@@ -78,7 +86,9 @@ pub(super) fn append(record: &Record, clocks: &Clocks, lines: &mut Vec<u8>) {
         torrents: record.torrents,
         event: announced.map(|announced| event_name(announced.event)),
         port: announced.map(|announced| announced.port).filter(|&port| port > 0),
-        peer_id: announced.and_then(|announced| announced.peer_id).map(|peer_id| escape(&peer_id)),
+        peer_id: peer_id.map(|peer_id| escape(&peer_id)),
+        software: software.map(Software::name),
+        version,
         seeders: record.counts.map(|[seeders, _]| seeders),
         leechers: record.counts.map(|[_, leechers]| leechers),
         peers: record.counts.map(|_| record.peers),

@@ -13,7 +13,7 @@ use crate::browser::{self, Browser};
 use crate::client::{Announce, Client, STARTED};
 use crate::harness::{PATIENCE, Tracker, eventually, run};
 use crate::http::{Way, over_every_way};
-use crate::web;
+use crate::web::{self, Web};
 
 over_every_way!(requests_over_http_are_logged, messages_over_webtorrent_are_logged);
 
@@ -91,7 +91,7 @@ fn requests_over_udp_are_logged() {
         let announce = json!({
             "protocol": "udp", "family": family, "client": ip, "kind": "announce", "outcome": "ok",
             "info_hash": "01".repeat(20), "event": "started", "port": 1001, "peer_id": "-XX0001-abcdefghijkl",
-            "seeders": 1, "leechers": 0, "peers": 0, "bytes": 20,
+            "software": "Xtorrent", "version": "0.0.0.1", "seeders": 1, "leechers": 0, "peers": 0, "bytes": 20,
         });
         let mut second = announce.clone();
         second["event"] = json!("update");
@@ -106,7 +106,7 @@ fn requests_over_udp_are_logged() {
         let silent = json!({
             "protocol": "udp", "family": family, "client": ip, "kind": "announce",
             "outcome": "wrong_connection_id", "info_hash": "03".repeat(20), "event": "update", "port": 1003,
-            "peer_id": "-XX0001-abcdefghijkl", "bytes": 0,
+            "peer_id": "-XX0001-abcdefghijkl", "software": "Xtorrent", "version": "0.0.0.1", "bytes": 0,
         });
         let expected =
             [connect.clone(), announce, connect.clone(), second, connect.clone(), scrape, silent, connect];
@@ -138,6 +138,8 @@ fn requests_over_http_are_logged(way: Way) {
         line["event"] = json!(event);
         line["port"] = json!(port);
         line["peer_id"] = json!("-TT0001-abcdefghijkl");
+        line["software"] = json!("TuoTu");
+        line["version"] = json!("0.0.0.1");
         line
     };
     let mut first = announced("ok", "01", "started", 1001, bytes[0]);
@@ -196,6 +198,57 @@ fn markup_and_control_characters_of_clients_are_escaped() {
     let line = &logged.lines(1)[0];
     assert_eq!(line["peer_id"], "%3cscript%3e%0a%0d%00%1b%5b31m%22%5c%ff-", "{line}");
     assert!(fs::read(logged.file()).unwrap().iter().all(|&byte| byte == b'\n' || (32..127).contains(&byte)));
+}
+
+#[test]
+fn software_is_named_as_in_the_metrics() {
+    let logged = Logged::start(&[]);
+    let mut web = Way::PLAIN.connect(&logged.tracker);
+    let peer_ids = ["-qB4650-abcdefghijkl", "-TR%01%0a%22%3c-abcdefghijkl", "-%3cb%3e000-abcdefghijkl"];
+    let ask =
+        |peer_id: &str| format!("/announce?info_hash={}&peer_id={peer_id}&port=1&left=0", "%01".repeat(20));
+    peer_ids.iter().for_each(|peer_id| drop(web.get(&ask(peer_id))));
+    let lines = logged.lines(3);
+    let told = |line: &Value| (line["software"].clone(), line["version"].clone());
+    assert_eq!(told(&lines[0]), (json!("qBittorrent"), json!("4.6.5")));
+    assert_eq!(told(&lines[1]), (json!("Transmission"), Value::Null));
+    assert_eq!(told(&lines[2]), (json!("other"), Value::Null));
+    eventually("the metric names them, too", || {
+        let metrics = logged.tracker.page("/metrics").body;
+        ["qBittorrent", "Transmission", "other"]
+            .iter()
+            .all(|name| metrics.contains(&format!("shoal_clients{{software=\"{name}\"}}")))
+            .then_some(())
+    });
+}
+
+#[test]
+fn over_a_unix_socket_the_client_is_the_one_that_the_proxy_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("http.sock");
+    let listen = format!("unix:{}", path.display());
+    let settings = [
+        ("SHOAL_HTTP_LISTEN", &*listen),
+        ("SHOAL_PROXY_TRUSTED", "unix"),
+        ("SHOAL_PROXY_HEADER", "x-real-ip"),
+    ];
+    for (addresses, named) in
+        [("full", ["192.0.2.77", "2001:db8:7:8::9"]), ("network", ["192.0.2.0/24", "2001:db8:7::/48"])]
+    {
+        let logged = Logged::start(&[&settings[..], &[("SHOAL_LOG_ACCESS_ADDRESSES", addresses)]].concat());
+        let mut web = Web::connect_unix(&path);
+        let target = web::announce([1; 20], 1001, "");
+        for header in ["X-Real-IP: 192.0.2.77\r\n", "X-Real-IP: 2001:db8:7:8::9\r\n", ""] {
+            web.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\n{header}\r\n").as_bytes());
+            web.answer();
+        }
+        let lines = logged.lines(3);
+        let clients: Vec<_> = lines.iter().map(|line| (&line["client"], &line["outcome"])).collect();
+        let (ok, unnamed) = (json!("ok"), json!("proxy_without_client"));
+        let [v4, v6] = named.map(|named| json!(named));
+        // The socket itself has no address that could be logged.
+        assert_eq!(clients, [(&v4, &ok), (&v6, &ok), (&Value::Null, &unnamed)]);
+    }
 }
 
 #[test]
