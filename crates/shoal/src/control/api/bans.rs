@@ -65,7 +65,7 @@ pub(super) async fn list(State(control): State<Control>) -> Result<Json<BanList>
     Ok(Json(BanList { bans: blocking(move || Ok(lists.bans())).await? }))
 }
 
-/// Bans a network, in place of an earlier ban of the same network. It applies at once, to all protocols.
+/// Bans a network, in place of an earlier ban of the same network. It applies to all protocols before the reply.
 #[utoipa::path(
     post, path = "/api/v1/bans", tag = "bans", security(("token" = ["admin"])), request_body = BanRequest,
     responses(

@@ -169,7 +169,7 @@ pub(super) async fn search(
     found.await.map(Json)
 }
 
-/// Adds torrents to the first file of a list. It applies at once.
+/// Adds torrents to the first file of a list. It applies before the reply, or for a file of more than 8 MiB, perhaps after it.
 #[utoipa::path(
     post, path = "/api/v1/lists/{list}/add", tag = "lists", security(("token" = ["admin"])),
     params(("list" = ListName, Path)), request_body = Addition,
@@ -190,7 +190,7 @@ pub(super) async fn add(
     .await
 }
 
-/// Removes torrents from the first file of a list. It applies at once.
+/// Removes torrents from the first file of a list. It applies before the reply, or for a file of more than 8 MiB, after it.
 #[utoipa::path(
     post, path = "/api/v1/lists/{list}/remove", tag = "lists", security(("token" = ["admin"])),
     params(("list" = ListName, Path)), request_body = Removal,
