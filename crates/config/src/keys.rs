@@ -629,8 +629,9 @@ settings! {
         bittorrent_tracker: bool = false => Reload;
 
         /// Serve /stats?mode=MODE in the shapes of opentracker, for the modes in this list: "everything" (XML), "peer",
-        /// "torr", "conn", "scrp", "udp4" and "tcp4" (for MRTG), and "top10" and "top100", which tell the info hashes of
-        /// the largest torrents and need insight.top_swarms.
+        /// "torr", "conn", "scrp", "udp4" and "tcp4" (for MRTG), "top10" and "top100", which tell the info hashes of the
+        /// largest torrents and need insight.top_swarms, and "tpbs", which tells all info hashes with their counts, needs
+        /// http.full_scrape and has its limits.
         opentracker: Vec<OpentrackerMode> = Vec::new(), in 0..=OpentrackerMode::ALL.len() => Reload;
     }
 

@@ -41,6 +41,7 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         scrape_fits_v6,
         store_fits_memory,
         full_scrape_has_info_hashes,
+        all_torrents_are_published_once,
         urls_have_a_folder,
         share_needs_peers_per_address,
         one_shape_of_statistics,
@@ -73,6 +74,15 @@ fn largest_torrents_are_known(config: &Config) -> Option<Conflict> {
     is_unknown.then(|| Conflict {
         keys: &["statistics.opentracker", "insight.top_swarms"],
         fault: "\"top10\" and \"top100\" need the largest swarms; set insight.top_swarms, or leave these modes out"
+            .to_owned(),
+    })
+}
+
+fn all_torrents_are_published_once(config: &Config) -> Option<Conflict> {
+    let is_listed = config.statistics.opentracker.contains(&OpentrackerMode::Tpbs);
+    (is_listed && !config.http.full_scrape).then(|| Conflict {
+        keys: &["statistics.opentracker", "http.full_scrape"],
+        fault: "\"tpbs\" is a full scrape in another form; set http.full_scrape, or leave this mode out"
             .to_owned(),
     })
 }

@@ -16,12 +16,13 @@ use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use shoal_access::torrents::{Publication, TorrentLists};
+use shoal_config::OpentrackerMode;
 use shoal_insight::Sampler;
 use shoal_store::{SharedStore, Store, SwarmId};
 use shoal_token::Url;
 use shoal_types::{Counts, InfoHash};
 use shoal_wire::http::query::{AnnounceQuery, QueryError, ScrapeQuery};
-use shoal_wire::http::reply::{self, AnnounceReply, RetryIn, ScrapeFile};
+use shoal_wire::http::reply::{self, AnnounceReply, RetryIn, ScrapeFile, ScrapeFormat};
 
 pub use self::blocklist::{Blocklist, BlocklistFormat};
 pub use self::full_scrape::FullScrape;
@@ -219,13 +220,23 @@ impl Responder {
         self.policy.read_socket_token(ip, url, now)
     }
 
+    /// Returns the format of the list of all torrents that a query for statistics asks for, if the operator publishes it, see
+    /// [`OpentrackerMode::Tpbs`]. The caller then proceeds as after [`is_full_scrape`](Self::is_full_scrape).
+    #[must_use]
+    pub fn opentracker_list(&self, query: &[u8]) -> Option<ScrapeFormat> {
+        let config = self.policy.config();
+        let is_published =
+            config.http.full_scrape && config.statistics.opentracker.contains(&OpentrackerMode::Tpbs);
+        if is_published { full_scrape::opentracker_list(query) } else { None }
+    }
+
     /// Begins the reply to a scrape of all torrents by the client at `ip`, which is canonical.
-    pub fn begin_full_scrape(&mut self, ip: IpAddr) -> FullScrape {
+    pub fn begin_full_scrape(&mut self, ip: IpAddr, format: ScrapeFormat) -> FullScrape {
         let family = Family::of(ip);
         self.tally.request(family, Kind::FullScrape);
         self.tally.reply(family, Kind::FullScrape, Outcome::Ok);
         self.log(Some(ip), Kind::FullScrape, Outcome::Ok, |_| 0);
-        FullScrape::default()
+        FullScrape::new(format)
     }
 
     /// Returns how the deny list is published, if it is.

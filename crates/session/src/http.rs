@@ -20,6 +20,7 @@ use shoal_token::{Url, is_token};
 use shoal_transport::stream::{ConnectionKind, Handle, Next, OUTPUT_BYTES_MAX, SourceCapacity};
 use shoal_wire::http::date::Date;
 use shoal_wire::http::head::{self, Body, HeaderStorage, Method, RequestHead};
+use shoal_wire::http::reply::ScrapeFormat;
 use shoal_wire::http::response::{PLAIN_TEXT, ResponseHead, Status};
 use shoal_wire::websocket::handshake::{self, Accept};
 
@@ -60,6 +61,7 @@ pub(crate) struct HttpHandler {
 enum Route {
     Announce,
     Scrape,
+    FullScrape(ScrapeFormat),
     Blocklist(BlocklistFormat),
     Statistics(StatisticsPath),
 }
@@ -78,7 +80,7 @@ enum Decision {
     /// With this status and the body that was written.
     Answer(Status),
     /// With a full scrape for the client at this address.
-    FullScrape(IpAddr),
+    FullScrape(ScrapeFormat, IpAddr),
     /// With the published deny list for the client at this address.
     Blocklist(BlocklistFormat, Validators, IpAddr),
     /// With nothing, because the client has the published deny list in this version.
@@ -245,8 +247,8 @@ impl HttpHandler {
                 keep_alive
             }
             // A long response is counted when it begins, even if its body is not sent, like that of an announce.
-            Decision::FullScrape(ip) => {
-                let content = Content::FullScrape(self.responder.begin_full_scrape(ip));
+            Decision::FullScrape(format, ip) => {
+                let content = Content::FullScrape(self.responder.begin_full_scrape(ip, format));
                 self.begin_delivery(call, request, keep_alive, content, (PLAIN_TEXT, &[]))
             }
             Decision::Blocklist(format, validators, ip) => {
@@ -345,7 +347,7 @@ impl HttpHandler {
                 return Decision::Answer(Status::BadRequest);
             }
         }
-        let route = match (request.method, route(request.path)) {
+        let route = match (request.method, self.route(request)) {
             (Method::Other, _) => return Decision::Answer(Status::MethodNotAllowed),
             _ if skippable_bytes(request.body).is_none() => return Decision::Answer(Status::ContentTooLarge),
             (_, Some(Route::Blocklist(_))) if self.responder.publication().is_none() => {
@@ -369,12 +371,12 @@ impl HttpHandler {
         }
         match route {
             Route::Announce => self.responder.announce(ip, url, now, &mut self.body),
-            Route::Scrape if !self.responder.is_full_scrape(request.query) => {
-                self.responder.scrape(ip, url, now, &mut self.body);
-            }
-            Route::Scrape => match self.responder.admit_full_scrape(ip, url, now) {
+            Route::Scrape => self.responder.scrape(ip, url, now, &mut self.body),
+            Route::FullScrape(format) => match self.responder.admit_full_scrape(ip, url, now) {
                 Err(refusal) => self.responder.refuse(Some(ip), refusal, &mut self.body),
-                Ok(()) if self.slots.take(session.handle, ip, now) => return Decision::FullScrape(ip),
+                Ok(()) if self.slots.take(session.handle, ip, now) => {
+                    return Decision::FullScrape(format, ip);
+                }
                 Ok(()) => {
                     self.responder.refuse(Some(ip), Refusal::TooManyScrapes, &mut self.body);
                     return Decision::Answer(Status::ServiceUnavailable);
@@ -384,6 +386,20 @@ impl HttpHandler {
             Route::Statistics(path) => return self.decide_statistics(path, request, ip, now),
         }
         Decision::Answer(Status::Ok)
+    }
+
+    /// Returns the route of a request, by its path and by the queries that make it a full scrape.
+    fn route(&self, request: &RequestHead<'_, '_>) -> Option<Route> {
+        Some(match route(request.path)? {
+            Route::Scrape if self.responder.is_full_scrape(request.query) => {
+                Route::FullScrape(ScrapeFormat::Bencoded)
+            }
+            Route::Statistics(StatisticsPath::Page) => self
+                .responder
+                .opentracker_list(request.query)
+                .map_or(Route::Statistics(StatisticsPath::Page), Route::FullScrape),
+            route => route,
+        })
     }
 
     /// Decides about a request for the public statistics.

@@ -15,9 +15,10 @@ use shoal_config::StatisticsConfig;
 use shoal_session::{Document, Statistics, StatisticsPath};
 use tokio::time::MissedTickBehavior;
 
-use self::figures::{Figures, SwarmTotals, Traffic};
+use self::figures::Figures;
 use crate::control::Sources;
 use crate::published::Published;
+use crate::stats::{SwarmTotals, Traffic};
 
 /// The time between two renderings.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -54,8 +55,9 @@ fn render(config: &StatisticsConfig, figures: &Figures) -> Statistics {
         documents.push(document(StatisticsPath::Json, None, JSON, format!("{value}\n")));
     }
     for &mode in &config.opentracker {
-        let (content_type, body) = opentracker::render(mode, figures);
-        documents.push(document(StatisticsPath::Page, Some(mode.name()), content_type, body));
+        if let Some((content_type, body)) = opentracker::render(mode, figures) {
+            documents.push(document(StatisticsPath::Page, Some(mode.name()), content_type, body));
+        }
     }
     Statistics { documents }
 }
@@ -66,15 +68,21 @@ fn shoal_shape(figures: &Figures) -> Value {
         figures
             .swarms
             .iter()
-            .map(|totals| (totals.family.to_owned(), read(totals)))
+            .map(|totals| (totals.family.clone(), read(totals)))
             .collect::<Map<_, _>>()
             .into()
     };
     let mut requests = Map::new();
     for traffic in &figures.traffic {
-        let protocol = requests.entry(traffic.protocol).or_insert_with(|| Value::Object(Map::new()));
-        protocol[traffic.family] =
-            json!({ "requests": traffic.requests, "ok": traffic.ok, "refused": traffic.refused });
+        let occurred: Map<_, _> = traffic
+            .requests
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(kind, count)| (kind.clone(), (*count).into()))
+            .collect();
+        let protocol = requests.entry(&traffic.protocol).or_insert_with(|| Value::Object(Map::new()));
+        protocol[&traffic.family] =
+            json!({ "requests": occurred, "ok": traffic.ok, "refused": traffic.refused });
     }
     json!({
         "time": figures.now_unix_s,

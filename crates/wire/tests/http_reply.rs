@@ -11,7 +11,7 @@ use shoal_wire::http::bencode::{self, BencodeError, DEPTH_MAX, Value};
 use shoal_wire::http::query::PeersForm;
 use shoal_wire::http::received::{Received, ReceivedAnnounce, ReceivedError, ReceivedPeers, ReceivedScrape};
 use shoal_wire::http::reply::{
-    AnnounceReply, RetryIn, ScrapeFile, failure, scrape_begin, scrape_end, scrape_file,
+    AnnounceReply, RetryIn, ScrapeFile, ScrapeFormat, failure, scrape_begin, scrape_end, scrape_file,
 };
 
 const V4: [PeerV4; 2] = [PeerV4(*b"\xc0\x00\x02\x01\x1a\xe1"), PeerV4(*b"\xc0\x00\x02\x02\x00\x50")];
@@ -326,4 +326,24 @@ proptest! {
             prop_assert!(dictionary.iter().all(|(key, _)| dictionary.get(key).is_some()));
         }
     }
+}
+
+#[test]
+fn lists_of_all_torrents_have_the_forms_of_opentracker() {
+    let file = ScrapeFile { complete: 258, downloaded: 9, incomplete: 3 };
+    let entry = |name: &str| {
+        let format = ScrapeFormat::of_opentracker(name.as_bytes()).unwrap();
+        let mut out = Vec::new();
+        format.begin(&mut out);
+        format.push(InfoHash(*b"\x00\xffabcdefghij-._~ /+%"), file, &mut out);
+        format.end(&mut out);
+        out
+    };
+    assert_eq!(entry("bin"), *b"\x00\xffabcdefghij-._~ /+%\0\0\x01\x02\0\0\0\x03");
+    assert_eq!(entry("txt"), *b"00FF6162636465666768696A2D2E5F7E202F2B25:258:3\n");
+    assert_eq!(entry("url"), *b"%00%FFabcdefghij-._~%20%2F%2B%25:258:3\n");
+    let dictionary =
+        *b"d5:filesd20:\x00\xffabcdefghij-._~ /+%d8:completei258e10:downloadedi9e10:incompletei3eeee";
+    assert_eq!(entry("ben"), dictionary);
+    assert_eq!(ScrapeFormat::of_opentracker(b"TXT"), None);
 }

@@ -23,11 +23,13 @@ pub enum OpentrackerMode {
     Top10,
     /// The hundred largest torrents.
     Top100,
+    /// All torrents, as a full scrape or in the forms that its parameter `format` names.
+    Tpbs,
 }
 
 impl OpentrackerMode {
     /// Every mode.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Everything,
         Self::Peer,
         Self::Torr,
@@ -37,6 +39,7 @@ impl OpentrackerMode {
         Self::Tcp4,
         Self::Top10,
         Self::Top100,
+        Self::Tpbs,
     ];
 
     pub(super) fn parse(text: &str) -> Option<Self> {
@@ -56,6 +59,7 @@ impl OpentrackerMode {
             Self::Tcp4 => "tcp4",
             Self::Top10 => "top10",
             Self::Top100 => "top100",
+            Self::Tpbs => "tpbs",
         }
     }
 }

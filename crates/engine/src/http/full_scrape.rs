@@ -1,11 +1,12 @@
-//! The reply to a scrape of all torrents (BEP 48), piece by piece: no more than one piece is in memory, and no
+//! The reply to a scrape of all torrents (BEP 48, and the forms of opentracker), piece by piece: no more than one piece is in memory, and no
 //! lock is held between two pieces.
 //!
 //! Torrents come in the order of the store, not in ascending order of their info hashes as bencoding requires:
 //! sorting tens of millions of them would take as much memory as the store. Clients do not insist on the order.
 
+use shoal_config::OpentrackerMode;
 use shoal_store::{Listed, SharedStore, Walk};
-use shoal_wire::http::reply;
+use shoal_wire::http::reply::ScrapeFormat;
 
 use super::{Responder, scrape_file};
 
@@ -16,15 +17,34 @@ const PIECE_BYTES: usize = 20 << 10;
 /// Maximum number of store reads per piece, in case there is little to find: each read takes microseconds.
 const READS_MAX: usize = 64;
 
+/// Returns the format of the list of all torrents that a query for `/stats` of opentracker asks for. Without `format`,
+/// opentracker leaves out the dictionary around bencoded entries; here, they have it.
+pub(super) fn opentracker_list(query: &[u8]) -> Option<ScrapeFormat> {
+    let value = |name: &[u8]| {
+        query
+            .split(|&byte| byte == b'&')
+            .find_map(|parameter| parameter.strip_prefix(name)?.strip_prefix(b"="))
+    };
+    if value(b"mode")? != OpentrackerMode::Tpbs.name().as_bytes() {
+        return None;
+    }
+    value(b"format").map_or(Some(ScrapeFormat::Bencoded), ScrapeFormat::of_opentracker)
+}
+
 /// The rest of the reply.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FullScrape {
+    format: ScrapeFormat,
     has_begun: bool,
     walk: Walk,
     listed: Vec<Listed>,
 }
 
 impl FullScrape {
+    pub(super) fn new(format: ScrapeFormat) -> Self {
+        Self { format, has_begun: false, walk: Walk::default(), listed: Vec::new() }
+    }
+
     /// Returns the size of the heap memory that it holds.
     #[must_use]
     pub const fn held_bytes(&self) -> usize {
@@ -35,7 +55,7 @@ impl FullScrape {
     /// After the last piece it must not be called again.
     pub fn next(&mut self, responder: &Responder, body: &mut Vec<u8>) -> bool {
         if !self.has_begun {
-            reply::scrape_begin(body);
+            self.format.begin(body);
             self.has_begun = true;
         }
         let piece_end = body.len() + PIECE_BYTES;
@@ -46,10 +66,10 @@ impl FullScrape {
                 SharedStore::Fingerprints(_) => false,
             };
             for torrent in &self.listed {
-                reply::scrape_file(torrent.info_hash, scrape_file(torrent.counts), body);
+                self.format.push(torrent.info_hash, scrape_file(torrent.counts), body);
             }
             if !has_more {
-                reply::scrape_end(None, body);
+                self.format.end(body);
                 return false;
             }
             if body.len() >= piece_end {

@@ -2,6 +2,7 @@
 
 use shoal_config::Config;
 use shoal_engine::counter::{Kind, Outcome};
+use shoal_wire::http::reply::ScrapeFormat;
 
 use crate::bencode::Value;
 use crate::harness::{Tracker, configured, counts_of, hash, query, v4, v6};
@@ -14,7 +15,7 @@ fn open() -> Config {
 
 /// Returns all pieces together; `meanwhile` runs before each.
 fn whole(tracker: &mut Tracker, mut meanwhile: impl FnMut(&mut Tracker)) -> (Value, usize) {
-    let mut scrape = tracker.http.begin_full_scrape(v4(9));
+    let mut scrape = tracker.http.begin_full_scrape(v4(9), ScrapeFormat::Bencoded);
     let (mut body, mut pieces) = (Vec::new(), 0);
     loop {
         meanwhile(tracker);

@@ -3,6 +3,7 @@
 use std::io::Read;
 
 use flate2::read::GzDecoder;
+use shoal_config::{Config, OpentrackerMode};
 use shoal_engine::counter::{Family, Kind};
 use shoal_transport::stream::Next;
 
@@ -14,7 +15,16 @@ const ENTRY_BYTES: usize = 3 + 20 + 48;
 
 /// A tracker of many torrents, one peer each, that allows one full scrape at a time.
 fn tracker() -> Tracker {
-    let mut tracker = Tracker::with(|_| {}, |config| config.http.full_scrape = true, None);
+    tracker_with(|_| {})
+}
+
+/// The same, with other settings.
+fn tracker_with(change: impl FnOnce(&mut Config)) -> Tracker {
+    let full_scrape = |config: &mut Config| {
+        config.http.full_scrape = true;
+        change(config);
+    };
+    let mut tracker = Tracker::with(|_| {}, full_scrape, None);
     let target = String::from_utf8(announce("")).unwrap();
     for torrent in 0..TORRENTS {
         let one = target.replace("info_hash=aaaaaaaaaaaaaaaaaaaa", &format!("info_hash={torrent:020}"));
@@ -172,4 +182,34 @@ fn it_is_off_by_default() {
     let response = &received.responses()[0];
     assert_eq!((response.status, received.next), (200, Next::Idle));
     assert!(response.is_failure());
+}
+
+#[test]
+fn opentrackers_lists_have_all_torrents_in_each_form() {
+    let list = |tracker: &mut Tracker, query: &str| {
+        let received = tracker.ask(&request("GET", &format!("/stats?{query}"), "HTTP/1.0", ""));
+        let response = received.responses().remove(0);
+        (response.status, response.body)
+    };
+    let mut tracker = tracker_with(|config| config.statistics.opentracker = vec![OpentrackerMode::Tpbs]);
+    for query in ["mode=tpbs", "mode=tpbs&format=ben"] {
+        assert_all_torrents(&list(&mut tracker, query).1);
+    }
+    let (_, binary) = list(&mut tracker, "format=bin&mode=tpbs");
+    let (entries, rest) = binary.as_chunks::<28>();
+    assert!(entries.len() == TORRENTS && rest.is_empty(), "{}", binary.len());
+    assert!(entries.iter().all(|entry| entry[20..] == [0, 0, 0, 0, 0, 0, 0, 1]));
+    let (_, text) = list(&mut tracker, "mode=tpbs&format=txt");
+    let text = String::from_utf8(text).unwrap();
+    assert_eq!(text.lines().count(), TORRENTS);
+    assert!(text.lines().all(|line| line.len() == 40 + ":0:1".len() && line.ends_with(":0:1")), "{text}");
+    let (_, escaped) = list(&mut tracker, "mode=tpbs&format=url");
+    let escaped = String::from_utf8(escaped).unwrap();
+    assert!(escaped.lines().any(|line| line == format!("{:020}:0:1", 7)), "{escaped}");
+    for query in ["mode=tpbs&format=xml", "mode=tpb", "format=bin"] {
+        assert_eq!(list(&mut tracker, query).0, 404, "{query}");
+    }
+    // The list is off, or the full scrape.
+    let mut tracker = self::tracker();
+    assert_eq!(list(&mut tracker, "mode=tpbs").0, 404);
 }

@@ -1,14 +1,11 @@
-//! The numbers of the tracker at one moment, as far as they are public.
+//! The numbers of the tracker at one moment, as far as they are public: a part of its statistics.
 
-use std::collections::BTreeMap;
+use shoal_engine::counter::Drop;
+use shoal_types::{Counts, InfoHash};
 
-use shoal_engine::counter::{Drop, Family, Kind, Outcome};
-use shoal_engine::policy::Protocol;
-use shoal_types::{Counts, InfoHash, Totals};
-
-use crate::clock;
 use crate::control::Sources;
 use crate::insight::{TOP_MAX, Torrent};
+use crate::stats::{self, Stats, SwarmTotals, Traffic};
 
 /// The numbers of the tracker at one moment.
 #[derive(Debug, Default)]
@@ -37,42 +34,25 @@ pub(super) struct TopTorrent {
     pub(super) seeders: u64,
 }
 
-/// The swarms of a family, or of WebTorrent.
-#[derive(Debug)]
-pub(super) struct SwarmTotals {
-    /// `v4`, `v6` or `webtorrent`.
-    pub(super) family: &'static str,
-    pub(super) swarms: u64,
-    pub(super) seeders: u64,
-    pub(super) leechers: u64,
-}
-
-/// The requests and replies of one protocol and family.
-#[derive(Debug)]
-pub(super) struct Traffic {
-    pub(super) protocol: &'static str,
-    pub(super) family: &'static str,
-    /// Requests by kind, without those that did not occur.
-    pub(super) requests: BTreeMap<&'static str, u64>,
-    pub(super) ok: u64,
-    pub(super) refused: u64,
-}
-
 /// Collects the numbers. Takes no lock that a worker waits for.
 pub(super) fn collect(sources: &Sources) -> Figures {
-    let [v4, v6] = sources.store.totals();
-    let webtorrent = sources.swarms.as_ref().map(|swarms| ("webtorrent", swarms.totals()));
-    let totals = [("v4", v4), ("v6", v6)].into_iter().chain(webtorrent);
-    let flows = Protocol::ALL.into_iter().flat_map(|protocol| Family::ALL.map(|family| (protocol, family)));
-    let wrong = |family| sources.sum(Protocol::Udp, |udp| udp.drops(family, Drop::WrongConnectionId));
-    Figures {
-        now_unix_s: clock::unix_s(),
-        started_unix_s: sources.started_unix_s,
-        swarms: totals.map(|(family, totals)| of_swarms(family, totals)).collect(),
-        traffic: flows.map(|(protocol, family)| of_flow(sources, protocol, family)).collect(),
-        connections_accepted: sources.workers.iter().map(|worker| worker.streams.accepted.read()).sum(),
-        wrong_connection_ids: Family::ALL.map(wrong).iter().sum(),
-        top: sources.insight.top(TOP_MAX).unwrap_or_default().iter().map(of_torrent).collect(),
+    let top = sources.insight.top(TOP_MAX).unwrap_or_default();
+    Figures { top: top.iter().map(of_torrent).collect(), ..stats::collect(sources).into() }
+}
+
+impl From<Stats> for Figures {
+    /// Takes all numbers but the largest torrents, of which the statistics have fewer.
+    fn from(stats: Stats) -> Self {
+        let wrong = |drops: &stats::CountMap| drops.get(Drop::WrongConnectionId.name()).copied();
+        Self {
+            now_unix_s: stats.now_unix_s,
+            started_unix_s: stats.started_unix_s,
+            connections_accepted: stats.connections.accepted,
+            wrong_connection_ids: stats.datagrams.iter().filter_map(|family| wrong(&family.drops)).sum(),
+            swarms: stats.swarms,
+            traffic: stats.traffic,
+            top: Vec::new(),
+        }
     }
 }
 
@@ -81,30 +61,4 @@ fn of_torrent(torrent: &Torrent) -> TopTorrent {
     let sum = |count: fn(&Counts) -> u32| counts.iter().map(|counts| u64::from(count(counts))).sum();
     let seeders = sum(|counts| counts.seeders);
     TopTorrent { info_hash: torrent.info_hash, peers: seeders + sum(|counts| counts.leechers), seeders }
-}
-
-fn of_swarms(family: &'static str, totals: Totals) -> SwarmTotals {
-    let Totals { swarms, seeders, leechers, .. } = totals;
-    SwarmTotals { family, swarms, seeders, leechers }
-}
-
-fn of_flow(sources: &Sources, protocol: Protocol, family: Family) -> Traffic {
-    let requests = Kind::ALL
-        .map(|kind| (kind.name(), sources.sum(protocol, |counters| counters.requests(family, kind))));
-    let replies = |is_counted: fn(Outcome) -> bool| {
-        let outcomes = || Outcome::all().filter(|outcome| is_counted(*outcome));
-        let of_kind = |kind| {
-            outcomes()
-                .map(|outcome| sources.sum(protocol, |counters| counters.replies(family, kind, outcome)))
-                .sum::<u64>()
-        };
-        Kind::ALL.map(of_kind).iter().sum()
-    };
-    Traffic {
-        protocol: protocol.name(),
-        family: family.name(),
-        requests: requests.into_iter().filter(|(_, count)| *count > 0).collect(),
-        ok: replies(|outcome| outcome == Outcome::Ok),
-        refused: replies(|outcome| outcome != Outcome::Ok),
-    }
 }

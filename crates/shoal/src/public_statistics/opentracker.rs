@@ -5,19 +5,20 @@
 
 use shoal_config::OpentrackerMode;
 
-use super::figures::{Figures, TopTorrent, Traffic};
+use super::figures::{Figures, TopTorrent};
 use super::{requests, sum, uptime_s};
+use crate::stats::Traffic;
 
 const PLAIN_TEXT: &str = "text/plain";
 
-/// Returns the content type and the text of a mode.
-pub(super) fn render(mode: OpentrackerMode, figures: &Figures) -> (&'static str, String) {
+/// Returns the content type and the text of a mode, unless workers answer it themselves.
+pub(super) fn render(mode: OpentrackerMode, figures: &Figures) -> Option<(&'static str, String)> {
     let (torrents, seeders) = (sum(figures, |totals| totals.swarms), sum(figures, |totals| totals.seeders));
     let peers = seeders + sum(figures, |totals| totals.leechers);
     let serving = format!("serving {torrents} torrents");
     let of = |protocol: &'static str| move |traffic: &Traffic| traffic.protocol == protocol;
     let text = match mode {
-        OpentrackerMode::Everything => return ("application/xml", everything(figures)),
+        OpentrackerMode::Everything => return Some(("application/xml", everything(figures))),
         OpentrackerMode::Peer => mrtg([peers, seeders], &serving, "Shoal"),
         OpentrackerMode::Torr => mrtg([torrents, 0], &serving, "Shoal"),
         OpentrackerMode::Conn => mrtg(handled(figures, |_| true), &uptime(figures), "Shoal, all protocols"),
@@ -25,12 +26,14 @@ pub(super) fn render(mode: OpentrackerMode, figures: &Figures) -> (&'static str,
         OpentrackerMode::Tcp4 => mrtg(handled(figures, of("http")), &uptime(figures), "Shoal, HTTP"),
         OpentrackerMode::Top10 => top(figures, 10),
         OpentrackerMode::Top100 => top(figures, 100),
+        // All torrents are too many for a text.
+        OpentrackerMode::Tpbs => return None,
         OpentrackerMode::Scrp => {
             let scrapes = [requests(figures, of("http"), "scrape"), requests(figures, of("udp"), "scrape")];
             mrtg(scrapes, &uptime(figures), "Shoal, scrapes")
         }
     };
-    (PLAIN_TEXT, text)
+    Some((PLAIN_TEXT, text))
 }
 
 /// Returns the numbers of requests and of successful ones.

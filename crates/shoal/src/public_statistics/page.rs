@@ -48,7 +48,7 @@ pub(super) fn render(figures: &Figures) -> String {
     page.push_str("<th scope=\"col\">Leechers</th></tr>\n");
     for totals in &figures.swarms {
         let numbers = [totals.swarms, totals.seeders, totals.leechers];
-        row(&mut page, label(totals.family), numbers);
+        row(&mut page, label(&totals.family), numbers);
     }
     page.push_str("</table>\n<table>\n<caption>Requests since the start</caption>\n");
     page.push_str(
@@ -57,7 +57,7 @@ pub(super) fn render(figures: &Figures) -> String {
     page.push_str("<th scope=\"col\">Refused</th></tr>\n");
     for traffic in &figures.traffic {
         let count = |kind: &str| traffic.requests.get(kind).copied().unwrap_or(0);
-        let name = format!("{}, {}", label(traffic.protocol), label(traffic.family));
+        let name = format!("{}, {}", label(&traffic.protocol), label(&traffic.family));
         row(&mut page, &name, [count("announce"), count("scrape") + count("full_scrape"), traffic.refused]);
     }
     page.push_str("</table>\n</main>\n</body>\n</html>\n");

@@ -166,6 +166,35 @@ fn largest_torrents_that_are_not_looked_for_are_refused() {
 }
 
 #[test]
+fn all_torrents_are_listed_with_the_full_scrape_only() {
+    let listed = ("SHOAL_STATISTICS_OPENTRACKER", "tpbs,peer");
+    let refused = crate::harness::run(&[], &[listed]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    assert!(text.contains("http.full_scrape"), "{text}");
+
+    let tracker = Tracker::start(&[listed, ("SHOAL_HTTP_FULL_SCRAPE", "true")]);
+    announce_some(&tracker);
+    let list = |query: &str, field: &str| {
+        let mut web = Way::PLAIN.connect(&tracker);
+        web.send(format!("GET /stats?mode=tpbs{query} HTTP/1.0\r\nHost: t\r\n{field}\r\n").as_bytes());
+        let all = web.until_closed().unwrap();
+        let head = all.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+        all[head..].to_vec()
+    };
+    let text = String::from_utf8(list("&format=txt", "")).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    let [first, second] = ["01", "02"].map(|byte| byte.repeat(20));
+    assert_eq!(lines, [format!("{first}:2:1"), format!("{second}:0:1")]);
+    assert_eq!(list("&format=bin", "").len(), 2 * 28);
+    assert!(list("", "").starts_with(b"d5:filesd20:"));
+    // It is a list of torrents, not a number that any page may read.
+    let refused = list("", "Sec-Fetch-Site: cross-site\r\nOrigin: https://other.example\r\n");
+    assert!(!refused.starts_with(b"d5:files"), "{}", String::from_utf8_lossy(&refused));
+}
+
+#[test]
 fn two_shapes_at_one_path_are_refused() {
     let settings = [("SHOAL_STATISTICS_JSON", "true"), ("SHOAL_STATISTICS_BITTORRENT_TRACKER", "true")];
     let refused = crate::harness::run(&[], &settings);

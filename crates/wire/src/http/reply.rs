@@ -156,6 +156,78 @@ pub fn scrape_end(min_request_interval_s: Option<u32>, out: &mut Vec<u8>) {
     out.push(b'e');
 }
 
+/// The form of a scrape of all torrents: that of BEP 48, or one of those in which opentracker lists them (`mode=tpbs`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScrapeFormat {
+    /// A dictionary as BEP 48 has it.
+    #[default]
+    Bencoded,
+    /// For each torrent the 20 bytes of its info hash, and two numbers of 32 bits in network order: seeders and leechers.
+    Binary,
+    /// A line for each torrent, with the info hash in hexadecimal: `HASH:SEEDERS:LEECHERS`.
+    Text,
+    /// The same with the info hash as in a URL.
+    UrlEncoded,
+}
+
+impl ScrapeFormat {
+    /// Returns the format that opentracker gives for a value of `format`.
+    #[must_use]
+    pub const fn of_opentracker(name: &[u8]) -> Option<Self> {
+        match name {
+            b"ben" => Some(Self::Bencoded),
+            b"bin" => Some(Self::Binary),
+            b"txt" => Some(Self::Text),
+            b"url" => Some(Self::UrlEncoded),
+            _ => None,
+        }
+    }
+
+    /// Appends the start of the list, up to its entries.
+    pub fn begin(self, out: &mut Vec<u8>) {
+        if self == Self::Bencoded {
+            scrape_begin(out);
+        }
+    }
+
+    /// Appends an entry.
+    pub fn push(self, info_hash: InfoHash, file: ScrapeFile, out: &mut Vec<u8>) {
+        let counts = [file.complete, file.incomplete];
+        let digits = |byte: u8| [byte >> 4, byte & 0xf].map(|digit| b"0123456789ABCDEF"[usize::from(digit)]);
+        match self {
+            Self::Bencoded => return scrape_file(info_hash, file, out),
+            Self::Binary => {
+                out.extend_from_slice(&info_hash.0);
+                return counts.iter().for_each(|count| out.extend_from_slice(&count.to_be_bytes()));
+            }
+            Self::Text => info_hash.0.iter().for_each(|&byte| out.extend_from_slice(&digits(byte))),
+            Self::UrlEncoded => {
+                for byte in info_hash.0 {
+                    // RFC 3986, 2.3: the characters that need no escape.
+                    if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                        out.push(byte);
+                    } else {
+                        out.push(b'%');
+                        out.extend_from_slice(&digits(byte));
+                    }
+                }
+            }
+        }
+        for count in counts {
+            out.push(b':');
+            number::push(count.into(), out);
+        }
+        out.push(b'\n');
+    }
+
+    /// Appends the end of the list, after its entries.
+    pub fn end(self, out: &mut Vec<u8>) {
+        if self == Self::Bencoded {
+            scrape_end(None, out);
+        }
+    }
+}
+
 fn push_integer(number: u32, out: &mut Vec<u8>) {
     out.push(b'i');
     number::push(number.into(), out);
