@@ -122,14 +122,14 @@ fn clients(stats: &Stats, order: usize) -> Section {
         ]
     });
     Section {
-        title: "Software of clients, by anunitces of the last hour",
+        title: "Software of clients, by announces of the last hour",
         columns: vec![
             Column::words("software", 0),
             Column::numbers("share", 0),
             Column::words("versions", 1),
         ],
         rows: rows.collect(),
-        none: "No anunitces yet, or insight.clients is off.",
+        none: "No announces yet, or insight.clients is off.",
     }
 }
 
@@ -158,7 +158,7 @@ fn torrents(stats: &Stats, order: usize) -> Section {
             Column::numbers("completed", 2),
         ],
         rows: rows.collect(),
-        none: "No anunitces yet, or insight.top_swarms is off.",
+        none: "No announces yet, or insight.top_swarms is off.",
     }
 }
 
