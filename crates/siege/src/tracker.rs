@@ -213,6 +213,11 @@ impl Tracker {
         parse_resident(&status).unwrap_or(0)
     }
 
+    /// Returns the number of open files and sockets (proc_pid_fd(5)), or 0 after the end of the process.
+    pub(crate) fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).map_or(0, Iterator::count)
+    }
+
     /// Sends a signal, but SIGTERM only once.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         if signal == Signal::TERM && self.is_ending.swap(true, Ordering::Relaxed) {

@@ -68,7 +68,7 @@ pub(super) const ATTACKS: &[Attack] = &[
             readers::stalled_feeds,
         )
     },
-    control("long-polls", "a thousand connections wait for changes that do not come", readers::long_polls),
+    control("long-polls", "a thousand connections wait for changes, and ask again", readers::long_polls),
     Attack {
         settings: WITH_LISTS,
         prepare: |folder| Ok(fs::write(folder.join("deny"), "")?),
@@ -78,7 +78,7 @@ pub(super) const ATTACKS: &[Attack] = &[
             bodies::endless,
         )
     },
-    control("slow-bodies", "three hundred connections send a large body byte by byte", bodies::slow),
+    control("slow-bodies", "a thousand connections send a large body byte by byte", bodies::slow),
     Attack {
         settings: WITH_LISTS,
         promise: "none of them is served, and the operator and honest clients are answered",

@@ -16,6 +16,7 @@ use crate::address::{honest_v4, hostile_v4, hostile_v6};
 use crate::attack::{Attack, Bars, Layer, Setting};
 use crate::context::{Context, TIMEOUT};
 use crate::http::{HttpClient, announce_target, get};
+use crate::measure;
 use crate::measure::count;
 use crate::udp::Peer;
 
@@ -24,6 +25,9 @@ const SOFTWARE_MAX: usize = 31;
 
 /// The maximum size of a line of the access log.
 const LINE_BYTES_MAX: usize = 1024;
+
+/// Seconds until the access log is written to a new file.
+const REOPEN_S_MAX: u64 = 5;
 
 /// The number of connections that read public statistics slowly.
 const READERS: u32 = 300;
@@ -117,12 +121,13 @@ fn flood(context: &Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns a peer id of random bytes, or of known software with a random version.
+/// Returns a peer id of random bytes, or of some software with a random version.
 fn peer_id() -> [u8; 20] {
-    const FORMS: [&[u8]; 6] = [b"", b"-qB", b"-TR", b"-<b>\"&\x1b-", b"\r\n\0", b"M4-20-"];
+    let code = [b'-', fastrand::u8(b'A'..=b'Z'), fastrand::u8(b'A'..=b'Z')];
+    let forms: [&[u8]; 6] = [b"", b"-qB", &code, b"-<b>\"&\x1b-", b"\r\n\0", b"M4-20-"];
     let mut peer_id = [0; 20];
     fastrand::fill(&mut peer_id);
-    let form = FORMS[fastrand::usize(..FORMS.len())];
+    let form = forms[fastrand::usize(..forms.len())];
     peer_id[..form.len()].copy_from_slice(form);
     if form.len() == 3 {
         peer_id[3..7].fill_with(|| u8::try_from(fastrand::alphanumeric()).unwrap_or(b'0'));
@@ -241,8 +246,20 @@ fn unread_pipe(context: &Context<'_>) -> Result<()> {
     fs::rename(path.with_extension("pipe"), &path).context("cannot replace the access log")?;
     context.tracker.signal(Signal::USR1)?;
     beside(context, || flood(context))?;
+    lost(context, "write_failed")?;
+    // The log goes on in a file, although the pipe is still full.
+    fs::remove_file(&path).context("cannot remove the pipe")?;
+    context.tracker.signal(Signal::USR1)?;
+    let mut client = context.udp(hostile_v4(1))?;
+    let (began, mut is_written) = (measure::now(), false);
+    while !is_written && (measure::now() - began).as_secs() < REOPEN_S_MAX {
+        client.announce(&Peer::new([6; 20], 7800))?;
+        context.sleep_ms(50);
+        is_written = fs::metadata(&path).is_ok_and(|file| file.len() > 0);
+    }
+    context.check("records in a new file", is_written, format!("{is_written}"));
     drop(pipe);
-    lost(context, "write_failed")
+    Ok(())
 }
 
 /// Checks that records of the access log were lost in this way: the attack has had its effect.

@@ -1,14 +1,12 @@
 //! Bodies that never end, that are no sensible JSON, or that ask for much.
 
 use std::io::{Read, Write};
-use std::net::IpAddr;
 
 use anyhow::Result;
 
 use super::operator::{ADMIN_TOKEN, authorization, beside};
 use super::readers;
 use crate::address::hostile_v4;
-use crate::attacks::holding::{Holding, Reading};
 use crate::context::{Context, TIMEOUT};
 use crate::http::{HttpClient, control_request};
 use crate::measure::count;
@@ -63,18 +61,14 @@ pub(super) fn endless(context: &Context<'_>) -> Result<()> {
             }
         }
         Ok(())
-    })
+    })?;
+    Ok(())
 }
 
 /// Holds connections whose bodies arrive byte by byte.
 pub(super) fn slow(context: &Context<'_>) -> Result<()> {
     let opening = head("POST", "/api/v1/torrents", "Content-Length: 1000000\r\n");
-    let sources: Vec<IpAddr> = (1..=30).map(hostile_v4).collect();
-    beside(context, || {
-        let (target, reading) = (context.tracker.control(), Reading::Everything);
-        Holding { target, sources, connections: 300, opening: &opening, trickle: b" ", reading }.run(context);
-        Ok(())
-    })
+    readers::hold_with(context, &opening, b" ")
 }
 
 /// Sends documents that are expensive or surprising to parse.

@@ -54,18 +54,23 @@ pub(in crate::attacks) fn document(
 }
 
 /// Runs an attack while the operator reads statistics and asks for a torrent, and checks that the operator is answered,
-/// during the attack and after it.
-pub(in crate::attacks) fn beside(context: &Context<'_>, attack: impl FnOnce() -> Result<()>) -> Result<()> {
+/// during the attack and after it. Returns the number of files that the tracker opened meanwhile, at most.
+pub(in crate::attacks) fn beside(
+    context: &Context<'_>,
+    attack: impl FnOnce() -> Result<()>,
+) -> Result<usize> {
+    let before = context.tracker.open_files();
     let is_over = AtomicBool::new(false);
-    let (result, [served, due]) = thread::scope(|scope| {
+    let (result, (served, due, open)) = thread::scope(|scope| {
         let operator = scope.spawn(|| {
-            let mut counts = [0, 0];
+            let (mut served, mut due, mut open) = (0, 0, 0);
             while !is_over.load(Ordering::Relaxed) {
-                counts[0] += u64::from(is_served(context, counts[1]));
-                counts[1] += 1;
+                served += u64::from(is_served(context, due));
+                due += 1;
+                open = context.tracker.open_files().max(open);
                 context.sleep_ms(PAUSE_MS);
             }
-            counts
+            (served, due, open)
         });
         let result = attack();
         is_over.store(true, Ordering::Relaxed);
@@ -80,7 +85,7 @@ pub(in crate::attacks) fn beside(context: &Context<'_>, attack: impl FnOnce() ->
     );
     let after = (0..3).filter(|&number| is_served(context, number)).count();
     context.check("the operator is answered afterwards", after == 3, format!("{after} of 3"));
-    Ok(())
+    Ok(open.saturating_sub(before))
 }
 
 /// Sends one of several requests, and returns whether it was answered.

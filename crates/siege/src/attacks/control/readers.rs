@@ -18,8 +18,13 @@ use crate::udp::Peer;
 /// The number of slow readers, from thirty addresses.
 const READERS: u32 = 1000;
 
-/// The maximum number of feeds that are open at a time (docs/control.md).
+/// The maximum number of feeds and of other connections that are open at a time (docs/control.md).
 const STREAMS_MAX: usize = 40;
+const CONNECTIONS_MAX: usize = 64;
+
+/// Connections of honest clients, files that the tracker opens for a moment, and connections that it accepts in one go before it
+/// closes as many others.
+const OTHER_FILES_MAX: usize = 40 + 128;
 
 fn sources() -> Vec<IpAddr> {
     (1..=30).map(hostile_v4).collect()
@@ -27,30 +32,39 @@ fn sources() -> Vec<IpAddr> {
 
 /// Holds connections that send a request and read the response slowly.
 pub(super) fn hold(context: &Context<'_>, request: &[u8]) -> Result<()> {
-    beside(context, || {
+    hold_with(context, request, b"")
+}
+
+/// Holds connections that send these bytes, and then one of `trickle` in each round. Checks how many are open.
+pub(super) fn hold_with(context: &Context<'_>, opening: &[u8], trickle: &[u8]) -> Result<()> {
+    let open = beside(context, || {
         Holding {
             target: context.tracker.control(),
             sources: sources(),
             connections: READERS,
-            opening: request,
-            trickle: b"",
+            opening,
+            trickle,
             reading: Reading::Slowly,
         }
         .run(context);
         Ok(())
-    })
+    })?;
+    let held = open <= CONNECTIONS_MAX + OTHER_FILES_MAX;
+    context.check("open connections", held, format!("{open} of {READERS}"));
+    Ok(())
 }
 
-/// Readers of the page and of everything that it reads.
+/// Readers of the status page.
 pub(super) fn page(context: &Context<'_>) -> Result<()> {
     hold(context, &control_request("GET", "/", "", None))
 }
 
+/// Readers of the metrics, which do not fit the buffers of the kernel.
 pub(super) fn metrics(context: &Context<'_>) -> Result<()> {
     hold(context, &control_request("GET", "/metrics", "", None))
 }
 
-/// Requests that wait for a change that does not come soon.
+/// Requests that wait for a change, again and again.
 pub(super) fn long_polls(context: &Context<'_>) -> Result<()> {
     let cursor = cursor(context)?;
     let target = format!("/api/v1/changes?cursor={cursor}&wait_s=10");
