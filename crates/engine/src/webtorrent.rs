@@ -8,8 +8,10 @@
 //!
 //! Peers of both families share a swarm: browsers do not connect to the address that the tracker knows.
 
+mod announce;
 mod claim;
 mod member;
+mod relay;
 
 use core::fmt::Write;
 use core::net::IpAddr;
@@ -17,33 +19,23 @@ use std::sync::Arc;
 
 use shoal_config::Config;
 use shoal_insight::Sampler;
-use shoal_relay::{
-    Address, Announced, AnswerMatch, Dispatcher, MessageKind, OfferKey, OfferTarget, Rejection, SwarmKey,
-    Swarms, WriteError,
-};
-use shoal_source::Excess;
+use shoal_relay::{Address, Dispatcher, MessageKind, OfferKey, OfferTarget, Swarms, WriteError};
 use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, Event, InfoHash, PeerId};
-use shoal_wire::websocket::frame::{self, Opcode};
-use shoal_wire::webtorrent::{
-    self as wire, Announce, Answer, Limits, OFFER_ID_BYTES_MAX, Offer, Storage, Unreadable, reply,
-};
+use shoal_types::{Counts, InfoHash};
+use shoal_wire::websocket::frame;
+use shoal_wire::webtorrent::{self as wire, Limits, Storage, Unreadable, reply};
 
+use self::announce::{Announcement, Joining};
 use self::claim::{Claim, Claims, Suspect, Suspects};
 pub use self::member::Member;
 use self::member::Peer;
 use crate::Now;
-use crate::access_log::{AccessLog, AnnouncedPeer, LoggedClient, Record, saturated};
-use crate::caller::Handling;
-use crate::counter::{Kind, Loss, Outcome, Relay, Tally};
+use crate::access_log::{AccessLog, LoggedClient, Record, saturated};
+use crate::counter::{Kind, Loss, Outcome, Tally};
 use crate::pace::Pace;
-use crate::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
-use crate::refusal::{Refusal, Refused};
+use crate::policy::{Policy, Protocol, ScrapeRequest, Torrents};
+use crate::refusal::Refusal;
 use crate::tokens::{Shown, SocketToken};
-
-/// Bytes that surround an offer and its id in the relayed message, including the head of the frame, if no byte of
-/// the info hash or the peer id has to be escaped.
-const OFFER_HEAD_BYTES: usize = 114;
 
 /// Answers the WebTorrent clients of one worker.
 #[derive(Debug)]
@@ -316,92 +308,6 @@ impl Responder {
 }
 
 impl Inner {
-    fn announce(&mut self, member: &mut Member, ip: IpAddr, announce: &Announce<'_>, now: Now) {
-        self.tally.request(member.family, Kind::Announce);
-        self.policy.refresh_socket_token(&mut member.token, ip, now);
-        self.targets.clear();
-        let &Announce { info_hash, peer_id, event, .. } = announce;
-        let announcement = Announcement { ip, info_hash, peer_id, event };
-        let request = Request {
-            peer_id: Some(&announce.peer_id),
-            event: announce.event,
-            left_bytes: announce.left_bytes,
-            numwant: announce.numwant,
-            shown: Shown::Socket(&member.token),
-            ..Request::new(Protocol::WebTorrent, ip, &announce.info_hash)
-        };
-        let decision = match self.policy.admit(&request, now) {
-            Ok(decision) => decision,
-            Err(refused) => return self.reply(member, &announcement, Err(refused)),
-        };
-        let key = self.swarms.swarm_key(&announce.info_hash);
-        let entered = match decision.action {
-            Action::Stop => {
-                // A peer of another connection stays.
-                let address = member.address(self.dispatcher.worker());
-                let left = self.swarms.leave(&key, &announce.peer_id, address);
-                // This also applies if the swarm forgot the peer or another connection took it over before, so that it
-                // no longer counts.
-                member.remove(&Peer { info_hash: announce.info_hash, peer_id: announce.peer_id });
-                Ok(left.counts)
-            }
-            action => {
-                self.name_offers(member, announce, decision.peers_wanted, now);
-                let joining = Joining { info_hash, peer_id, action, key, is_exempt: false };
-                match self.enter(member, ip, joining, now) {
-                    Err(Rejected::Taken(holder))
-                        if self.claim(member, &announcement, action, holder, now) =>
-                    {
-                        return;
-                    }
-                    entered => entered.map_err(|rejected| rejected.into_refusal().into()),
-                }
-            }
-        };
-        if let Ok(counts) = entered
-            && self.sampler.is_due()
-        {
-            self.sampler.take(&announce.info_hash, Some(&announce.peer_id), counts);
-        }
-        let has_entered = entered.is_ok();
-        self.reply(member, &announcement, entered);
-        if has_entered {
-            self.relay_offers(member, announce, now);
-        }
-    }
-
-    /// Answers an announce.
-    fn reply(&mut self, member: &Member, announcement: &Announcement, entered: Result<Counts, Refused>) {
-        let info_hash = &announcement.info_hash;
-        let outcome = match entered {
-            Ok(Counts { seeders, leechers, .. }) => {
-                let interval_s = self.policy.interval_s(Protocol::WebTorrent, self.pace, &mut self.rng);
-                self.queue_text(member, |out| reply::announce(info_hash, interval_s, seeders, leechers, out));
-                Outcome::Ok
-            }
-            Err(refused) => {
-                let action = Some(wire::Action::Announce);
-                let policy = Arc::clone(&self.policy);
-                self.queue_text(member, |out| {
-                    reply::failure(action, Some(info_hash), policy.message(refused), out);
-                });
-                self.is_draining |= refused.refusal == Refusal::Draining;
-                Outcome::Refused(refused.refusal)
-            }
-        };
-        self.tally.reply(member.family, Kind::Announce, outcome);
-        let offers = self.targets.len();
-        self.log(member, announcement.ip, Kind::Announce, outcome, |record| {
-            record.info_hash = Some(announcement.info_hash);
-            let (event, peer_id) = (announcement.event, Some(announcement.peer_id));
-            record.announced = Some(AnnouncedPeer { event, port: 0, peer_id });
-            if let Ok(Counts { seeders, leechers, .. }) = entered {
-                record.counts = Some([seeders, leechers]);
-                record.peers = saturated(offers);
-            }
-        });
-    }
-
     /// Records a message from `ip` that was answered. `describe` adds details.
     fn log(
         &mut self,
@@ -420,190 +326,6 @@ impl Inner {
             describe(&mut record);
             record
         });
-    }
-
-    /// Handles an announce of a peer that belongs to another connection: challenges that connection and lets the
-    /// announce wait. Returns false if the announce cannot wait and is to be refused.
-    fn claim(
-        &mut self,
-        member: &mut Member,
-        announcement: &Announcement,
-        action: Action,
-        holder: Address,
-        now: Now,
-    ) -> bool {
-        let &Announcement { ip, info_hash, peer_id, event } = announcement;
-        let claim = Claim { handle: member.handle(), info_hash, peer_id, action, ip, event };
-        if !self.claims.add(member, claim, now.monotonic_s) {
-            return false;
-        }
-        let payload = claim::payload(&info_hash, &peer_id);
-        if holder.worker == self.dispatcher.worker() {
-            self.challenge(holder.handle, &payload, now);
-        } else {
-            // If the message is lost, the holder is not challenged and keeps its peer.
-            let _ =
-                self.dispatcher.write(holder, MessageKind::Challenge, |out| out.extend_from_slice(&payload));
-        }
-        true
-    }
-
-    /// Pings a connection of this worker to find out whether it is alive, on account of a peer. A connection that
-    /// has unsent bytes is not pinged: messages from other clients must not make it seem dead, and if it is dead,
-    /// its own timeout will show that.
-    fn challenge(&mut self, handle: Handle, payload: &[u8], now: Now) {
-        let Some((info_hash, peer_id)) = claim::parse(payload) else { return };
-        let address = Address { worker: self.dispatcher.worker(), handle };
-        let key = self.swarms.swarm_key(&info_hash);
-        if self.dispatcher.has_unsent(handle)
-            || !self.swarms.challenge(&key, &peer_id, address, now.monotonic_s)
-        {
-            return;
-        }
-        let ping = |out: &mut Vec<u8>| frame::encode(Opcode::Ping, payload, None, out);
-        if self.dispatcher.write(address, MessageKind::Reply, ping).is_err() {
-            self.swarms.confirm_alive(&key, &peer_id, address);
-        } else {
-            self.suspects.add(Suspect { handle, info_hash, peer_id }, now.monotonic_s);
-        }
-    }
-
-    /// Adds or refreshes a peer, with the offers in `self.offers`, and stores their targets in `self.targets`.
-    fn enter(
-        &mut self,
-        member: &mut Member,
-        ip: IpAddr,
-        joining: Joining,
-        now: Now,
-    ) -> Result<Counts, Rejected> {
-        match self.enter_or_prune(member, &joining, now) {
-            Err(Rejection::Excess(excess)) => {
-                self.handle_excess(member, ip, joining, excess, now).map_err(Rejected::For)
-            }
-            entered => entered.map_err(rejected),
-        }
-    }
-
-    /// Serves a client whose peer would exceed a limit.
-    #[cold]
-    fn handle_excess(
-        &mut self,
-        member: &mut Member,
-        ip: IpAddr,
-        joining: Joining,
-        excess: Excess,
-        now: Now,
-    ) -> Result<Counts, Refusal> {
-        match self.policy.handle_excess(ip, excess) {
-            Handling::Exempt => {
-                let entered = self.enter_or_prune(member, &Joining { is_exempt: true, ..joining }, now);
-                entered.map_err(|rejection| rejected(rejection).into_refusal())
-            }
-            // No other client could answer its offers, so none is relayed.
-            Handling::Answer => {
-                self.targets.clear();
-                self.tally.unregistered(member.family, excess.into());
-                Ok(self.swarms.scrape(&joining.key))
-            }
-            Handling::Refuse(refusal) => Err(refusal),
-        }
-    }
-
-    /// Adds or refreshes a peer. A client with a full list of peers may have some that the swarms have forgotten.
-    fn enter_or_prune(
-        &mut self,
-        member: &mut Member,
-        joining: &Joining,
-        now: Now,
-    ) -> Result<Counts, Rejection> {
-        let worker = self.dispatcher.worker();
-        let mut announced = self.enter_swarm(member, joining, now);
-        if announced == Err(Rejection::MayNotJoin) && member.prune(&self.swarms, worker, &mut self.rng) {
-            announced = self.enter_swarm(member, joining, now);
-        }
-        let Announced { counts, joined } = announced?;
-        if joined {
-            member.add(Peer { info_hash: joining.info_hash, peer_id: joining.peer_id });
-        }
-        Ok(counts)
-    }
-
-    fn enter_swarm(&mut self, member: &Member, joining: &Joining, now: Now) -> Result<Announced, Rejection> {
-        let &Joining { peer_id, action, ref key, is_exempt, .. } = joining;
-        let torrents_max = as_usize(self.policy.config().webtorrent.torrents_per_connection_max);
-        let announce = shoal_relay::Announce {
-            address: member.address(self.dispatcher.worker()),
-            source: member.source(),
-            peer_id,
-            action,
-            may_join: member.peers().len() < torrents_max,
-            is_exempt,
-            offers: &self.offers,
-        };
-        self.swarms.announce(key, &announce, now.monotonic_s, &mut self.rng, &mut self.targets)
-    }
-
-    /// Stores the keys of the offers to relay in `self.offers`: no more than are wanted, and no more than the
-    /// sender's allowance covers now, except that the last offer may exceed it.
-    fn name_offers(&mut self, member: &Member, announce: &Announce<'_>, wanted: usize, now: Now) {
-        let (swarms, mut room) = (&self.swarms, [0; OFFER_ID_BYTES_MAX]);
-        let mut bytes_left = swarms.relay_bytes_available(member.source(), member.bucket, now.monotonic_s);
-        self.offers.clear();
-        let mut refused = 0;
-        for offer in announce.offers.iter().take(wanted) {
-            if bytes_left == 0 {
-                refused += 1;
-                continue;
-            }
-            bytes_left = bytes_left.saturating_sub(relayed_bytes(&offer));
-            self.offers.push(swarms.offer_key(offer.offer_id.bytes(&mut room)));
-        }
-        self.tally.lose(Loss::RateLimited, refused);
-    }
-
-    fn relay_offers(&mut self, member: &mut Member, announce: &Announce<'_>, now: Now) {
-        if self.targets.is_empty() {
-            return;
-        }
-        let kind = MessageKind::Offer(member.source().group());
-        let mut bytes = 0;
-        for (target, offer) in self.targets.iter().zip(announce.offers.iter()) {
-            bytes += relayed_bytes(&offer);
-            let written = self.dispatcher.write(target.address, kind, |out| {
-                frame::write_text(out, |out| {
-                    reply::offer(&announce.info_hash, &announce.peer_id, &offer, out);
-                });
-            });
-            count_relayed(&mut self.tally, Relay::Offer, written);
-        }
-        self.swarms.charge_relay(member.source(), &mut member.bucket, bytes, now.monotonic_s);
-    }
-
-    /// Relays an answer to the client that awaits it. The sender gets no reply in any case.
-    fn answer(&mut self, member: &Member, answer: &Answer<'_>, now: Now) {
-        self.tally.request(member.family, Kind::Answer);
-        let answerer = member.address(self.dispatcher.worker());
-        let offer = self.swarms.offer_key(answer.offer_id.bytes(&mut [0; OFFER_ID_BYTES_MAX]));
-        let key = self.swarms.swarm_key(&answer.info_hash);
-        let matched = self.swarms.match_answer(
-            &key,
-            &answer.to_peer_id,
-            (answerer, &answer.peer_id),
-            offer,
-            now.monotonic_s,
-        );
-        match matched {
-            AnswerMatch::Offerer(offerer) => {
-                let written = self.dispatcher.write(offerer, MessageKind::Answer, |out| {
-                    frame::write_text(out, |out| {
-                        reply::answer(&answer.info_hash, &answer.peer_id, answer, out);
-                    });
-                });
-                count_relayed(&mut self.tally, Relay::Answer, written);
-            }
-            AnswerMatch::NotPending => self.tally.lose(Loss::Unawaited, 1),
-            AnswerMatch::PeerGone => self.tally.lose(Loss::Gone, 1),
-        }
     }
 
     /// Answers a scrape. Torrents without peers get zeros.
@@ -723,67 +445,10 @@ fn as_usize(number: impl TryInto<usize>) -> usize {
     number.try_into().unwrap_or(usize::MAX)
 }
 
-/// The client of an announce, and what it announces.
-struct Announcement {
-    ip: IpAddr,
-    info_hash: InfoHash,
-    peer_id: PeerId,
-    event: Event,
-}
-
-/// A peer that is to enter a swarm.
-#[derive(Clone, Copy)]
-struct Joining {
-    info_hash: InfoHash,
-    peer_id: PeerId,
-    action: Action,
-    key: SwarmKey,
-    /// Whether its source has no limits.
-    is_exempt: bool,
-}
-
-/// Why a peer is not admitted to a swarm.
-enum Rejected {
-    /// This connection has the peer.
-    Taken(Address),
-    For(Refusal),
-}
-
-impl Rejected {
-    fn into_refusal(self) -> Refusal {
-        match self {
-            Self::Taken(_) => Refusal::PeerIdTaken,
-            Self::For(refusal) => refusal,
-        }
-    }
-}
-
-fn rejected(rejection: Rejection) -> Rejected {
-    match rejection {
-        Rejection::PeerIdTaken(holder) => Rejected::Taken(holder),
-        Rejection::MayNotJoin => Rejected::For(Refusal::TooManyTorrents),
-        Rejection::Full => Rejected::For(Refusal::StoreFull),
-        Rejection::OverShare => Rejected::For(Refusal::SourceOverShare),
-        Rejection::Excess(excess) => Rejected::For(excess.into()),
-    }
-}
-
 const fn loss(error: WriteError) -> Loss {
     match error {
         WriteError::Gone => Loss::Gone,
         WriteError::QueueFull => Loss::QueueFull,
         WriteError::MailboxFull => Loss::MailboxFull,
-    }
-}
-
-/// Returns how many bytes a sender is charged for an offer: the size of the message that relays it.
-const fn relayed_bytes(offer: &Offer<'_>) -> u64 {
-    (OFFER_HEAD_BYTES + offer.offer_id.raw().len() + offer.offer.len()) as u64
-}
-
-fn count_relayed(tally: &mut Tally, relay: Relay, written: Result<(), WriteError>) {
-    match written {
-        Ok(()) => tally.relay(relay),
-        Err(error) => tally.lose(loss(error), 1),
     }
 }

@@ -1,0 +1,282 @@
+//! Announces: how a peer enters a swarm, and claims of peer ids that belong to other connections.
+
+use core::net::IpAddr;
+use std::sync::Arc;
+
+use shoal_relay::{Address, Announced, MessageKind, Rejection, SwarmKey};
+use shoal_source::Excess;
+use shoal_transport::stream::Handle;
+use shoal_types::{Action, Counts, Event, InfoHash, PeerId};
+use shoal_wire::websocket::frame::{self, Opcode};
+use shoal_wire::webtorrent::{self as wire, Announce, reply};
+
+use super::claim::{self, Claim, Suspect};
+use super::member::{Member, Peer};
+use super::{Inner, as_usize};
+use crate::Now;
+use crate::access_log::{AnnouncedPeer, saturated};
+use crate::caller::Handling;
+use crate::counter::{Kind, Outcome};
+use crate::policy::{Protocol, Request};
+use crate::refusal::{Refusal, Refused};
+use crate::tokens::Shown;
+
+/// The client of an announce, and what it announces.
+pub(super) struct Announcement {
+    pub(super) ip: IpAddr,
+    pub(super) info_hash: InfoHash,
+    pub(super) peer_id: PeerId,
+    pub(super) event: Event,
+}
+
+/// A peer that is to enter a swarm.
+#[derive(Clone, Copy)]
+pub(super) struct Joining {
+    pub(super) info_hash: InfoHash,
+    pub(super) peer_id: PeerId,
+    pub(super) action: Action,
+    pub(super) key: SwarmKey,
+    /// Whether its source has no limits.
+    pub(super) is_exempt: bool,
+}
+
+/// Why a peer is not admitted to a swarm.
+pub(super) enum Rejected {
+    /// This connection has the peer.
+    Taken(Address),
+    For(Refusal),
+}
+
+impl Rejected {
+    pub(super) fn into_refusal(self) -> Refusal {
+        match self {
+            Self::Taken(_) => Refusal::PeerIdTaken,
+            Self::For(refusal) => refusal,
+        }
+    }
+}
+
+fn rejected(rejection: Rejection) -> Rejected {
+    match rejection {
+        Rejection::PeerIdTaken(holder) => Rejected::Taken(holder),
+        Rejection::MayNotJoin => Rejected::For(Refusal::TooManyTorrents),
+        Rejection::Full => Rejected::For(Refusal::StoreFull),
+        Rejection::OverShare => Rejected::For(Refusal::SourceOverShare),
+        Rejection::Excess(excess) => Rejected::For(excess.into()),
+    }
+}
+
+impl Inner {
+    /// Answers an announce, and relays its offers.
+    pub(super) fn announce(&mut self, member: &mut Member, ip: IpAddr, announce: &Announce<'_>, now: Now) {
+        self.tally.request(member.family, Kind::Announce);
+        self.policy.refresh_socket_token(&mut member.token, ip, now);
+        self.targets.clear();
+        let &Announce { info_hash, peer_id, event, .. } = announce;
+        let announcement = Announcement { ip, info_hash, peer_id, event };
+        let request = Request {
+            peer_id: Some(&announce.peer_id),
+            event: announce.event,
+            left_bytes: announce.left_bytes,
+            numwant: announce.numwant,
+            shown: Shown::Socket(&member.token),
+            ..Request::new(Protocol::WebTorrent, ip, &announce.info_hash)
+        };
+        let decision = match self.policy.admit(&request, now) {
+            Ok(decision) => decision,
+            Err(refused) => return self.reply(member, &announcement, Err(refused)),
+        };
+        let key = self.swarms.swarm_key(&announce.info_hash);
+        let entered = match decision.action {
+            Action::Stop => {
+                // A peer of another connection stays.
+                let address = member.address(self.dispatcher.worker());
+                let left = self.swarms.leave(&key, &announce.peer_id, address);
+                // This also applies if the swarm forgot the peer or another connection took it over before, so that it
+                // no longer counts.
+                member.remove(&Peer { info_hash: announce.info_hash, peer_id: announce.peer_id });
+                Ok(left.counts)
+            }
+            action => {
+                self.name_offers(member, announce, decision.peers_wanted, now);
+                let joining = Joining { info_hash, peer_id, action, key, is_exempt: false };
+                match self.enter(member, ip, joining, now) {
+                    Err(Rejected::Taken(holder))
+                        if self.claim(member, &announcement, action, holder, now) =>
+                    {
+                        return;
+                    }
+                    entered => entered.map_err(|rejected| rejected.into_refusal().into()),
+                }
+            }
+        };
+        if let Ok(counts) = entered
+            && self.sampler.is_due()
+        {
+            self.sampler.take(&announce.info_hash, Some(&announce.peer_id), counts);
+        }
+        let has_entered = entered.is_ok();
+        self.reply(member, &announcement, entered);
+        if has_entered {
+            self.relay_offers(member, announce, now);
+        }
+    }
+
+    /// Answers an announce.
+    pub(super) fn reply(
+        &mut self,
+        member: &Member,
+        announcement: &Announcement,
+        entered: Result<Counts, Refused>,
+    ) {
+        let info_hash = &announcement.info_hash;
+        let outcome = match entered {
+            Ok(Counts { seeders, leechers, .. }) => {
+                let interval_s = self.policy.interval_s(Protocol::WebTorrent, self.pace, &mut self.rng);
+                self.queue_text(member, |out| reply::announce(info_hash, interval_s, seeders, leechers, out));
+                Outcome::Ok
+            }
+            Err(refused) => {
+                let action = Some(wire::Action::Announce);
+                let policy = Arc::clone(&self.policy);
+                self.queue_text(member, |out| {
+                    reply::failure(action, Some(info_hash), policy.message(refused), out);
+                });
+                self.is_draining |= refused.refusal == Refusal::Draining;
+                Outcome::Refused(refused.refusal)
+            }
+        };
+        self.tally.reply(member.family, Kind::Announce, outcome);
+        let offers = self.targets.len();
+        self.log(member, announcement.ip, Kind::Announce, outcome, |record| {
+            record.info_hash = Some(announcement.info_hash);
+            let (event, peer_id) = (announcement.event, Some(announcement.peer_id));
+            record.announced = Some(AnnouncedPeer { event, port: 0, peer_id });
+            if let Ok(Counts { seeders, leechers, .. }) = entered {
+                record.counts = Some([seeders, leechers]);
+                record.peers = saturated(offers);
+            }
+        });
+    }
+
+    /// Handles an announce of a peer that belongs to another connection: challenges that connection and lets the
+    /// announce wait. Returns false if the announce cannot wait and is to be refused.
+    fn claim(
+        &mut self,
+        member: &mut Member,
+        announcement: &Announcement,
+        action: Action,
+        holder: Address,
+        now: Now,
+    ) -> bool {
+        let &Announcement { ip, info_hash, peer_id, event } = announcement;
+        let claim = Claim { handle: member.handle(), info_hash, peer_id, action, ip, event };
+        if !self.claims.add(member, claim, now.monotonic_s) {
+            return false;
+        }
+        let payload = claim::payload(&info_hash, &peer_id);
+        if holder.worker == self.dispatcher.worker() {
+            self.challenge(holder.handle, &payload, now);
+        } else {
+            // If the message is lost, the holder is not challenged and keeps its peer.
+            let _ =
+                self.dispatcher.write(holder, MessageKind::Challenge, |out| out.extend_from_slice(&payload));
+        }
+        true
+    }
+
+    /// Pings a connection of this worker to find out whether it is alive, on account of a peer. A connection that
+    /// has unsent bytes is not pinged: messages from other clients must not make it seem dead, and if it is dead,
+    /// its own timeout will show that.
+    pub(super) fn challenge(&mut self, handle: Handle, payload: &[u8], now: Now) {
+        let Some((info_hash, peer_id)) = claim::parse(payload) else { return };
+        let address = Address { worker: self.dispatcher.worker(), handle };
+        let key = self.swarms.swarm_key(&info_hash);
+        if self.dispatcher.has_unsent(handle)
+            || !self.swarms.challenge(&key, &peer_id, address, now.monotonic_s)
+        {
+            return;
+        }
+        let ping = |out: &mut Vec<u8>| frame::encode(Opcode::Ping, payload, None, out);
+        if self.dispatcher.write(address, MessageKind::Reply, ping).is_err() {
+            self.swarms.confirm_alive(&key, &peer_id, address);
+        } else {
+            self.suspects.add(Suspect { handle, info_hash, peer_id }, now.monotonic_s);
+        }
+    }
+
+    /// Adds or refreshes a peer, with the offers in `self.offers`, and stores their targets in `self.targets`.
+    pub(super) fn enter(
+        &mut self,
+        member: &mut Member,
+        ip: IpAddr,
+        joining: Joining,
+        now: Now,
+    ) -> Result<Counts, Rejected> {
+        match self.enter_or_prune(member, &joining, now) {
+            Err(Rejection::Excess(excess)) => {
+                self.handle_excess(member, ip, joining, excess, now).map_err(Rejected::For)
+            }
+            entered => entered.map_err(rejected),
+        }
+    }
+
+    /// Serves a client whose peer would exceed a limit.
+    #[cold]
+    fn handle_excess(
+        &mut self,
+        member: &mut Member,
+        ip: IpAddr,
+        joining: Joining,
+        excess: Excess,
+        now: Now,
+    ) -> Result<Counts, Refusal> {
+        match self.policy.handle_excess(ip, excess) {
+            Handling::Exempt => {
+                let entered = self.enter_or_prune(member, &Joining { is_exempt: true, ..joining }, now);
+                entered.map_err(|rejection| rejected(rejection).into_refusal())
+            }
+            // No other client could answer its offers, so none is relayed.
+            Handling::Answer => {
+                self.targets.clear();
+                self.tally.unregistered(member.family, excess.into());
+                Ok(self.swarms.scrape(&joining.key))
+            }
+            Handling::Refuse(refusal) => Err(refusal),
+        }
+    }
+
+    /// Adds or refreshes a peer. A client with a full list of peers may have some that the swarms have forgotten.
+    fn enter_or_prune(
+        &mut self,
+        member: &mut Member,
+        joining: &Joining,
+        now: Now,
+    ) -> Result<Counts, Rejection> {
+        let worker = self.dispatcher.worker();
+        let mut announced = self.enter_swarm(member, joining, now);
+        if announced == Err(Rejection::MayNotJoin) && member.prune(&self.swarms, worker, &mut self.rng) {
+            announced = self.enter_swarm(member, joining, now);
+        }
+        let Announced { counts, joined } = announced?;
+        if joined {
+            member.add(Peer { info_hash: joining.info_hash, peer_id: joining.peer_id });
+        }
+        Ok(counts)
+    }
+
+    fn enter_swarm(&mut self, member: &Member, joining: &Joining, now: Now) -> Result<Announced, Rejection> {
+        let &Joining { peer_id, action, ref key, is_exempt, .. } = joining;
+        let torrents_max = as_usize(self.policy.config().webtorrent.torrents_per_connection_max);
+        let announce = shoal_relay::Announce {
+            address: member.address(self.dispatcher.worker()),
+            source: member.source(),
+            peer_id,
+            action,
+            may_join: member.peers().len() < torrents_max,
+            is_exempt,
+            offers: &self.offers,
+        };
+        self.swarms.announce(key, &announce, now.monotonic_s, &mut self.rng, &mut self.targets)
+    }
+}

@@ -1,0 +1,92 @@
+//! Offers and answers, which clients have for each other.
+
+use shoal_relay::{AnswerMatch, MessageKind, WriteError};
+use shoal_wire::websocket::frame;
+use shoal_wire::webtorrent::{Announce, Answer, OFFER_ID_BYTES_MAX, Offer, reply};
+
+use super::member::Member;
+use super::{Inner, loss};
+use crate::Now;
+use crate::counter::{Kind, Loss, Relay, Tally};
+
+/// Bytes that surround an offer and its id in the relayed message, including the head of the frame, if no byte of
+/// the info hash or the peer id has to be escaped.
+const OFFER_HEAD_BYTES: usize = 114;
+
+impl Inner {
+    /// Stores the keys of the offers to relay in `self.offers`: no more than are wanted, and no more than the
+    /// sender's allowance covers now, except that the last offer may exceed it.
+    pub(super) fn name_offers(&mut self, member: &Member, announce: &Announce<'_>, wanted: usize, now: Now) {
+        let (swarms, mut room) = (&self.swarms, [0; OFFER_ID_BYTES_MAX]);
+        let mut bytes_left = swarms.relay_bytes_available(member.source(), member.bucket, now.monotonic_s);
+        self.offers.clear();
+        let mut refused = 0;
+        for offer in announce.offers.iter().take(wanted) {
+            if bytes_left == 0 {
+                refused += 1;
+                continue;
+            }
+            bytes_left = bytes_left.saturating_sub(relayed_bytes(&offer));
+            self.offers.push(swarms.offer_key(offer.offer_id.bytes(&mut room)));
+        }
+        self.tally.lose(Loss::RateLimited, refused);
+    }
+
+    /// Relays the offers of an announce to the targets that were drawn for them.
+    pub(super) fn relay_offers(&mut self, member: &mut Member, announce: &Announce<'_>, now: Now) {
+        if self.targets.is_empty() {
+            return;
+        }
+        let kind = MessageKind::Offer(member.source().group());
+        let mut bytes = 0;
+        for (target, offer) in self.targets.iter().zip(announce.offers.iter()) {
+            bytes += relayed_bytes(&offer);
+            let written = self.dispatcher.write(target.address, kind, |out| {
+                frame::write_text(out, |out| {
+                    reply::offer(&announce.info_hash, &announce.peer_id, &offer, out);
+                });
+            });
+            count_relayed(&mut self.tally, Relay::Offer, written);
+        }
+        self.swarms.charge_relay(member.source(), &mut member.bucket, bytes, now.monotonic_s);
+    }
+
+    /// Relays an answer to the client that awaits it. The sender gets no reply in any case.
+    pub(super) fn answer(&mut self, member: &Member, answer: &Answer<'_>, now: Now) {
+        self.tally.request(member.family, Kind::Answer);
+        let answerer = member.address(self.dispatcher.worker());
+        let offer = self.swarms.offer_key(answer.offer_id.bytes(&mut [0; OFFER_ID_BYTES_MAX]));
+        let key = self.swarms.swarm_key(&answer.info_hash);
+        let matched = self.swarms.match_answer(
+            &key,
+            &answer.to_peer_id,
+            (answerer, &answer.peer_id),
+            offer,
+            now.monotonic_s,
+        );
+        match matched {
+            AnswerMatch::Offerer(offerer) => {
+                let written = self.dispatcher.write(offerer, MessageKind::Answer, |out| {
+                    frame::write_text(out, |out| {
+                        reply::answer(&answer.info_hash, &answer.peer_id, answer, out);
+                    });
+                });
+                count_relayed(&mut self.tally, Relay::Answer, written);
+            }
+            AnswerMatch::NotPending => self.tally.lose(Loss::Unawaited, 1),
+            AnswerMatch::PeerGone => self.tally.lose(Loss::Gone, 1),
+        }
+    }
+}
+
+/// Returns how many bytes a sender is charged for an offer: the size of the message that relays it.
+const fn relayed_bytes(offer: &Offer<'_>) -> u64 {
+    (OFFER_HEAD_BYTES + offer.offer_id.raw().len() + offer.offer.len()) as u64
+}
+
+fn count_relayed(tally: &mut Tally, relay: Relay, written: Result<(), WriteError>) {
+    match written {
+        Ok(()) => tally.relay(relay),
+        Err(error) => tally.lose(loss(error), 1),
+    }
+}
