@@ -1,0 +1,293 @@
+//! Decisions about single requests, and their replies. The passes over a batch belong to the parent.
+
+use core::net::IpAddr;
+
+use shoal_source::Excess;
+use shoal_store::{Announced, LockedShard, Place, PrivateNetwork, Rejection, Store, SwarmId};
+use shoal_transport::datagram::Exchange;
+use shoal_types::{Action, Counts, PeerV4, PeerV6};
+use shoal_wire::udp::{
+    self as wire, Announce, AnnounceHead, ConnectionId, Options, Reply, ScrapeEntry, ScrapeHead,
+    TransactionId,
+};
+
+use super::batch::{Batch, Item, Work};
+use super::{Front, Limits, Query, log_datagram};
+use crate::Now;
+use crate::caller::Caller;
+use crate::counter::{Drop, Family, Kind, Outcome};
+use crate::policy::{self, Decision, Protocol, Request};
+use crate::refusal::{Refusal, Refused};
+use crate::tokens::Shown;
+
+impl Front {
+    /// Applies and answers the requests of both families.
+    pub(super) fn apply<I: SwarmId>(
+        &mut self,
+        store: &Store<I>,
+        v4: &mut Batch<PeerV4>,
+        v6: &mut Batch<PeerV6>,
+        chunk: &mut [Exchange<'_>],
+        now: Now,
+    ) {
+        v4.prefetch_swarms(&store.v4);
+        v6.prefetch_swarms(&store.v6);
+        v4.prefetch_large(&store.v4);
+        v6.prefetch_large(&store.v6);
+        v4.prefetch_peers(&store.v4);
+        v6.prefetch_peers(&store.v6);
+        v4.apply(&store.v4, |shard, item| self.answer(shard, item, &mut chunk[item.exchange()], now));
+        v6.apply(&store.v6, |shard, item| self.answer(shard, item, &mut chunk[item.exchange()], now));
+    }
+
+    /// Counts a request and returns its terms.
+    #[inline]
+    pub(super) fn count(&mut self, family: Family, kind: Kind, transaction_id: TransactionId) -> Query {
+        self.tally.request(family, kind);
+        Query { family, kind, transaction_id }
+    }
+
+    #[inline]
+    pub(super) fn verify(&self, ip: IpAddr, connection_id: ConnectionId, now: Now) -> Result<(), Refusal> {
+        if self.connection_ids.accepts(connection_id, ip, now.unix_s) {
+            Ok(())
+        } else {
+            Err(Refusal::WrongConnectionId)
+        }
+    }
+
+    pub(super) fn admit(
+        &self,
+        ip: IpAddr,
+        announce: &Announce,
+        options: Options<'_>,
+        now: Now,
+    ) -> Result<Decision, Refused> {
+        // The address is that of the datagram. The `ip` field of the announce is ignored, because a client may not choose
+        // it.
+        let request = Request {
+            peer_id: Some(&announce.peer_id),
+            port: Some(announce.port.get()),
+            event: announce.event(),
+            left_bytes: Some(announce.left_bytes.get()),
+            numwant: Some(announce.num_want.get().into()),
+            shown: Shown::Options(options),
+            is_torrent_checked_later: true,
+            ..Request::new(Protocol::Udp, ip, &announce.info_hash)
+        };
+        self.policy.admit(&request, now)
+    }
+
+    /// Answers with an error, unless the policy is silence, or the source is unverified and the error would be larger
+    /// than the request.
+    #[cold]
+    pub(super) fn refuse(&mut self, exchange: &mut Exchange<'_>, query: Query, refused: impl Into<Refused>) {
+        let refused = refused.into();
+        let refusal = refused.refusal;
+        let reply_bytes_max = self.limits(query.family).reply_bytes_max;
+        let error_bytes_max = match refusal {
+            Refusal::WrongConnectionId if self.policy.config().connection_id.answer_wrong => {
+                exchange.request.len().min(reply_bytes_max)
+            }
+            Refusal::WrongConnectionId => 0,
+            Refusal::RateLimited if self.policy.limits().is_some_and(|limits| limits.udp_silent()) => 0,
+            _ => reply_bytes_max,
+        };
+        let message = self.policy.message(refused).as_bytes();
+        let reply = Reply::Error { transaction_id: query.transaction_id, message };
+        match reply.encode(&mut exchange.reply[..error_bytes_max]) {
+            Ok(reply_bytes) => self.finish(exchange, query, Outcome::Refused(refusal), reply_bytes),
+            Err(_no_room) if refusal == Refusal::RateLimited => {
+                self.tally.drop(query.family, Drop::RateLimited);
+            }
+            Err(_no_room) => self.tally.drop(query.family, Drop::WrongConnectionId),
+        }
+        self.log_refused(exchange, refusal);
+    }
+
+    /// Records a request that was answered with an error, or not at all.
+    pub(super) fn log_refused(&mut self, exchange: &Exchange<'_>, refusal: Refusal) {
+        if let Some(log) = &mut self.access_log {
+            log_datagram(log, self.policy.config(), exchange, Outcome::Refused(refusal));
+        }
+    }
+
+    /// Writes the head of the reply to a scrape of no more torrents than fit the reply.
+    pub(super) fn begin_scrape(&mut self, exchange: &mut Exchange<'_>, query: Query, torrents: usize) {
+        let (head, _entries) =
+            ScrapeHead::split(exchange.reply).expect("any reply buffer holds the head of a scrape");
+        *head = ScrapeHead::new(query.transaction_id);
+        let reply_bytes = size_of::<ScrapeHead>() + torrents * size_of::<ScrapeEntry>();
+        self.finish(exchange, query, Outcome::Ok, reply_bytes);
+    }
+
+    /// Applies a request and answers it, in the last pass. The store may still refuse it.
+    #[inline]
+    fn answer<P: shoal_store::Family, I: SwarmId>(
+        &mut self,
+        shard: &mut LockedShard<'_, P, I>,
+        item: &Item<P>,
+        exchange: &mut Exchange<'_>,
+        now: Now,
+    ) {
+        let query = item.query;
+        match &item.work {
+            Work::Announce { announce, registers, sample_seed, .. } => {
+                if self.policy.permits_swarms()
+                    && !item.place.is_found()
+                    && let Err(refused) = self.check_new(announce.action, exchange)
+                {
+                    return self.refuse(exchange, query, refused);
+                }
+                let out = &mut exchange.reply[..self.limits(query.family).reply_bytes_max];
+                let (head, room) =
+                    AnnounceHead::split(out).expect("every reply limit leaves room for a head");
+                let rng = &mut fastrand::Rng::with_seed(*sample_seed);
+                let announced = if *registers {
+                    shard.announce(&item.place, announce, now.monotonic_s, rng, room)
+                } else {
+                    let seeds = policy::seeds(announce.action);
+                    Ok(shard.visit(&item.place, seeds, announce.peers_wanted, rng, room))
+                };
+                match announced {
+                    Ok(Announced { counts, peers }) => {
+                        if self.sampler.is_due() {
+                            self.take_sample(exchange.request, counts);
+                        }
+                        let Counts { seeders, leechers, .. } = counts;
+                        let interval_s = self.interval.draw_s(&mut self.rng);
+                        *head = AnnounceHead::new(query.transaction_id, interval_s, leechers, seeders);
+                        let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
+                        self.finish(exchange, query, Outcome::Ok, reply_bytes);
+                    }
+                    Err(Rejection::Excess(excess)) => {
+                        self.answer_excess(shard, (&item.place, announce), excess, exchange, query, now);
+                    }
+                    Err(rejection) => self.refuse(exchange, query, rejection),
+                }
+            }
+            Work::Scrape { entry } => {
+                let (_head, entries) =
+                    ScrapeHead::split(exchange.reply).expect("any reply buffer holds the head of a scrape");
+                let Counts { seeders, leechers, completed } = shard.scrape(&item.place);
+                let (seeders, leechers) = (seeders.into(), leechers.into());
+                entries[usize::from(*entry)] = ScrapeEntry { seeders, completed: completed.into(), leechers };
+            }
+        }
+    }
+
+    /// Decides about an announce of a torrent without a swarm, see [`Policy::permits_swarms`].
+    #[cold]
+    fn check_new(&self, action: Action, exchange: &Exchange<'_>) -> Result<(), Refused> {
+        match wire::Request::decode(exchange.request) {
+            Ok(wire::Request::Announce { announce, .. }) if action != Action::Stop => {
+                self.policy.check_torrent(&announce.info_hash)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Answers an announce whose peer would exceed a limit.
+    #[cold]
+    #[inline(never)]
+    fn answer_excess<P: shoal_store::Family, I: SwarmId>(
+        &mut self,
+        shard: &mut LockedShard<'_, P, I>,
+        (place, announce): (&Place, &shoal_store::Announce<P>),
+        excess: Excess,
+        exchange: &mut Exchange<'_>,
+        query: Query,
+        now: Now,
+    ) {
+        self.answer_alone::<P>(exchange, query, now, |caller, room| {
+            caller.serve_excess(shard, place, announce, excess, room)
+        });
+    }
+
+    /// Answers an announce from a private network that is kept apart.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn answer_apart<I: SwarmId>(
+        &mut self,
+        store: &Store<I>,
+        network: PrivateNetwork,
+        (announce, decision): (&Announce, Decision),
+        exchange: &mut Exchange<'_>,
+        query: Query,
+        now: Now,
+    ) {
+        let Decision { action, peers_wanted, registers } = decision;
+        let port = announce.port.get();
+        let place = store.v4.locate(&announce.info_hash);
+        let private_place = store.private.locate(&announce.info_hash, network);
+        match exchange.source.ip().to_canonical() {
+            IpAddr::V4(ip) => {
+                let announce = shoal_store::Announce { peer: PeerV4::new(ip, port), action, peers_wanted };
+                let (near, far) = ((&store.private.v4, &private_place), (&store.v4, &place));
+                self.answer_alone::<PeerV4>(exchange, query, now, |caller, room| {
+                    caller.announce_apart(near, far, &announce, registers, room)
+                });
+            }
+            IpAddr::V6(ip) => {
+                let announce = shoal_store::Announce { peer: PeerV6::new(ip, port), action, peers_wanted };
+                let (near, far) = ((&store.private.v6, &private_place), (&store.v6, &place));
+                self.answer_alone::<PeerV6>(exchange, query, now, |caller, room| {
+                    caller.announce_apart(near, far, &announce, registers, room)
+                });
+            }
+        }
+    }
+
+    /// Answers an announce that is served on its own, outside of the passes of a batch. `serve` writes the peers.
+    fn answer_alone<P>(
+        &mut self,
+        exchange: &mut Exchange<'_>,
+        query: Query,
+        now: Now,
+        serve: impl FnOnce(&mut Caller<'_>, &mut [u8]) -> Result<Announced, Refusal>,
+    ) {
+        let ip = exchange.source.ip().to_canonical();
+        let out = &mut exchange.reply[..self.limits(query.family).reply_bytes_max];
+        let (head, room) = AnnounceHead::split(out).expect("every reply limit leaves room for a head");
+        let mut caller = Caller { ip, policy: &self.policy, tally: &mut self.tally, now, rng: &mut self.rng };
+        match serve(&mut caller, room) {
+            Ok(Announced { counts, peers }) => {
+                if self.sampler.is_due() {
+                    self.take_sample(exchange.request, counts);
+                }
+                let Counts { seeders, leechers, .. } = counts;
+                let interval_s = self.interval.draw_s(&mut self.rng);
+                *head = AnnounceHead::new(query.transaction_id, interval_s, leechers, seeders);
+                let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
+                self.finish(exchange, query, Outcome::Ok, reply_bytes);
+            }
+            Err(refusal) => self.refuse(exchange, query, refusal),
+        }
+    }
+
+    /// Takes an announce as a sample. Its fields are read again, so that others need not carry them through the passes.
+    #[cold]
+    fn take_sample(&mut self, request: &[u8], counts: Counts) {
+        if let Ok(wire::Request::Announce { announce, .. }) = wire::Request::decode(request) {
+            self.sampler.take(&announce.info_hash, Some(&announce.peer_id), counts);
+        }
+    }
+
+    pub(super) fn finish(
+        &mut self,
+        exchange: &mut Exchange<'_>,
+        query: Query,
+        outcome: Outcome,
+        reply_bytes: usize,
+    ) {
+        exchange.reply_len = reply_bytes;
+        self.tally.reply(query.family, query.kind, outcome);
+    }
+
+    pub(super) const fn limits(&self, family: Family) -> Limits {
+        match family {
+            Family::V4 => self.limits_v4,
+            Family::V6 => self.limits_v6,
+        }
+    }
+}
