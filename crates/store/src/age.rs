@@ -74,6 +74,10 @@ pub(crate) trait StoredAge:
 {
     /// Returns the age of a swarm that is created at `now_s`.
     fn new(clock: &AgeClock, now_s: u32) -> Self;
+    /// Returns the age of a swarm that was created `age_s` before `now_s`.
+    fn of_age(clock: &AgeClock, age_s: u32, now_s: u32) -> Self;
+    /// Returns the age in seconds, or 0 if it is not known.
+    fn age_s(self, clock: &AgeClock, now_s: u32) -> u32;
     /// Returns the age that can be read for longer, if there is such a need.
     fn renewed(self, now: AgeTime) -> Option<Self>;
 }
@@ -208,6 +212,14 @@ impl StoredAge for AgeStamp {
         Self::new(0, clock.at(now_s).units)
     }
 
+    fn of_age(clock: &AgeClock, age_s: u32, now_s: u32) -> Self {
+        clock.stamp_of_age(age_s, now_s)
+    }
+
+    fn age_s(self, clock: &AgeClock, now_s: u32) -> u32 {
+        clock.age_s(self, now_s)
+    }
+
     #[inline]
     fn renewed(self, now: AgeTime) -> Option<Self> {
         let units = self.units_ago(now);
@@ -219,6 +231,14 @@ impl StoredAge for UnknownAge {
     #[inline]
     fn new(_: &AgeClock, _: u32) -> Self {
         Self
+    }
+
+    fn of_age(_: &AgeClock, _: u32, _: u32) -> Self {
+        Self
+    }
+
+    fn age_s(self, _: &AgeClock, _: u32) -> u32 {
+        0
     }
 
     #[inline]

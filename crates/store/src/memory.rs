@@ -64,6 +64,11 @@ impl Memory {
         self.has_room() && self.arena.pages_left() >= self.arena.pages_max() / SWARM_MARGIN_SHARE
     }
 
+    /// Returns whether at least half of the ceiling is left, so that memory may be taken ahead of need.
+    pub(crate) fn is_half_free(&self) -> bool {
+        self.arena.pages_left() >= self.arena.pages_max() / 2
+    }
+
     /// Returns whether there is room for any single operation with this purpose.
     #[inline]
     pub(crate) fn has_room_for(&mut self, purpose: Purpose) -> bool {

@@ -402,6 +402,21 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         self.swarms.last_selector(selector)
     }
 
+    /// Returns the last selector of the window that begins with `first`, where a segment has this many windows.
+    pub(crate) fn last_of_window(&self, first: u32, windows: u32) -> u32 {
+        self.swarms.last_of_window(first, windows)
+    }
+
+    /// Visits the swarms whose selectors are among `selectors`, which must belong to one segment, in no particular order.
+    pub(crate) fn visit_swarms(&self, selectors: RangeInclusive<u32>, visit: impl FnMut(&I::Line<P>, usize)) {
+        self.swarms.visit_segment(&self.memory, &self.key, selectors, visit);
+    }
+
+    /// Makes room for this many swarms, if there are none.
+    pub(crate) fn reserve(&mut self, swarms: usize) {
+        self.swarms.reserve(&mut self.memory, &self.key, swarms);
+    }
+
     /// Returns the counts of the swarm in a slot.
     fn counts(&self, line: &I::Line<P>, slot: usize, id: &I) -> Counts {
         let (seeders, leechers) = self.roles(&line.form(slot));
@@ -410,7 +425,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
 
     /// Returns the completed downloads of a torrent whose line has this number, which may be the maximum.
     #[inline]
-    fn completed(&self, downloads: u8, id: &I) -> u32 {
+    pub(crate) fn completed(&self, downloads: u8, id: &I) -> u32 {
         match downloads {
             DOWNLOADS_MAX => self.many_downloads.get(id).copied().unwrap_or(DOWNLOADS_MAX.into()),
             downloads => downloads.into(),
@@ -420,14 +435,23 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     /// Counts a completed download of a swarm that was just found. Returns the number in its line.
     #[cold]
     fn count_download(&mut self, at: At, id: &I) -> u8 {
+        self.add_downloads(at, id, 1)
+    }
+
+    /// Counts some completed downloads of a swarm that was just found. Returns the number in its line.
+    pub(crate) fn add_downloads(&mut self, at: At, id: &I, more: u32) -> u8 {
         let line = self.swarms.line_mut(&mut self.memory, at);
-        if line.downloads(at.slot()) < DOWNLOADS_MAX {
-            line.count_download(at.slot());
-        } else {
-            let downloads = self.many_downloads.entry(*id).or_insert(DOWNLOADS_MAX.into());
-            *downloads = downloads.saturating_add(1);
+        let before = match line.downloads(at.slot()) {
+            DOWNLOADS_MAX => self.many_downloads.get(id).copied().unwrap_or(DOWNLOADS_MAX.into()),
+            downloads => downloads.into(),
+        };
+        let after = before.saturating_add(more);
+        let in_line = u8::try_from(after).unwrap_or(DOWNLOADS_MAX);
+        line.set_downloads(at.slot(), in_line);
+        if in_line == DOWNLOADS_MAX {
+            self.many_downloads.insert(*id, after);
         }
-        line.downloads(at.slot())
+        in_line
     }
 
     /// Returns the numbers of seeders and leechers of a swarm.
@@ -474,19 +498,33 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let entry = PeerEntry { peer: announce.peer, stamp };
         let downloads = u8::from(completes && self.counts_download(place, &announce.peer, now_s));
         let age = I::Age::new(&self.ages, now_s);
-        let swarm = Swarm::new(I::of_place(&place.id), downloads, entry, seeds, age);
-        let inserted = self.swarms.insert(&mut self.memory, &self.key, place.hash, &swarm);
-        inserted.ok_or(Rejection::Full)?;
-        self.pressure.add(&announce.peer);
-        self.pressure.add_torrent(&announce.peer, new);
-        self.tally.swarms += 1;
-        self.tally.seeders += u64::from(seeds);
-        self.tally.leechers += u64::from(!seeds);
+        self.insert_single(place, downloads, (&entry, seeds), new, age).ok_or(Rejection::Full)?;
         self.tally.completed += u64::from(downloads);
-        self.note_change(place.hash, &place.id);
         let counts =
             Counts { seeders: u32::from(seeds), leechers: u32::from(!seeds), completed: downloads.into() };
         Ok(Announced { counts, peers: 0 })
+    }
+
+    /// Inserts a swarm with its first peer, for whose networks `new` it is a new torrent. Returns where, or `None` if there
+    /// is not enough memory.
+    #[inline]
+    pub(crate) fn insert_single(
+        &mut self,
+        place: &Place,
+        downloads: u8,
+        (entry, seeds): (&PeerEntry<P>, bool),
+        new: Networks,
+        age: I::Age,
+    ) -> Option<At> {
+        let swarm = Swarm::new(I::of_place(&place.id), downloads, *entry, seeds, age);
+        let at = self.swarms.insert(&mut self.memory, &self.key, place.hash, &swarm)?;
+        self.pressure.add(&entry.peer);
+        self.pressure.add_torrent(&entry.peer, new);
+        self.tally.swarms += 1;
+        self.tally.seeders += u64::from(seeds);
+        self.tally.leechers += u64::from(!seeds);
+        self.note_change(place.hash, &place.id);
+        Some(at)
     }
 
     /// Returns whether the download that a peer has completed should be counted.
@@ -529,7 +567,13 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     /// Takes note of the change of a swarm after an announce by `peer`. Returns its seeders and leechers; `before` are
     /// those before the announce.
     #[inline(never)]
-    fn take_note(&mut self, at: At, change: &Change<P>, before: (u32, u32), peer: &P) -> (u32, u32) {
+    pub(crate) fn take_note(
+        &mut self,
+        at: At,
+        change: &Change<P>,
+        before: (u32, u32),
+        peer: &P,
+    ) -> (u32, u32) {
         let after = match change {
             Change::To(form) => {
                 self.swarms.line_mut(&mut self.memory, at).set_form(at.slot(), form);
@@ -556,7 +600,7 @@ impl<P: Family> Shard<P, InfoHash> {
     /// Returns the age of a swarm in seconds, if there is one.
     pub(crate) fn age_s(&self, place: &Place, now_s: u32) -> Option<u32> {
         let (at, line) = self.search(place)?;
-        Some(self.ages.age_s(line.age(at.slot()), now_s))
+        Some(line.age(at.slot()).age_s(&self.ages, now_s))
     }
 
     /// Changes the age of a swarm, if there is one. Returns whether there is.
@@ -569,7 +613,7 @@ impl<P: Family> Shard<P, InfoHash> {
 
     /// Lists the swarms whose selectors are among `selectors`, which must belong to one segment, in no particular order.
     pub(crate) fn list(&self, selectors: RangeInclusive<u32>, listed: &mut Vec<Listed>) {
-        self.swarms.visit_segment(&self.memory, &self.key, selectors, |line, slot| {
+        self.visit_swarms(selectors, |line, slot| {
             let info_hash = line.id(slot);
             listed.push(Listed { info_hash, counts: self.counts(line, slot, &info_hash) });
         });

@@ -56,8 +56,19 @@ impl Ticks {
 
     /// Returns the time since a stamp in seconds, to within a tick.
     pub(crate) fn age_s(&self, stamp: Stamp, now: Tick) -> u32 {
-        let age = now.0.wrapping_sub(stamp.0) & TICK_MASK;
-        if age < FUTURE_TICKS_MIN { u32::from(age) * self.tick_s } else { 0 }
+        u32::from(stamp.age(now)) * self.tick_s
+    }
+
+    /// Returns the length of a tick in seconds.
+    pub(crate) const fn tick_s(&self) -> u32 {
+        self.tick_s
+    }
+}
+
+impl Tick {
+    /// Returns the tick that was this many before, fewer than 128.
+    pub(crate) const fn before(self, ticks: u8) -> Self {
+        Self(self.0.wrapping_sub(ticks) & TICK_MASK)
     }
 }
 
@@ -71,6 +82,17 @@ impl Stamp {
     #[inline]
     pub(crate) fn renewed(self, now: Tick) -> Self {
         Self(self.0 & COUNTED | now.0)
+    }
+
+    /// Returns the tick of the last announce.
+    pub(crate) const fn tick(self) -> Tick {
+        Tick(self.0 & TICK_MASK)
+    }
+
+    /// Returns the number of ticks since the last announce.
+    pub(crate) const fn age(self, now: Tick) -> u8 {
+        let age = now.0.wrapping_sub(self.0) & TICK_MASK;
+        if age < FUTURE_TICKS_MIN { age } else { 0 }
     }
 
     /// Returns whether the peer's completed download was counted.

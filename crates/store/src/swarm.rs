@@ -76,7 +76,7 @@ impl<P> Outcome<P> {
 
 /// The announcer as the swarm will store it.
 #[derive(Clone, Copy)]
-struct Arrival<P> {
+pub(crate) struct Arrival<P> {
     peer: P,
     now: Tick,
     seeds: bool,
@@ -87,6 +87,12 @@ impl<P: Family> Arrival<P> {
     fn new(announce: &Announce<P>, now: Tick) -> Self {
         let seeds = announce.action != Action::Leech;
         Self { peer: announce.peer, now, seeds, completes: announce.action == Action::Complete }
+    }
+
+    /// Creates the arrival of a peer that has this entry already.
+    pub(crate) fn restored(entry: &PeerEntry<P>, seeds: bool) -> Self {
+        let PeerEntry { peer, stamp } = *entry;
+        Self { peer, now: stamp.tick(), seeds, completes: stamp.is_counted() }
     }
 
     /// Returns its stamp, given its earlier one, and whether a download should be counted now.
@@ -113,7 +119,12 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         if announce.action == Action::Stop {
             return Ok(self.stop(form, &announce.peer));
         }
-        let arrival = Arrival::new(announce, now);
+        self.arrive(form, &Arrival::new(announce, now))
+    }
+
+    /// As `apply`, for a peer that does not leave.
+    #[inline]
+    pub(crate) fn arrive(&mut self, form: &Form<P>, arrival: &Arrival<P>) -> Result<Outcome<P>, Rejection> {
         match form {
             Form::Single { entry, .. } if entry.peer == arrival.peer => {
                 let (stamp, completes) = arrival.stamp(Some(entry.stamp));
@@ -121,11 +132,9 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
                 let form = Form::Single { entry, seeds: arrival.seeds };
                 Ok(Outcome::changed(form, Location::Nowhere, completes))
             }
-            Form::Single { entry, seeds } => self.join_single(entry, *seeds, &arrival),
-            Form::Small { block, class, is_skewed } => {
-                self.arrive_small(*block, *class, *is_skewed, &arrival)
-            }
-            Form::Large { index } => self.arrive_large(*index, &arrival),
+            Form::Single { entry, seeds } => self.join_single(entry, *seeds, arrival),
+            Form::Small { block, class, is_skewed } => self.arrive_small(*block, *class, *is_skewed, arrival),
+            Form::Large { index } => self.arrive_large(*index, arrival),
         }
     }
 

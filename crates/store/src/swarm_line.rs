@@ -103,8 +103,8 @@ pub(crate) trait SwarmRow<P, I: Identity>: Bucket<Entry = Swarm<P, I>> {
     fn id(&self, slot: usize) -> I;
     /// Returns the number of completed downloads of a swarm, which may be more if it is the maximum.
     fn downloads(&self, slot: usize) -> u8;
-    /// Counts another completed download, up to the maximum.
-    fn count_download(&mut self, slot: usize);
+    /// Sets the number of completed downloads of a swarm.
+    fn set_downloads(&mut self, slot: usize, downloads: u8);
     /// Returns how the peers of a swarm are stored.
     fn form(&self, slot: usize) -> Form<P>;
     /// Changes how the peers of a swarm are stored.
@@ -158,8 +158,8 @@ impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> SwarmRow<P, I> for
     }
 
     #[inline]
-    fn count_download(&mut self, slot: usize) {
-        self.downloads[slot] = self.downloads[slot].saturating_add(1);
+    fn set_downloads(&mut self, slot: usize, downloads: u8) {
+        self.downloads[slot] = downloads;
     }
 
     #[inline]

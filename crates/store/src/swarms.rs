@@ -153,6 +153,12 @@ impl<P: Family, I: SwarmId> fmt::Debug for LockedShard<'_, P, I> {
 }
 
 impl<P: Family, I: SwarmId> LockedShard<'_, P, I> {
+    /// Returns the shard, for a step that changes it.
+    pub(crate) fn shard_mut(&mut self) -> &mut Shard<P, I> {
+        self.is_changed = true;
+        &mut self.shard
+    }
+
     /// Prefetches the line of the table in which the swarm is or would be.
     #[inline(always)]
     pub fn prefetch_swarm(&self, place: &Place) {
@@ -288,8 +294,13 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
     #[inline]
     #[must_use]
     pub fn locate(&self, info_hash: &InfoHash) -> Place {
-        let id = I::of(info_hash, &self.secret);
-        let (hash, id) = (id.hash(&self.key), id.in_place());
+        self.place_of(&I::of(info_hash, &self.secret).in_place())
+    }
+
+    /// Returns the place of the swarm with this identity, as [`Place`] carries it.
+    #[inline]
+    pub(crate) fn place_of(&self, id: &InfoHash) -> Place {
+        let (hash, id) = (I::of_place(id).hash(&self.key), *id);
         let shard = hash & (self.shards.len() as u64 - 1);
         Place { id, shard: u16::try_from(shard).unwrap_or(0), hash, hint: None, large: None }
     }
@@ -307,6 +318,17 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
     pub fn lock(&self, shard: usize) -> LockedShard<'_, P, I> {
         let cell = &self.shards[shard];
         LockedShard { cell, shard: cell.shard.lock(), is_changed: false }
+    }
+
+    /// Locks a shard for a step that changes nothing.
+    pub(crate) fn lock_to_read(&self, shard: usize) -> MutexGuard<'_, Shard<P, I>> {
+        self.shards[shard].shard.lock()
+    }
+
+    /// Makes room for this many swarms in shards that have none.
+    pub(crate) fn reserve(&self, swarms: u64) {
+        let of_shard = usize::try_from(swarms / self.shards.len() as u64).unwrap_or(usize::MAX);
+        (0..self.shards()).for_each(|shard| self.lock(shard).shard_mut().reserve(of_shard));
     }
 
     /// As [`lock`](Self::lock), unless another thread holds the lock.
@@ -356,7 +378,7 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
         peers_out: &mut [u8],
     ) -> Announced {
         // An empty shard is not worth a lock and a search.
-        if self.shards[place.shard()].swarms.load(Ordering::Relaxed) == 0 {
+        if self.is_empty_shard(place.shard()) {
             return Announced::default();
         }
         self.lock(place.shard()).visit(place, seeds, peers_wanted, rng, peers_out)
@@ -417,9 +439,8 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
         let mut cursor = None;
         loop {
             let mut locked = self.lock(place.shard());
-            locked.is_changed = true;
             let mut budget = BUDGET_PER_LOCK;
-            cursor = locked.shard.remove_swarm(&place, cursor, &mut budget);
+            cursor = locked.shard_mut().remove_swarm(&place, cursor, &mut budget);
             if cursor.is_none() {
                 return has_existed;
             }
@@ -438,9 +459,14 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
         self.lock(place.shard()).shard.peers(place, max, now_s, peers);
     }
 
+    /// Returns whether a shard has no swarms, without disturbing the traffic.
+    pub(crate) fn is_empty_shard(&self, shard: usize) -> bool {
+        self.shards[shard].swarms.load(Ordering::Relaxed) == 0
+    }
+
     /// Returns whether there are no swarms, without disturbing the traffic.
     pub(crate) fn is_empty(&self) -> bool {
-        self.shards.iter().all(|cell| cell.swarms.load(Ordering::Relaxed) == 0)
+        (0..self.shards()).all(|shard| self.is_empty_shard(shard))
     }
 
     /// Returns totals over all swarms, without disturbing the traffic.

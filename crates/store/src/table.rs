@@ -38,6 +38,10 @@ const REMOVALS_PER_ATTEMPT: u32 = 16;
 /// Two segments are merged when together they have at most this many 8ths of the entries that one may have.
 const MERGED_8THS_MAX: usize = 4;
 
+/// Segments have at most this many 8ths of the entries that one may have if a table is made for a number of entries. Chance
+/// adds to some of them.
+const RESERVED_8THS_MAX: usize = 7;
+
 /// Number of times that a segment grows for one entry. Once is almost always enough; more is needed where many entries
 /// have equal hashes, as those of one source and slot have.
 const GROWTHS_MAX: usize = 4;
@@ -284,6 +288,34 @@ impl<B: Bucket> Table<B> {
     /// Returns the last selector of the segment in which entries with `selector` are.
     pub(crate) fn last_selector(&self, selector: u32) -> u32 {
         self.segment(self.index_of(selector)).map_or(u32::MAX, last_selector)
+    }
+
+    /// Returns the last selector of the window that begins with `first`, where a segment has this many windows.
+    pub(crate) fn last_of_window(&self, first: u32, windows: u32) -> u32 {
+        let Some(segment) = self.segment(self.index_of(first)) else { return u32::MAX };
+        let width = ((1_u64 << (u32::BITS - u32::from(segment.depth))) / u64::from(windows)).max(1);
+        let end = (u64::from(first) / width + 1) * width;
+        u32::try_from(end - 1).unwrap_or(u32::MAX)
+    }
+
+    /// Makes room for this many entries in an empty table, so that it does not grow step by step, as far as half of the memory
+    /// lasts. Does nothing if there are entries.
+    pub(crate) fn reserve(&mut self, memory: &mut Memory, key: &HashKey, entries: usize) {
+        let per_segment = lines_max::<B>() * B::SLOTS / 8 * RESERVED_8THS_MAX;
+        let depth = entries.div_ceil(per_segment).next_power_of_two().trailing_zeros();
+        for _ in 0..if self.len == 0 { depth } else { return } {
+            for index in 0..self.extent().0 {
+                if memory.is_half_free() && memory.has_room_for(Purpose::Moving) {
+                    self.split(memory, key, index, 0);
+                }
+            }
+        }
+        let lines = lines_for::<B>(entries >> depth);
+        for index in 0..self.extent().0 {
+            if memory.is_half_free() && memory.has_room_for(Purpose::Growing) {
+                self.rebuild(memory, key, index, lines);
+            }
+        }
     }
 
     /// Inserts an entry that is not in the table, after making room for it if necessary. Returns `None` if there is no

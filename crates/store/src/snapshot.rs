@@ -1,0 +1,63 @@
+//! The content of a store in pieces, as a snapshot holds it: out of the store beside the traffic (`export`), and back into
+//! an empty one (`restore`).
+//!
+//! This module knows no encoding and no file. It must not hold a lock for longer than a large reply takes.
+
+mod export;
+mod restore;
+
+use shoal_types::InfoHash;
+
+pub use self::export::Export;
+pub use self::restore::{Ages, Restored};
+
+/// A set of swarms of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SwarmSet {
+    /// Public swarms of IPv4 peers.
+    V4,
+    /// Public swarms of IPv6 peers.
+    V6,
+    /// Swarms of IPv4 peers in private networks that are kept apart.
+    PrivateV4,
+    /// The same with IPv6 peers.
+    PrivateV6,
+}
+
+impl SwarmSet {
+    /// All sets, in the order of an export.
+    pub const ALL: [Self; 4] = [Self::V4, Self::V6, Self::PrivateV4, Self::PrivateV6];
+
+    /// Returns the size of a peer in bytes: its address and port in compact form.
+    #[must_use]
+    pub const fn peer_bytes(self) -> usize {
+        match self {
+            Self::V4 | Self::PrivateV4 => size_of::<shoal_types::PeerV4>(),
+            Self::V6 | Self::PrivateV6 => size_of::<shoal_types::PeerV6>(),
+        }
+    }
+}
+
+/// A swarm, or a part of the peers of a large one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwarmPart<'a> {
+    /// Its identity in the store: the info hash, the info hash under the mask of a private network, or a fingerprint and
+    /// zeroes. All but the first mean something only to a store with the same keys.
+    pub id: InfoHash,
+    /// Completed downloads. Zero in all parts of a swarm but the first.
+    pub completed: u32,
+    /// The time since the swarm was created in seconds, or 0 if the store does not know it.
+    pub age_s: u32,
+    /// Number of seeders among the peers. They come first.
+    pub seeders: usize,
+    /// The peers in compact form, back to back.
+    pub peers: &'a [u8],
+    /// A byte for each peer: its age in ticks, a sixty-fourth of the timeout each, and [`COUNTED`].
+    pub ages: &'a [u8],
+}
+
+/// The bit of an age that says that the completed download of the peer was counted.
+pub const COUNTED: u8 = 0x80;
+
+/// The bits of an age that are its number of ticks.
+pub const AGE_TICKS: u8 = 0x7f;

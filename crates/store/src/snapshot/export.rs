@@ -1,0 +1,226 @@
+//! An export of all swarms in pieces, beside the traffic.
+//!
+//! It goes through each shard by windows of selectors, as a [`Walk`](crate::Walk) does, and through each large swarm in the
+//! same way. Selectors never change, so a swarm that exists during the whole export is exported, and so is a peer that
+//! stays in its swarm. Nothing is exported twice, except peers of a large swarm that becomes a small one meanwhile. What
+//! one call exports is as of one moment, the whole is not.
+
+use shoal_types::{InfoHash, PeerV4, PeerV6};
+
+use super::{COUNTED, SwarmPart, SwarmSet};
+use crate::age::StoredAge;
+use crate::api::Store;
+use crate::family::{Family, PeerRow};
+use crate::large::Peers;
+use crate::shard::Shard;
+use crate::shared::SharedStore;
+use crate::small::Small;
+use crate::stamp::{Stamp, Tick};
+use crate::swarm_id::SwarmId;
+use crate::swarm_line::{Form, SwarmRow};
+use crate::swarms::Swarms;
+
+/// The number of windows of a segment of swarms. A lock is then held for at most some hundred swarms.
+const WINDOWS: u32 = 8;
+
+/// The progress of an export, with its buffers.
+#[derive(Debug, Default)]
+pub struct Export {
+    /// The index of the set in [`SwarmSet::ALL`].
+    set: usize,
+    /// For each shard of the set, the first selector that is still to be examined, or `None` behind the last one.
+    selectors: Vec<Option<u32>>,
+    /// The next shard. They take turns, so that several threads can restore what follows each other.
+    shard: usize,
+    /// The large swarms of the last window that are still to be exported.
+    larges: Vec<LargeExport>,
+    peers: Vec<u8>,
+    ages: Vec<u8>,
+}
+
+/// The progress of the export of a large swarm.
+#[derive(Clone, Copy, Debug)]
+struct LargeExport {
+    /// Without completed downloads as soon as a part was exported.
+    head: Head,
+    /// Whether it is the turn of the table of the seeders, which comes first.
+    seeds: bool,
+    /// The first selector of the table that is still to be examined.
+    selector: u32,
+}
+
+/// Everything of a swarm but its peers.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    id: InfoHash,
+    completed: u32,
+    age_s: u32,
+}
+
+impl Export {
+    /// Returns the set to which the next parts belong, or `None` at the end.
+    #[must_use]
+    pub fn set(&self) -> Option<SwarmSet> {
+        SwarmSet::ALL.get(self.set).copied()
+    }
+
+    /// Calls `visit` with the next parts, some hundreds or none. They belong to the set that [`set`](Self::set) returned
+    /// before. A shard is locked meanwhile, so `visit` should only copy. Peers that are overdue are left out.
+    pub fn next(&mut self, store: &SharedStore, now_s: u32, mut visit: impl FnMut(&SwarmPart<'_>)) {
+        match store {
+            SharedStore::Whole(store) => self.next_in(store, now_s, &mut visit),
+            SharedStore::Fingerprints(store) => self.next_in(store, now_s, &mut visit),
+        }
+    }
+
+    fn next_in<I: SwarmId>(&mut self, store: &Store<I>, now_s: u32, visit: &mut impl FnMut(&SwarmPart<'_>)) {
+        match self.set() {
+            Some(SwarmSet::V4) => self.next_of::<PeerV4, I>(&store.v4, now_s, visit),
+            Some(SwarmSet::V6) => self.next_of::<PeerV6, I>(&store.v6, now_s, visit),
+            Some(SwarmSet::PrivateV4) => self.next_of::<PeerV4, I>(&store.private.v4, now_s, visit),
+            Some(SwarmSet::PrivateV6) => self.next_of::<PeerV6, I>(&store.private.v6, now_s, visit),
+            None => {}
+        }
+    }
+
+    fn next_of<P: Family, I: SwarmId>(
+        &mut self,
+        swarms: &Swarms<P, I>,
+        now_s: u32,
+        visit: &mut impl FnMut(&SwarmPart<'_>),
+    ) {
+        if let Some(large) = self.larges.pop() {
+            return self.export_large(swarms, large, now_s, visit);
+        }
+        if self.selectors.is_empty() {
+            let begin = |shard| (!swarms.is_empty_shard(shard)).then_some(0);
+            self.selectors.extend((0..swarms.shards()).map(begin));
+        }
+        let shards = (self.shard..swarms.shards()).chain(0..self.shard);
+        match shards.into_iter().find_map(|shard| Some((shard, self.selectors[shard]?))) {
+            Some((shard, first)) => {
+                self.selectors[shard] = self.export_window(swarms, shard, first, now_s, visit);
+                self.shard = (shard + 1) % swarms.shards();
+            }
+            None => {
+                self.selectors.clear();
+                (self.set, self.shard) = (self.set + 1, 0);
+            }
+        }
+    }
+
+    /// Exports the swarms of the next window of a shard, except for large ones, which come afterwards. Returns the first
+    /// selector behind it.
+    fn export_window<P: Family, I: SwarmId>(
+        &mut self,
+        swarms: &Swarms<P, I>,
+        shard: usize,
+        first: u32,
+        now_s: u32,
+        visit: &mut impl FnMut(&SwarmPart<'_>),
+    ) -> Option<u32> {
+        let shard = swarms.lock_to_read(shard);
+        let now = shard.ticks.at(now_s);
+        let last = shard.last_of_window(first, WINDOWS);
+        // Misses of blocks overlap.
+        shard.visit_swarms(first..=last, |line, slot| {
+            if let Form::Small { block, .. } = line.form(slot) {
+                shard.memory.prefetch_block(block);
+            }
+        });
+        shard.visit_swarms(first..=last, |line, slot| {
+            let (id, form) = (line.id(slot), line.form(slot));
+            let head = Head {
+                id: id.in_place(),
+                completed: shard.completed(line.downloads(slot), &id),
+                age_s: line.age(slot).age_s(&shard.ages, now_s),
+            };
+            if matches!(form, Form::Large { .. }) {
+                self.larges.push(LargeExport { head, seeds: true, selector: 0 });
+            } else {
+                self.export_form(&shard, &form, head, now, visit);
+            }
+        });
+        last.checked_add(1)
+    }
+
+    /// Exports the peers of the next segment of a large swarm.
+    fn export_large<P: Family, I: SwarmId>(
+        &mut self,
+        swarms: &Swarms<P, I>,
+        mut large: LargeExport,
+        now_s: u32,
+        visit: &mut impl FnMut(&SwarmPart<'_>),
+    ) {
+        let place = swarms.place_of(&large.head.id);
+        let shard = swarms.lock_to_read(place.shard());
+        let now = shard.ticks.at(now_s);
+        let Some((at, line)) = shard.search(&place) else { return };
+        let form = line.form(at.slot());
+        let head = Head { completed: core::mem::take(&mut large.head.completed), ..large.head };
+        let Form::Large { index } = form else {
+            return self.export_form(&shard, &form, head, now, visit);
+        };
+        let table: &Peers<P> = shard.larges.large(index).table(large.seeds);
+        self.clear();
+        let last = table.visit_segment(&shard.memory, &shard.key, large.selector..=u32::MAX, |line, slot| {
+            self.push(&shard, &line.peers()[slot], line.stamps()[slot], now);
+        });
+        let seeders = if large.seeds { self.ages.len() } else { 0 };
+        visit(&self.part(head, seeders));
+        match (last.checked_add(1), large.seeds) {
+            (Some(selector), _) => self.larges.push(LargeExport { selector, ..large }),
+            (None, true) => self.larges.push(LargeExport { selector: 0, seeds: false, ..large }),
+            (None, false) => {}
+        }
+    }
+
+    /// Exports a swarm that is not large.
+    fn export_form<P: Family, I: SwarmId>(
+        &mut self,
+        shard: &Shard<P, I>,
+        form: &Form<P>,
+        head: Head,
+        now: Tick,
+        visit: &mut impl FnMut(&SwarmPart<'_>),
+    ) {
+        self.clear();
+        let mut seeders = 0;
+        match form {
+            Form::Single { entry, seeds } => {
+                self.push(shard, &entry.peer, entry.stamp.0, now);
+                seeders = usize::from(*seeds) * self.ages.len();
+            }
+            Form::Small { block, class, .. } => {
+                let small = Small::<P>::read(shard.memory.block(*block, *class));
+                for (index, (peer, stamp)) in small.peers.iter().zip(small.stamps).enumerate() {
+                    self.push(shard, peer, *stamp, now);
+                    if index < small.seeders {
+                        seeders = self.ages.len();
+                    }
+                }
+            }
+            Form::Large { .. } => {}
+        }
+        visit(&self.part(head, seeders));
+    }
+
+    fn clear(&mut self) {
+        self.peers.clear();
+        self.ages.clear();
+    }
+
+    /// Appends a peer, unless it is overdue.
+    fn push<P: Family, I: SwarmId>(&mut self, shard: &Shard<P, I>, peer: &P, stamp: u8, now: Tick) {
+        let stamp = Stamp(stamp);
+        if !shard.ticks.is_overdue(stamp, now) {
+            self.peers.extend_from_slice(peer.as_bytes());
+            let counted = if stamp.is_counted() { COUNTED } else { 0 };
+            self.ages.push(stamp.age(now) | counted);
+        }
+    }
+
+    fn part(&self, Head { id, completed, age_s }: Head, seeders: usize) -> SwarmPart<'_> {
+        SwarmPart { id, completed, age_s, seeders, peers: &self.peers, ages: &self.ages }
+    }
+}

@@ -1,0 +1,245 @@
+//! Swarms of a snapshot that return into a store.
+//!
+//! They come as [`Export`](super::Export) has left them, in any order and from several threads. No limit of a source applies,
+//! since their peers were admitted before; the ceiling of memory does.
+
+use shoal_source::Networks;
+use shoal_types::{PeerV4, PeerV6};
+use zerocopy::FromBytes;
+
+use super::{AGE_TICKS, COUNTED, SwarmPart, SwarmSet};
+use crate::Place;
+use crate::age::StoredAge;
+use crate::api::Store;
+use crate::family::Family;
+use crate::holding::networks_among;
+use crate::peer_line::PeerEntry;
+use crate::shard::Shard;
+use crate::shared::SharedStore;
+use crate::small::{self, SmallMut};
+use crate::stamp::{Stamp, Tick, Ticks};
+use crate::swarm::Arrival;
+use crate::swarm_id::SwarmId;
+use crate::swarm_line::{Form, SwarmRow};
+use crate::swarms::Swarms;
+
+/// Number of swarms whose cache misses overlap.
+const PREFETCHED: usize = 32;
+
+/// What the ages of a snapshot mean now.
+#[derive(Clone, Debug)]
+pub struct Ages {
+    /// For each age in ticks of the snapshot, the age in ticks of the store, unless the peer is overdue.
+    ticks: Box<[Option<u8>; 128]>,
+    /// The time since the export.
+    elapsed_s: u32,
+}
+
+impl Ages {
+    /// Creates the meaning of ages that were exported `elapsed_s` ago by a store with the first of these timeouts in
+    /// seconds, for one with the second.
+    #[must_use]
+    pub fn new(from_timeout_s: u32, to_timeout_s: u32, elapsed_s: u32) -> Self {
+        let (from, to) = (Ticks::new(from_timeout_s), Ticks::new(to_timeout_s));
+        let ticks = core::array::from_fn(|ticks| {
+            let age_s = u64::from(from.tick_s()) * ticks as u64 + u64::from(elapsed_s);
+            let age = u8::try_from(age_s / u64::from(to.tick_s())).ok()?;
+            (age_s <= u64::from(to_timeout_s) && age < 128).then_some(age)
+        });
+        Self { ticks: Box::new(ticks), elapsed_s }
+    }
+
+    /// Returns the stamp of a peer with this age, unless it is overdue.
+    fn stamp(&self, age: u8, now: Tick) -> Option<Stamp> {
+        let ticks = self.ticks[usize::from(age & AGE_TICKS)]?;
+        Some(Stamp::new(now.before(ticks), age & COUNTED != 0))
+    }
+}
+
+/// Numbers of peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Peers that are in the store now.
+    pub peers: u64,
+    /// Peers that are not, because they are overdue.
+    pub overdue: u64,
+    /// Peers that are not, because memory is short.
+    pub refused: u64,
+}
+
+impl core::ops::AddAssign for Restored {
+    fn add_assign(&mut self, other: Self) {
+        self.peers += other.peers;
+        self.overdue += other.overdue;
+        self.refused += other.refused;
+    }
+}
+
+/// The peers of a part that are not overdue, seeders first.
+#[derive(Debug)]
+struct Entries<P> {
+    entries: Vec<PeerEntry<P>>,
+    seeders: usize,
+}
+
+impl<P: Family> Entries<P> {
+    /// Replaces them by those of a part. Returns how many were left out.
+    fn read(&mut self, part: &SwarmPart<'_>, ages: &Ages, now: Tick) -> usize {
+        self.entries.clear();
+        self.seeders = 0;
+        let peers = <[P]>::ref_from_bytes(part.peers).unwrap_or_default();
+        for (index, (peer, age)) in peers.iter().zip(part.ages).enumerate() {
+            if let Some(stamp) = ages.stamp(*age, now) {
+                self.entries.push(PeerEntry { peer: *peer, stamp });
+                if index < part.seeders {
+                    self.seeders = self.entries.len();
+                }
+            }
+        }
+        peers.len() - self.entries.len()
+    }
+}
+
+impl SharedStore {
+    /// Makes room for this many more swarms of a set, so that they come in faster. Does nothing in shards that have swarms.
+    pub fn reserve(&self, set: SwarmSet, swarms: u64) {
+        match self {
+            Self::Whole(store) => store.reserve(set, swarms),
+            Self::Fingerprints(store) => store.reserve(set, swarms),
+        }
+    }
+
+    /// Adds swarms of a set, or parts of swarms, before there is traffic: a peer that is in the store already gets the state
+    /// that it has here.
+    pub fn restore(&self, set: SwarmSet, parts: &[SwarmPart<'_>], ages: &Ages, now_s: u32) -> Restored {
+        match self {
+            Self::Whole(store) => store.restore(set, parts, ages, now_s),
+            Self::Fingerprints(store) => store.restore(set, parts, ages, now_s),
+        }
+    }
+}
+
+impl<I: SwarmId> Store<I> {
+    fn reserve(&self, set: SwarmSet, swarms: u64) {
+        match set {
+            SwarmSet::V4 => self.v4.reserve(swarms),
+            SwarmSet::V6 => self.v6.reserve(swarms),
+            SwarmSet::PrivateV4 => self.private.v4.reserve(swarms),
+            SwarmSet::PrivateV6 => self.private.v6.reserve(swarms),
+        }
+    }
+
+    fn restore(&self, set: SwarmSet, parts: &[SwarmPart<'_>], ages: &Ages, now_s: u32) -> Restored {
+        match set {
+            SwarmSet::V4 => restore::<PeerV4, I>(&self.v4, parts, ages, now_s),
+            SwarmSet::V6 => restore::<PeerV6, I>(&self.v6, parts, ages, now_s),
+            SwarmSet::PrivateV4 => restore::<PeerV4, I>(&self.private.v4, parts, ages, now_s),
+            SwarmSet::PrivateV6 => restore::<PeerV6, I>(&self.private.v6, parts, ages, now_s),
+        }
+    }
+}
+
+fn restore<P: Family, I: SwarmId>(
+    swarms: &Swarms<P, I>,
+    parts: &[SwarmPart<'_>],
+    ages: &Ages,
+    now_s: u32,
+) -> Restored {
+    let mut restored = Restored::default();
+    let mut entries = Entries { entries: Vec::new(), seeders: 0 };
+    let mut places = Vec::with_capacity(PREFETCHED);
+    for parts in parts.chunks(PREFETCHED) {
+        places.clear();
+        places.extend(parts.iter().map(|part| swarms.place_of(&part.id)));
+        places.iter().for_each(|place| swarms.prefetch_swarm(place));
+        // Swarms of one shard usually follow each other, so that one lock serves several.
+        let mut first = 0;
+        for run in places.chunk_by(|one, other| one.shard() == other.shard()) {
+            let mut locked = swarms.lock(run[0].shard());
+            let shard = locked.shard_mut();
+            let now = shard.ticks.at(now_s);
+            for (part, place) in parts[first..].iter().zip(run) {
+                let overdue = entries.read(part, ages, now);
+                let age_s = part.age_s.saturating_add(ages.elapsed_s);
+                let age = I::Age::of_age(&shard.ages, age_s, now_s);
+                let peers = shard.restore(place, part.completed, age, &entries);
+                restored += Restored {
+                    peers: peers as u64,
+                    overdue: overdue as u64,
+                    refused: (entries.entries.len() - peers) as u64,
+                };
+            }
+            first += run.len();
+        }
+    }
+    restored
+}
+
+impl<P: Family, I: SwarmId> Shard<P, I> {
+    /// Adds the peers of a swarm. Returns how many of them the swarm has now.
+    fn restore(&mut self, place: &Place, completed: u32, age: I::Age, peers: &Entries<P>) -> usize {
+        self.is_exempt = true;
+        let mut count = 0;
+        let mut rest = peers.entries.as_slice();
+        if self.search(place).is_none() {
+            count = self.restore_swarm(place, age, peers);
+            rest = &rest[count..];
+        }
+        for (index, entry) in (count..).zip(rest) {
+            count += usize::from(self.restore_peer(place, entry, index < peers.seeders));
+        }
+        if completed > 0
+            && let Some((at, _)) = self.search(place)
+        {
+            self.add_downloads(at, I::of_place(&place.id), completed);
+        }
+        self.is_exempt = false;
+        count
+    }
+
+    /// Creates a swarm with as many of its first peers as a small swarm has. Returns their number.
+    fn restore_swarm(&mut self, place: &Place, age: I::Age, peers: &Entries<P>) -> usize {
+        let count = peers.entries.len().min(small::peers_max::<P>());
+        let Some((first, others)) = peers.entries[..count].split_first() else { return 0 };
+        if !self.memory.has_room_for_swarm() {
+            return 0;
+        }
+        let at = self.insert_single(place, 0, (first, peers.seeders > 0), Networks::ALL, age);
+        let Some(at) = at else { return 0 };
+        let class = small::class_for::<P>(count).filter(|_| !others.is_empty() && self.memory.has_room());
+        let Some(class) = class else { return 1 };
+        let block = self.memory.take_block(class);
+        let mut small = SmallMut::edit(self.memory.block_mut(block, class));
+        for (index, entry) in peers.entries[..count].iter().enumerate() {
+            small.push(entry, index < peers.seeders);
+        }
+        let is_skewed = self.source_limit.is_some() && small.into_small().is_skewed();
+        self.swarms
+            .line_mut(&mut self.memory, at)
+            .set_form(at.slot(), &Form::Small { block, class, is_skewed });
+        for (index, entry) in (1..).zip(others) {
+            self.pressure.add(&entry.peer);
+            if self.pressure.counts_torrents() {
+                let before = peers.entries[..index].iter().map(|entry| &entry.peer);
+                let new = Networks::ALL.without(networks_among(&entry.peer, before));
+                self.pressure.add_torrent(&entry.peer, new);
+            }
+        }
+        let seeders = others.len().min(peers.seeders.saturating_sub(1));
+        self.tally.seeders += seeders as u64;
+        self.tally.leechers += (others.len() - seeders) as u64;
+        count
+    }
+
+    /// Adds a peer to a swarm, if the swarm exists. Returns whether it has the peer now.
+    fn restore_peer(&mut self, place: &Place, entry: &PeerEntry<P>, seeds: bool) -> bool {
+        let Some((at, line)) = self.search(place) else { return false };
+        let form = line.form(at.slot());
+        let before = self.roles(&form);
+        let Ok(outcome) = self.arrive(&form, &Arrival::restored(entry, seeds)) else { return false };
+        if let Some(change) = outcome.change {
+            self.take_note(at, &change, before, &entry.peer);
+        }
+        true
+    }
+}
