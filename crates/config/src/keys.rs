@@ -571,6 +571,23 @@ settings! {
         core_dumps: bool = false => Restart;
     }
 
+    /// The state that outlives a run: swarms with their peers, and secret keys.
+    section state: StateConfig {
+        /// Directory of the state, which the tracker creates if its parent exists; "" keeps none. The tracker reads it before
+        /// it serves, so that a restart loses no peers, and writes a snapshot when it stops. It takes about as much
+        /// space as the swarms take memory, twice that while a snapshot is being written. One tracker uses it at a time.
+        path: Option<PathBuf> = None => Restart;
+
+        /// Time between two snapshots that are written beside the traffic, in seconds. A crash loses what changed since
+        /// the last one. 0 writes one only on request (shoal ctl snapshot) and when the tracker stops.
+        interval_s: u32 = 300, in 0..=86_400 => Restart;
+
+        /// Keep the secret keys there too, in a file that only the owner may read. Connection ids then stay valid over a
+        /// restart, and swarms of private networks and of store.info_hashes = "fingerprint" return. If false, the tracker has
+        /// new keys at each start.
+        keys: bool = true => Restart;
+    }
+
     /// The listener for operators, which serves /health, /metrics (Prometheus) and the API over HTTP.
     section control: ControlConfig {
         /// Address of the control listener; "" disables it. Without tokens, everything that can reach it may read all of

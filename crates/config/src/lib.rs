@@ -21,8 +21,8 @@ mod values;
 pub use keys::{
     AccessConfig, AddressConfig, AnnounceConfig, Config, ConnectionIdConfig, ControlConfig, FetchConfig,
     HttpConfig, LISTEN_ADDRESSES_MAX, LimitsConfig, LogConfig, MemoryConfig, ProcessConfig, ProxyConfig,
-    SCRAPE_HASHES_MAX, ScrapeConfig, StatisticsConfig, StoreConfig, TlsConfig, TokensConfig, UdpConfig,
-    WebTorrentConfig, WorkersConfig,
+    SCRAPE_HASHES_MAX, ScrapeConfig, StateConfig, StatisticsConfig, StoreConfig, TlsConfig, TokensConfig,
+    UdpConfig, WebTorrentConfig, WorkersConfig,
 };
 pub use print::{default_toml, environment_names};
 pub use problem::{Problem, Problems, Provenance};

@@ -42,6 +42,8 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         store_fits_memory,
         full_scrape_has_info_hashes,
         all_torrents_are_published_once,
+        fingerprints_have_keys,
+        fingerprints_have_keys,
         urls_have_a_folder,
         share_needs_peers_per_address,
         one_shape_of_statistics,
@@ -292,6 +294,16 @@ fn full_scrape_has_info_hashes(config: &Config) -> Option<Conflict> {
         keys: &["http.full_scrape", "store.info_hashes"],
         fault: "a full scrape lists info hashes, which cannot be recovered from fingerprints; full_scrape must be false, or \
                 store.info_hashes must be \"whole\""
+            .to_owned(),
+    })
+}
+
+fn fingerprints_have_keys(config: &Config) -> Option<Conflict> {
+    let has_fingerprints = config.store.info_hashes == StoredInfoHashes::Fingerprint;
+    (has_fingerprints && config.state.path.is_some() && !config.state.keys).then(|| Conflict {
+        keys: &["state.keys", "store.info_hashes"],
+        fault: "fingerprints return after a restart only with the same keys; keys must be true, or info_hashes \"whole\", or \
+                state.path \"\""
             .to_owned(),
     })
 }

@@ -55,7 +55,7 @@ pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 }
 
 /// Gives way to the workers from now on. A thread cannot take this back without privileges.
-fn step_back() {
+pub(crate) fn step_back() {
     let attributes = Attributes {
         size: ATTRIBUTES_BYTES,
         policy: libc::SCHED_OTHER.cast_unsigned(),

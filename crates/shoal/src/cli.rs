@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 
 use crate::access::command;
 use crate::failure::Failure;
-use crate::{config_file, ctl, log, tls, top, tracker, version};
+use crate::{config_file, ctl, log, state, tls, top, tracker, version};
 
 /// A BitTorrent tracker.
 ///
@@ -43,6 +43,11 @@ enum Command {
     Ctl(ctl::Ctl),
     /// Watch a running tracker in the terminal
     Top(top::Top),
+    /// Snapshots of the swarms (state.path): examine, export and import them
+    State {
+        #[command(subcommand)]
+        action: state::command::Action,
+    },
     /// Certificates for HTTPS
     Tls {
         #[command(subcommand)]
@@ -92,6 +97,7 @@ pub fn run() -> ExitCode {
         Some(Command::Access { action }) => return examine(&action),
         Some(Command::Ctl(ctl)) => ctl::run(&ctl).and_then(|text| print(&text)),
         Some(Command::Top(top)) => top::run(&top),
+        Some(Command::State { action }) => state::command::run(&action).and_then(|text| print(&text)),
         Some(Command::Tls { action }) => tls::run(&action).and_then(|text| print(&text)),
     };
     exit_code(outcome)

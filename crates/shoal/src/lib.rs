@@ -45,6 +45,7 @@ mod sandbox;
 mod service;
 mod settings;
 mod signals;
+mod state;
 mod stats;
 mod sync;
 mod tls;

@@ -22,6 +22,7 @@ use shoal_store::FingerprintKey;
 use shoal_token::KeySet;
 
 use crate::processors;
+use crate::state::StateKeys;
 
 // The buffers can hold everything that the configuration accepts.
 const _: () = {
@@ -133,13 +134,9 @@ pub(crate) fn stream_limits(config: &Config, connections_max: usize) -> StreamLi
     }
 }
 
-/// Returns the key of connection ids, which is random unless the operator has set one.
-pub(crate) fn connection_key(config: &Config) -> anyhow::Result<ConnectionKey> {
-    let key = match config.connection_id.key.0 {
-        Some(key) => key,
-        None => random()?,
-    };
-    Ok(ConnectionKey::new(key))
+/// Returns the key of connection ids: that of the state, unless the operator has set one.
+pub(crate) fn connection_key(config: &Config, keys: &StateKeys) -> ConnectionKey {
+    ConnectionKey::new(config.connection_id.key.0.unwrap_or_else(|| keys.connections()))
 }
 
 /// Returns the limits of the swarms of WebTorrent, which may take `memory_bytes_max`.
@@ -257,10 +254,11 @@ pub(crate) fn store(
     config: &Config,
     memory_bytes_max: u64,
     holdings: Option<Arc<Holdings>>,
-) -> anyhow::Result<(shoal_store::Settings, Option<FingerprintKey>)> {
+    keys: &StateKeys,
+) -> (shoal_store::Settings, Option<FingerprintKey>) {
     let fingerprint_key = match config.store.info_hashes {
         StoredInfoHashes::Whole => None,
-        StoredInfoHashes::Fingerprint => Some(FingerprintKey::new(&random()?)),
+        StoredInfoHashes::Fingerprint => Some(keys.fingerprints()),
     };
     let settings = shoal_store::Settings {
         memory_bytes_max,
@@ -268,9 +266,9 @@ pub(crate) fn store(
         peers_per_source_max: config.announce.peers_per_address_max,
         swarm_share_max: config.limits.swarm_share_max,
         holdings,
-        hash_key: random_words()?,
+        hash_key: keys.store(),
     };
-    Ok((settings, fingerprint_key))
+    (settings, fingerprint_key)
 }
 
 /// Returns the number of shards of a family in a store with this ceiling. With four for each worker, a worker seldom
@@ -314,11 +312,11 @@ mod tests {
     #[test]
     fn keys_are_random_unless_set() {
         let mut config = Config::default();
-        let key = |config: &Config| connection_key(config).unwrap();
-        assert_ne!(key(&config), key(&config));
+        let [keys, others] = [StateKeys::random().unwrap(), StateKeys::random().unwrap()];
+        assert_ne!(connection_key(&config, &keys), connection_key(&config, &others));
         config.connection_id.key = shoal_config::SecretKey(Some([7; 16]));
-        assert_eq!(key(&config), ConnectionKey::new([7; 16]));
-        let hash_key = |config: &Config| store(config, 1 << 20, None).unwrap().0.hash_key;
-        assert_ne!(hash_key(&config), hash_key(&config));
+        assert_eq!(connection_key(&config, &keys), ConnectionKey::new([7; 16]));
+        let hash_key = |keys| store(&config, 1 << 20, None, keys).0.hash_key;
+        assert_ne!(hash_key(&keys), hash_key(&others));
     }
 }

@@ -38,6 +38,7 @@ use crate::published::Published;
 use crate::reload::{Live, ReloadCounters, Reloader};
 use crate::sandbox::{Sandbox, WorkerLimits};
 use crate::signals::{Hangups, LogSignals, Signals};
+use crate::state::{Saver, SnapshotCounters, State, StateKeys};
 use crate::token_keys::TokenKeys;
 use crate::{access, access_log, allocator, clock, memory, privileges, public_statistics, settings, version};
 
@@ -76,6 +77,7 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     let log_signals = LogSignals::take().context("cannot handle SIGUSR1")?;
     let bound = Bound::open(config).await?;
     let sandbox = lower_privileges(config, file, identity.as_ref(), bound.backend)?;
+    let state = State::open(config)?;
     let certificates = Certificates::load(config).await?;
     let control_certificates = Certificates::load_control(config).await?;
     let control_access = control::Access {
@@ -97,9 +99,10 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
         access_log,
         statistics,
         holdings,
+        saver,
     } = start(
         config,
-        (bound, sandbox.workers()),
+        (bound, sandbox.workers(), state),
         (&lists, access),
         &token_keys,
         &division,
@@ -162,6 +165,13 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     if let Some(access_log) = access_log {
         access_log.stop();
     }
+    if let Some(saver) = saver {
+        tokio::select! {
+            // The outcome is in the log.
+            _saved = saver.finish() => {}
+            signal = signals.next() => std::process::exit(signal.exit_code()),
+        }
+    }
     tracing::info!("stopped");
     Ok(())
 }
@@ -181,6 +191,8 @@ struct Running {
     /// The public statistics, empty at first.
     statistics: Arc<Published<Statistics>>,
     holdings: Option<Arc<Holdings>>,
+    /// Writes snapshots.
+    saver: Option<Saver>,
 }
 
 /// Changes to the user of the configuration and enters the sandbox.
@@ -210,7 +222,7 @@ fn lower_privileges(
 /// Starts all parts, in the order in which an operator would look for a mistake.
 async fn start(
     config: &Config,
-    (bound, worker_limits): (Bound, Option<WorkerLimits>),
+    (bound, worker_limits, state): (Bound, Option<WorkerLimits>, State),
     (lists, access): (&Arc<Mutex<Lists>>, Access),
     token_keys: &TokenKeys,
     division: &Division,
@@ -219,7 +231,8 @@ async fn start(
 ) -> anyhow::Result<Running> {
     let started_unix_s = clock::unix_s();
     // A reload compares with the configuration as it was read.
-    // There are no swarms yet.
+    let torrents = access.torrents.clone();
+    // No swarm of a forbidden torrent returns from the last run.
     let policy = settings::policy(config.clone(), token_keys.current(), None)?.with_access(access);
     let policy = Arc::new(match config.store.info_hashes {
         shoal_config::StoredInfoHashes::Whole => policy.with_permitted_swarms(),
@@ -231,7 +244,8 @@ async fn start(
     let udp = bound::addresses(&sockets);
     let (http, tls) = bound::listen_addresses(&listeners, config.http.listen.len());
     let holdings = settings::holdings(config)?;
-    let store = open_store(config, division.store, holdings.clone())?;
+    let store = open_store(config, division.store, holdings.clone(), &state.keys)?;
+    state.restore(config, &store, torrents).await?;
     let workers = settings::workers(config);
     let webtorrent = if config.webtorrent.enabled {
         Some(webtorrent(config, workers, division, holdings.clone())?)
@@ -254,7 +268,7 @@ async fn start(
         insight: Arc::clone(&insight),
         measures: config.insight.latency,
         live: Arc::clone(&live),
-        connection_key: settings::connection_key(config)?,
+        connection_key: settings::connection_key(config, &state.keys),
         tls: certificates.map(Certificates::server),
         key_shares: if config.tls.key_share_reuse { KeyShares::Reused } else { KeyShares::Fresh },
         store: store.clone(),
@@ -272,6 +286,8 @@ async fn start(
     let connections = Connections::new(division, pool.budgets(), Arc::clone(&list_counters));
     let keeper =
         keeper::start(store.clone(), connections).context("cannot start the memory keeper thread")?;
+    let snapshots = Arc::<SnapshotCounters>::default();
+    let saver = state.keep(config, store.clone(), Arc::clone(&snapshots))?;
     let collector = Collector::start(&insight).context("cannot start the thread that collects samples")?;
     pool.ready().await?;
     let publisher =
@@ -293,11 +309,24 @@ async fn start(
         control: Arc::default(),
         live: Arc::clone(&publisher.live),
         insight,
+        snapshots,
+        snapshot_requester: saver.as_ref().map(Saver::requester),
     };
     let control_address = control.as_ref().and_then(|listener| listener.local_addr().ok());
     let control_shown = control_address.map_or("off".to_owned(), |address| address.to_string());
     tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
-    Ok(Running { pool, control, sources, keeper, collector, publisher, access_log, statistics, holdings })
+    Ok(Running {
+        pool,
+        control,
+        sources,
+        keeper,
+        collector,
+        publisher,
+        access_log,
+        statistics,
+        holdings,
+        saver,
+    })
 }
 
 /// Reads the lists of torrents on a separate thread, since a file system can hang.
@@ -371,10 +400,11 @@ fn open_store(
     config: &Config,
     memory_bytes_max: u64,
     holdings: Option<Arc<Holdings>>,
+    keys: &StateKeys,
 ) -> anyhow::Result<SharedStore> {
     let huge_pages = memory::huge_pages(Path::new(ROOT));
     let shards = settings::shards(settings::workers(config), memory_bytes_max);
-    let (settings, fingerprint_key) = settings::store(config, memory_bytes_max, holdings)?;
+    let (settings, fingerprint_key) = settings::store(config, memory_bytes_max, holdings, keys);
     let store = SharedStore::new(&settings, shards, fingerprint_key).with_context(|| {
         format!("the kernel cannot reserve {memory_bytes_max} bytes of address space; lower memory.max")
     })?;

@@ -59,7 +59,7 @@ impl<W: Write> Writer<W> {
     /// As above.
     pub fn end_block(&mut self, at_unix_s: u64) -> io::Result<()> {
         if !self.content.is_empty() {
-            self.write(self.set as u8, at_unix_s)?;
+            self.write(u8::try_from(self.set.index()).unwrap_or(LAST), at_unix_s)?;
             self.summary.blocks += 1;
         }
         Ok(())
@@ -78,6 +78,12 @@ impl<W: Write> Writer<W> {
         self.write(LAST, at_unix_s)?;
         self.out.flush()?;
         Ok((self.out, self.summary, self.bytes))
+    }
+
+    /// Returns the output.
+    #[must_use]
+    pub const fn output(&self) -> &W {
+        &self.out
     }
 
     /// Returns the number of bytes that were written.

@@ -35,6 +35,7 @@ use crate::memory::Division;
 use crate::processing::ProcessingCounters;
 use crate::published::Published;
 use crate::reload::{Live, ReloadCounters};
+use crate::state::{Requester, SnapshotCounters};
 use crate::token_keys::KeyCounters;
 use crate::{clock, process, version};
 
@@ -62,6 +63,9 @@ pub(crate) struct Sources {
     pub(crate) token_keys: Arc<KeyCounters>,
     pub(crate) access_log: Arc<RecordCounters>,
     pub(crate) control: Arc<ControlCounters>,
+    pub(crate) snapshots: Arc<SnapshotCounters>,
+    /// Asks for snapshots, if there is a place for them.
+    pub(crate) snapshot_requester: Option<Requester>,
     pub(crate) live: Arc<Published<Live>>,
     pub(crate) list_control: ListControl,
     pub(crate) insight: Arc<Insight>,

@@ -69,6 +69,7 @@ pub(crate) fn paths(config: &Config, file: Option<&Path>) -> Vec<Need> {
     needs.add("access.bans_file", &access.bans_file, Use::WriteFile);
     needs.add("tokens.jwks", files(config.tokens.jwks.as_slice()), Use::ReadFile);
     needs.add("fetch.folder", &config.fetch.folder, Use::WriteTree);
+    needs.add("state.path", &config.state.path, Use::WriteTree);
     needs.add("control.certificate", &config.control.certificate, Use::ReadFile);
     needs.add("control.private_key", &config.control.private_key, Use::ReadFile);
     needs.add("control.tokens", &config.control.tokens, Use::ReadFile);

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use landlock::{
@@ -30,8 +31,8 @@ pub(super) struct Grant {
 pub(super) fn grants(need: &Need) -> Vec<Grant> {
     let rights = rights(need.use_);
     if need.use_ == Use::WriteTree {
-        // If this fails, the tracker will say so when it writes.
-        let _ = fs::create_dir_all(&need.path);
+        // Its files are for the tracker only. If this fails, the tracker will say so when it writes.
+        let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(&need.path);
     }
     if matches!(need.use_, Use::ReadTree | Use::WriteTree) {
         return fs::canonicalize(&need.path).map(|path| Grant { path, rights }).into_iter().collect();

@@ -101,6 +101,15 @@ impl<P: Family> Entries<P> {
 }
 
 impl SharedStore {
+    /// Returns the number of swarms of each set, in the order of [`SwarmSet::ALL`].
+    #[must_use]
+    pub fn swarm_counts(&self) -> [u64; SwarmSet::ALL.len()] {
+        match self {
+            Self::Whole(store) => store.swarm_counts(),
+            Self::Fingerprints(store) => store.swarm_counts(),
+        }
+    }
+
     /// Makes room for this many more swarms of a set, so that they come in faster. Does nothing in shards that have swarms.
     pub fn reserve(&self, set: SwarmSet, swarms: u64) {
         match self {
@@ -120,6 +129,11 @@ impl SharedStore {
 }
 
 impl<I: SwarmId> Store<I> {
+    fn swarm_counts(&self) -> [u64; SwarmSet::ALL.len()] {
+        let [private_v4, private_v6] = self.private.totals();
+        [self.v4.totals(), self.v6.totals(), private_v4, private_v6].map(|totals| totals.swarms)
+    }
+
     fn reserve(&self, set: SwarmSet, swarms: u64) {
         match set {
             SwarmSet::V4 => self.v4.reserve(swarms),

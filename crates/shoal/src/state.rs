@@ -1,0 +1,134 @@
+//! The state that outlives a run: the swarms with their peers, and the secret keys.
+//!
+//! This module owns the directory `state.path`. The tracker reads it before it serves, and writes it in the background, on
+//! request, and when it stops. The format of a snapshot is that of `shoal_snapshot`.
+//!
+//! | File | Contents |
+//! |---|---|
+//! | `swarms` | the last snapshot |
+//! | `swarms.new` | the next one, while it is being written |
+//! | `swarms.refused` | a snapshot that could not be read at all |
+//! | `keys` | the secret keys, for the owner only |
+//! | `lock` | locked by the tracker that uses the directory |
+
+pub(crate) mod command;
+mod directory;
+mod keys;
+mod load;
+mod save;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use shoal_access::torrents::TorrentLists;
+use shoal_config::Config;
+use shoal_store::SharedStore;
+
+use self::directory::StateDirectory;
+pub(crate) use self::keys::StateKeys;
+use self::load::{Loaded, Source};
+use self::save::Content;
+pub(crate) use self::save::{Requester, Saved, Saver, SnapshotCounters};
+use crate::failure::Failure;
+use crate::{clock, settings};
+
+/// The state of a tracker that starts.
+pub(crate) struct State {
+    directory: Option<StateDirectory>,
+    /// The keys, which are new unless there is a directory that has some.
+    pub(crate) keys: StateKeys,
+}
+
+impl State {
+    /// Locks the directory, if one is configured, and reads the keys.
+    pub(crate) fn open(config: &Config) -> Result<Self, Failure> {
+        let directory = config.state.path.as_deref().map(StateDirectory::open);
+        let directory = directory.transpose().map_err(Failure::Configuration)?;
+        let keys = match &directory {
+            Some(directory) if config.state.keys => StateKeys::of(directory)?,
+            _ => StateKeys::random()?,
+        };
+        Ok(Self { directory, keys })
+    }
+
+    /// Reads the last snapshot into the store, which no worker uses yet. A snapshot that cannot be read at all is kept
+    /// aside, and the tracker starts without peers.
+    pub(crate) async fn restore(
+        &self,
+        config: &Config,
+        store: &SharedStore,
+        torrents: Option<Arc<TorrentLists>>,
+    ) -> anyhow::Result<()> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        let (file, store, keys) = (directory.snapshot(), store.clone(), self.keys.id());
+        let (timeout_s, threads) = (config.announce.peer_timeout_s, settings::workers(config));
+        let read = move || {
+            let begin_ms = clock::monotonic_ms();
+            let source = Source { file: &file, keys, torrents: torrents.as_deref(), timeout_s, threads };
+            match load::load(&store, &source) {
+                Ok(None) => tracing::info!(file = %file.display(), "there is no snapshot yet"),
+                Ok(Some(loaded)) => report(&file, &loaded, clock::monotonic_ms() - begin_ms),
+                Err(refused) => set_aside(&file, &refused.to_string()),
+            }
+        };
+        tokio::task::spawn_blocking(read).await.context("the thread that reads the snapshot has failed")
+    }
+
+    /// Starts the thread that writes snapshots, if there is a directory.
+    pub(crate) fn keep(
+        self,
+        config: &Config,
+        store: SharedStore,
+        counters: Arc<SnapshotCounters>,
+    ) -> anyhow::Result<Option<Saver>> {
+        let Some(directory) = self.directory else { return Ok(None) };
+        let (keys, timeout_s) = (self.keys.id(), config.announce.peer_timeout_s);
+        let interval_s = config.state.interval_s;
+        let interval = (interval_s > 0).then(|| Duration::from_secs(interval_s.into()));
+        let saver = Saver::start(Content { directory, store, keys, timeout_s }, interval, counters);
+        saver.context("cannot start the thread that writes snapshots").map(Some)
+    }
+}
+
+/// Logs what was read.
+fn report(file: &Path, loaded: &Loaded, duration_ms: u64) {
+    let Loaded { restored, forbidden, unknown, damaged_bytes, is_truncated, .. } = *loaded;
+    let age_s = clock::unix_s().saturating_sub(loaded.begun_unix_s);
+    let (peers, overdue, refused) = (restored.peers, restored.overdue, restored.refused);
+    tracing::info!(
+        file = %file.display(),
+        peers,
+        overdue,
+        refused,
+        forbidden,
+        unknown,
+        age_s,
+        duration_ms,
+        "the peers of the last run are back"
+    );
+    if damaged_bytes > 0 || is_truncated {
+        let written = loaded.summary.map(|summary| summary.peers);
+        tracing::error!(
+            file = %file.display(),
+            damaged_bytes,
+            is_truncated,
+            peers_written = written,
+            "the snapshot is damaged; the blocks that are whole were used"
+        );
+    }
+}
+
+/// Keeps a file that cannot be read, so that the next snapshot does not overwrite it.
+fn set_aside(file: &Path, reason: &str) {
+    let aside = file.with_extension("refused");
+    let kept = fs::rename(file, &aside);
+    tracing::error!(
+        file = %file.display(),
+        reason,
+        kept = %kept.map_or_else(|error| error.to_string(), |()| aside.display().to_string()),
+        "the snapshot cannot be read; the tracker starts without peers"
+    );
+}

@@ -1,0 +1,124 @@
+//! The directory of the state, and its files.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// The mode of a directory that the tracker creates: it has the addresses of peers, and keys.
+const DIRECTORY_MODE: u32 = 0o700;
+
+/// The mode of its files.
+const FILE_MODE: u32 = 0o600;
+
+/// A directory that no other tracker uses.
+#[derive(Debug)]
+pub(crate) struct StateDirectory {
+    path: PathBuf,
+    /// Locked until it is closed, which the kernel does at the latest when the process ends.
+    _lock: File,
+}
+
+impl StateDirectory {
+    /// Locks the directory, and creates it if its parent exists.
+    ///
+    /// # Errors
+    /// Returns what is wrong with it, with the key, the value and what would be accepted.
+    pub(crate) fn open(path: &Path) -> Result<Self, String> {
+        let fault = |fault: &str| {
+            format!(
+                "state.path = {path:?}: {fault}; expected a directory that the tracker may write to and no other one uses, \
+                 or \"\""
+            )
+        };
+        match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(fault(&error.to_string()));
+            }
+            _ => {}
+        }
+        let lock = path.join("lock");
+        let lock = create(&lock, false).map_err(|error| fault(&error.to_string()))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(fault("another tracker uses it")),
+            Err(error) => Err(fault(&format!("it cannot be locked: {error}"))),
+        }
+    }
+
+    /// Returns the file of the snapshot.
+    pub(crate) fn snapshot(&self) -> PathBuf {
+        self.path.join(SNAPSHOT)
+    }
+
+    /// Returns the file of the keys.
+    pub(crate) fn keys(&self) -> PathBuf {
+        self.path.join("keys")
+    }
+}
+
+/// The name of the snapshot in its directory.
+pub(crate) const SNAPSHOT: &str = "swarms";
+
+/// Writes a file by `write` beside the old one and then renames it, so that a crash leaves one of both, as a whole.
+pub(crate) fn replace<T>(file: &Path, write: impl FnOnce(File) -> io::Result<(File, T)>) -> io::Result<T> {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let temporary = file.with_file_name(name);
+    let written = create(&temporary, true).and_then(write).and_then(|(new, result)| {
+        new.sync_all()?;
+        fs::rename(&temporary, file)?;
+        // The name is on the disk only after this.
+        File::open(file.parent().unwrap_or(Path::new(".")))?.sync_all()?;
+        Ok(result)
+    });
+    if written.is_err() {
+        // It takes space that the next attempt needs.
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// Opens a file for writing, and creates it if necessary.
+fn create(file: &Path, truncate: bool) -> io::Result<File> {
+    let no_follow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(truncate).mode(FILE_MODE).custom_flags(no_follow).open(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn one_tracker_uses_a_directory_at_a_time() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("state");
+        let first = StateDirectory::open(&path).unwrap();
+        let refusal = StateDirectory::open(&path).unwrap_err();
+        assert!(refusal.contains("another tracker uses it"), "{refusal}");
+        drop(first);
+        StateDirectory::open(&path).unwrap();
+        let missing = parent.path().join("no/such/state");
+        let refusal = StateDirectory::open(&missing).unwrap_err();
+        assert!(refusal.starts_with("state.path = ") && refusal.contains("No such file"), "{refusal}");
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_the_old_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("swarms");
+        replace(&file, |mut new| new.write_all(b"old").map(|()| (new, ()))).unwrap();
+        let failed = replace(&file, |mut new| {
+            new.write_all(b"half")?;
+            Err::<(File, ()), _>(io::Error::other("disk full"))
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "disk full");
+        assert_eq!(fs::read(&file).unwrap(), b"old");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,140 @@
+//! The secret keys of a tracker, which its clients and its snapshots depend on.
+//!
+//! With the same keys after a restart, connection ids stay valid, and a snapshot can be read in the order of the tables.
+//! Fingerprints and the swarms of private networks return only with the same keys.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use aws_lc_rs::digest::{SHA256, digest};
+use shoal_store::FingerprintKey;
+
+use super::StateDirectory;
+use super::directory::replace;
+use crate::{config_file, settings};
+
+/// Size of all keys in bytes.
+const BYTES: usize = 32 + 16 + 16;
+
+/// Secret keys.
+#[derive(Clone)]
+pub(crate) struct StateKeys {
+    /// The keys of the hashes of the store, of fingerprints, and of connection ids.
+    bytes: [u8; BYTES],
+}
+
+impl StateKeys {
+    /// Creates new keys.
+    ///
+    /// # Errors
+    /// Fails if the kernel provides no random numbers.
+    pub(crate) fn random() -> anyhow::Result<Self> {
+        Ok(Self { bytes: settings::random()? })
+    }
+
+    /// Reads the keys of a directory. If there are none, or they are damaged, creates new ones there.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read or written.
+    pub(crate) fn of(directory: &StateDirectory) -> anyhow::Result<Self> {
+        let file = directory.keys();
+        let shown = file.display();
+        match read(&file).with_context(|| format!("the file of keys {shown} cannot be read"))? {
+            Some(Ok(keys)) => return Ok(keys),
+            Some(Err(())) => tracing::error!(
+                file = %shown,
+                "the file of keys is damaged; new keys replace it, so swarms of private networks, fingerprints and \
+                 connection ids of before are lost"
+            ),
+            None => {}
+        }
+        let keys = Self::random()?;
+        keys.write(&file).with_context(|| format!("the file of keys {shown} cannot be written"))?;
+        Ok(keys)
+    }
+
+    fn write(&self, file: &Path) -> io::Result<()> {
+        let hex: String = self.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        replace(file, |mut new| {
+            writeln!(
+                new,
+                "# Secret keys of Shoal. Whoever has them can predict its tables and its connection ids."
+            )?;
+            writeln!(new, "{hex}")?;
+            Ok((new, ()))
+        })
+    }
+
+    /// Returns the secret of the hashes of the store.
+    pub(crate) fn store(&self) -> [u64; 4] {
+        core::array::from_fn(|index| u64::from_le_bytes(self.part(8 * index)))
+    }
+
+    /// Returns the key of fingerprints.
+    pub(crate) fn fingerprints(&self) -> FingerprintKey {
+        FingerprintKey::new(&self.part(32))
+    }
+
+    /// Returns the key of connection ids.
+    pub(crate) fn connections(&self) -> [u8; 16] {
+        self.part(48)
+    }
+
+    /// Returns a number that only stores with these keys have, and that tells nothing of them.
+    pub(crate) fn id(&self) -> u64 {
+        let text = [b"shoal snapshot".as_slice(), &self.bytes[..48]].concat();
+        let digest = digest(&SHA256, &text);
+        let first = digest.as_ref().first_chunk().copied().unwrap_or_default();
+        u64::from_le_bytes(first).max(1)
+    }
+
+    fn part<const N: usize>(&self, start: usize) -> [u8; N] {
+        core::array::from_fn(|index| self.bytes[start + index])
+    }
+}
+
+/// Returns the keys in a file, if there is one, or `Err` inside if it is damaged.
+fn read(file: &Path) -> io::Result<Option<Result<StateKeys, ()>>> {
+    match fs::symlink_metadata(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        _ => {}
+    }
+    let Some(text) = config_file::read_regular(file, 4096)? else { return Ok(Some(Err(()))) };
+    let line = text.lines().find(|line| !line.starts_with('#')).unwrap_or_default();
+    let digits: Vec<u32> = line.chars().map_while(|character| character.to_digit(16)).collect();
+    let bytes: Vec<u8> = digits
+        .chunks_exact(2)
+        .map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | (*digit & 0xf) as u8))
+        .collect();
+    let is_whole = line.len() == 2 * BYTES;
+    Ok(Some(bytes.try_into().ok().filter(|_| is_whole).map(|bytes| StateKeys { bytes }).ok_or(())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn keys_outlive_a_run_and_are_replaced_if_damaged() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::open(&parent.path().join("state")).unwrap();
+        let first = StateKeys::of(&directory).unwrap();
+        let again = StateKeys::of(&directory).unwrap();
+        assert_eq!(
+            (first.id(), first.store(), first.connections()),
+            (again.id(), again.store(), again.connections())
+        );
+        let mode = fs::metadata(directory.keys()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        for damaged in ["", "# nothing", "abc", &"0".repeat(127), &"g".repeat(128)] {
+            fs::write(directory.keys(), damaged).unwrap();
+            let new = StateKeys::of(&directory).unwrap();
+            assert_ne!(new.id(), first.id(), "{damaged}");
+            assert_eq!(StateKeys::of(&directory).unwrap().id(), new.id());
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Reads a snapshot into the store, before the tracker serves.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use shoal_access::torrents::TorrentLists;
+use shoal_snapshot::{Block, Event, Header, Reader, Refused, Summary};
+use shoal_store::{Ages, Restored, SharedStore, SwarmPart, SwarmSet};
+
+use crate::clock;
+
+/// Number of parts that go to the store in one call.
+const BATCH: usize = 1024;
+
+/// Where swarms are read into.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) file: &'a Path,
+    /// The number that stores with the keys of this one have.
+    pub(crate) keys: u64,
+    /// The torrents that may have swarms.
+    pub(crate) torrents: Option<&'a TorrentLists>,
+    /// The timeout of peers.
+    pub(crate) timeout_s: u32,
+    pub(crate) threads: NonZeroUsize,
+}
+
+/// What was read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Loaded {
+    /// When the snapshot was begun, in seconds since 1970.
+    pub(crate) begun_unix_s: u64,
+    /// Peers.
+    pub(crate) restored: Restored,
+    /// Swarms that were left out because they are of torrents that the lists forbid.
+    pub(crate) forbidden: u64,
+    /// Swarms that were left out because they need other keys.
+    pub(crate) unknown: u64,
+    /// Bytes that are damaged.
+    pub(crate) damaged_bytes: u64,
+    /// Whether the end of the file is missing.
+    pub(crate) is_truncated: bool,
+    /// What the file should contain.
+    pub(crate) summary: Option<Summary>,
+}
+
+impl Loaded {
+    fn add(&mut self, other: &Self) {
+        self.restored += other.restored;
+        self.forbidden += other.forbidden;
+        self.unknown += other.unknown;
+        self.damaged_bytes += other.damaged_bytes;
+        self.is_truncated |= other.is_truncated;
+        self.summary = self.summary.or(other.summary);
+    }
+}
+
+/// Reads a snapshot into a store, by several threads. Returns `None` if there is none.
+///
+/// # Errors
+/// Fails if the file cannot be read at all. What can be read of a damaged one is used.
+pub(crate) fn load(store: &SharedStore, source: &Source<'_>) -> Result<Option<Loaded>, Refused> {
+    let file = match File::open(source.file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let reader = Reader::new(file)?;
+    let header = reader.header().clone();
+    for (set, swarms) in SwarmSet::ALL.into_iter().zip(header.swarms) {
+        store.reserve(set, swarms);
+    }
+    let loading = Loading { store, source, header: &header, reader: Mutex::new(reader) };
+    let mut loaded = Loaded { begun_unix_s: header.begun_unix_s, ..Loaded::default() };
+    let parts = thread::scope(|scope| {
+        let others: Vec<_> = (1..source.threads.get()).map(|_| scope.spawn(|| loading.load())).collect();
+        let mut parts = vec![loading.load()];
+        parts.extend(others.into_iter().filter_map(|thread| thread.join().ok()));
+        parts
+    });
+    for part in parts {
+        loaded.add(&part?);
+    }
+    Ok(Some(loaded))
+}
+
+/// A load in progress, which several threads share.
+struct Loading<'a> {
+    store: &'a SharedStore,
+    source: &'a Source<'a>,
+    header: &'a Header,
+    reader: Mutex<Reader<File>>,
+}
+
+impl Loading<'_> {
+    /// Reads blocks until the end of the file.
+    fn load(&self) -> io::Result<Loaded> {
+        let (mut loaded, mut block) = (Loaded::default(), Block::default());
+        loop {
+            let event = self.reader.lock().unwrap_or_else(PoisonError::into_inner).next(&mut block)?;
+            match event {
+                Some(Event::Block) => self.take(&block, &mut loaded),
+                Some(Event::Damage(bytes)) => loaded.damaged_bytes += bytes,
+                Some(Event::End(summary)) => loaded.summary = Some(summary),
+                Some(Event::Truncated) => loaded.is_truncated = true,
+                None => return Ok(loaded),
+            }
+        }
+    }
+
+    fn take(&self, block: &Block, loaded: &mut Loaded) {
+        let Some(set) = block.set() else { return };
+        // A clock that went back counts as one that stood still.
+        let elapsed_s = clock::unix_s().saturating_sub(block.at_unix_s);
+        let elapsed_s = u32::try_from(elapsed_s).unwrap_or(u32::MAX);
+        let ages = Ages::new(self.header.timeout_s, self.source.timeout_s, elapsed_s);
+        let now_s = clock::now().monotonic_s;
+        let mut batch = Vec::with_capacity(BATCH);
+        let mut parts = block.parts();
+        loop {
+            batch.clear();
+            let permitted =
+                parts.by_ref().map_while(Result::ok).filter(|part| self.permits(set, part, loaded));
+            batch.extend(permitted.take(BATCH));
+            if batch.is_empty() {
+                return;
+            }
+            loaded.restored += self.store.restore(set, &batch, &ages, now_s);
+        }
+    }
+
+    /// Returns whether a swarm may return, and counts it if not.
+    fn permits(&self, set: SwarmSet, part: &SwarmPart<'_>, loaded: &mut Loaded) -> bool {
+        let has_fingerprints = self.header.has_fingerprints;
+        let has_info_hash = matches!(set, SwarmSet::V4 | SwarmSet::V6) && !has_fingerprints;
+        let is_of_this_mode = has_fingerprints != self.store.has_info_hashes();
+        if !is_of_this_mode || !has_info_hash && self.header.keys != self.source.keys {
+            loaded.unknown += 1;
+            return false;
+        }
+        // A store of fingerprints asks the lists at every announce.
+        let Some(torrents) = self.source.torrents.filter(|_| !has_fingerprints) else { return true };
+        // The torrent of a private swarm is not known here.
+        let is_permitted = has_info_hash && torrents.check(&part.id).is_ok();
+        loaded.forbidden += u64::from(!is_permitted);
+        is_permitted
+    }
+}

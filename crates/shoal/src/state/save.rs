@@ -1,0 +1,224 @@
+//! Writes snapshots: in the background at an interval, on request, and when the tracker stops.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use shoal_snapshot::{Header, Summary, Writer};
+use shoal_store::{Export, SharedStore};
+use tokio::sync::oneshot;
+
+use super::StateDirectory;
+use super::directory::replace;
+use crate::{background, clock, version};
+
+/// The kernel writes a snapshot to the disk in pieces of this size, so that little of the page cache waits to be written.
+const SYNC_BYTES: u64 = 16 << 20;
+
+/// The pause after each piece of work, which takes some ten microseconds: as long as the work took, so half of a processor
+/// at most, but no shorter than a timer can be.
+const PAUSE_MIN: Duration = Duration::from_micros(50);
+
+/// A snapshot that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub(crate) struct Saved {
+    /// When it was begun, in seconds since 1970.
+    pub(crate) begun_unix_s: u64,
+    /// How long it took, in milliseconds.
+    pub(crate) duration_ms: u64,
+    /// Its size in bytes.
+    pub(crate) bytes: u64,
+    /// Swarms. A large one counts several times.
+    pub(crate) swarms: u64,
+    /// Peers.
+    pub(crate) peers: u64,
+}
+
+/// The number of snapshots by outcome, and the last one.
+#[derive(Debug, Default)]
+pub(crate) struct SnapshotCounters {
+    pub(crate) written: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    /// When the last one was begun, in seconds since 1970; 0 if none was.
+    pub(crate) last_unix_s: AtomicU64,
+    pub(crate) last_duration_ms: AtomicU64,
+    pub(crate) last_bytes: AtomicU64,
+}
+
+/// What a snapshot is made of.
+pub(crate) struct Content {
+    pub(crate) directory: StateDirectory,
+    pub(crate) store: SharedStore,
+    /// The number that stores with the same keys have.
+    pub(crate) keys: u64,
+    pub(crate) timeout_s: u32,
+}
+
+/// The thread that writes snapshots.
+pub(crate) struct Saver {
+    requests: SyncSender<Request>,
+    thread: JoinHandle<()>,
+}
+
+/// A request for a snapshot. Its sender learns the outcome.
+enum Request {
+    /// Beside the traffic.
+    Now(oneshot::Sender<Result<Saved, String>>),
+    /// As fast as possible, and the last one.
+    Last(oneshot::Sender<Result<Saved, String>>),
+}
+
+/// Requests that may wait. They get the same snapshot.
+const REQUESTS_MAX: usize = 16;
+
+impl Saver {
+    /// Starts the thread, which writes a snapshot every `interval`, if there is one.
+    ///
+    /// # Errors
+    /// Fails if the kernel provides no more threads.
+    pub(crate) fn start(
+        content: Content,
+        interval: Option<Duration>,
+        counters: Arc<SnapshotCounters>,
+    ) -> io::Result<Self> {
+        let (requests, receiver) = sync_channel(REQUESTS_MAX);
+        let body = move || {
+            background::step_back();
+            run(&content, interval, &counters, &receiver);
+        };
+        let thread = thread::Builder::new().name("snapshot".to_owned()).spawn(body)?;
+        Ok(Self { requests, thread })
+    }
+
+    /// Returns the sender of requests.
+    pub(crate) fn requester(&self) -> Requester {
+        Requester { requests: self.requests.clone() }
+    }
+
+    /// Writes the last snapshot, and ends the thread.
+    pub(crate) async fn finish(self) -> Result<Saved, String> {
+        let (sender, outcome) = oneshot::channel();
+        let requests = self.requests;
+        // A snapshot that is in progress comes first.
+        let sent = tokio::task::spawn_blocking(move || requests.send(Request::Last(sender)).is_ok()).await;
+        let saved = match sent {
+            Ok(true) => outcome.await.unwrap_or_else(|_| Err(GONE.to_owned())),
+            _ => Err(GONE.to_owned()),
+        };
+        let _ = self.thread.join();
+        saved
+    }
+}
+
+const GONE: &str = "the thread that writes snapshots has ended";
+
+/// Asks for snapshots.
+#[derive(Clone, Debug)]
+pub(crate) struct Requester {
+    requests: SyncSender<Request>,
+}
+
+impl Requester {
+    /// Asks for a snapshot, and waits for it.
+    pub(crate) async fn save(&self) -> Result<Saved, String> {
+        let (sender, outcome) = oneshot::channel();
+        self.requests
+            .try_send(Request::Now(sender))
+            .map_err(|_| "too many requests wait for a snapshot".to_owned())?;
+        outcome.await.unwrap_or_else(|_| Err(GONE.to_owned()))
+    }
+}
+
+fn run(
+    content: &Content,
+    interval: Option<Duration>,
+    counters: &SnapshotCounters,
+    requests: &Receiver<Request>,
+) {
+    loop {
+        let request = match interval {
+            Some(interval) => requests.recv_timeout(interval),
+            None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        let (reply, is_last) = match request {
+            Ok(Request::Now(reply)) => (Some(reply), false),
+            Ok(Request::Last(reply)) => (Some(reply), true),
+            Err(RecvTimeoutError::Timeout) => (None, false),
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let saved = save(content, is_last, counters);
+        if let Some(reply) = reply {
+            let _ = reply.send(saved);
+        }
+        if is_last {
+            return;
+        }
+    }
+}
+
+/// Writes a snapshot, and logs and counts the outcome.
+fn save(content: &Content, is_last: bool, counters: &SnapshotCounters) -> Result<Saved, String> {
+    let begin_ms = clock::monotonic_ms();
+    let begun_unix_s = clock::unix_s();
+    let file = content.directory.snapshot();
+    let written = replace(&file, |new| write(content, new, begun_unix_s, is_last));
+    let duration_ms = clock::monotonic_ms() - begin_ms;
+    match written {
+        Ok((Summary { parts, peers, .. }, bytes)) => {
+            let saved = Saved { begun_unix_s, duration_ms, bytes, swarms: parts, peers };
+            tracing::info!(file = %file.display(), bytes, swarms = parts, peers, duration_ms, "snapshot");
+            counters.written.fetch_add(1, Ordering::Relaxed);
+            counters.last_unix_s.store(begun_unix_s, Ordering::Relaxed);
+            counters.last_duration_ms.store(duration_ms, Ordering::Relaxed);
+            counters.last_bytes.store(bytes, Ordering::Relaxed);
+            Ok(saved)
+        }
+        Err(error) => {
+            counters.failed.fetch_add(1, Ordering::Relaxed);
+            let error = format!("{} cannot be written: {error}", file.display());
+            tracing::error!(error, "no snapshot was written; the one before stays");
+            Err(error)
+        }
+    }
+}
+
+fn write(
+    content: &Content,
+    file: File,
+    begun_unix_s: u64,
+    is_last: bool,
+) -> io::Result<(File, (Summary, u64))> {
+    let Content { store, keys, timeout_s, .. } = content;
+    let header = Header {
+        timeout_s: *timeout_s,
+        begun_unix_s,
+        keys: *keys,
+        has_fingerprints: !store.has_info_hashes(),
+        swarms: store.swarm_counts(),
+        program: format!("shoal {}", version::LONG),
+    };
+    let mut writer = Writer::new(file, &header)?;
+    let mut export = Export::default();
+    let mut synced = 0;
+    while let Some(set) = export.set() {
+        let begin_ns = clock::precise_ns();
+        export.next(store, clock::now().monotonic_s, |part| writer.push(set, part));
+        if writer.is_block_full() || export.set() != Some(set) {
+            writer.end_block(clock::unix_s())?;
+        }
+        if writer.bytes() - synced > SYNC_BYTES {
+            synced = writer.bytes();
+            rustix::fs::fdatasync(writer.output())?;
+        }
+        if !is_last {
+            thread::sleep(PAUSE_MIN.max(Duration::from_nanos(clock::precise_ns() - begin_ns)));
+        }
+    }
+    let (file, summary, bytes) = writer.finish(clock::unix_s())?;
+    Ok((file, (summary, bytes)))
+}
