@@ -24,6 +24,9 @@ pub(crate) enum Bench {
     /// Measure the feed of changes at 100,000 changed torrents a second, and the look-up of the largest of ten million
     /// swarms: `--json` prints lines of JSON
     Insight(BenchArguments),
+    /// Measure the export of ten million torrents with 21 million peers, and their return into an empty store: `--json`
+    /// prints lines of JSON
+    Snapshot(BenchArguments),
     /// Measure how announces per second grow from one worker to two, and predict them for up to 128: `--json` prints
     /// lines of JSON
     Cores(BenchArguments),
@@ -63,6 +66,7 @@ impl Bench {
         let (package, benches, arguments) = match self {
             Self::Store(BenchArguments { arguments }) => ("shoal-store", &["store"][..], arguments),
             Self::Insight(BenchArguments { arguments }) => ("shoal-store", &["insight"][..], arguments),
+            Self::Snapshot(BenchArguments { arguments }) => ("shoal-store", &["snapshot"][..], arguments),
             Self::Cores(BenchArguments { arguments }) => ("shoal-store", &["cores"][..], arguments),
             Self::Relay(BenchArguments { arguments }) => ("shoal-relay", &["relay"][..], arguments),
             Self::Lists(BenchArguments { arguments }) => ("shoal-access", &["lists"][..], arguments),

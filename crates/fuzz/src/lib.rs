@@ -14,6 +14,7 @@ mod http_response;
 mod model;
 mod proxy;
 mod script;
+mod snapshot;
 mod token;
 mod torrent_document;
 mod torrent_list;
@@ -32,6 +33,7 @@ pub use http_query::http_query;
 pub use http_reply::http_reply;
 pub use http_response::http_response;
 pub use proxy::{http_forwarded, proxy};
+pub use snapshot::snapshot;
 pub use token::{jwks, token};
 pub use torrent_document::{torrent_feed, torrent_json};
 pub use torrent_list::{torrent_file, torrent_list};
@@ -46,7 +48,7 @@ pub use webtorrent_received::webtorrent_received;
 pub type Property = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Property); 21] = [
+pub const TARGETS: [(&str, Property); 22] = [
     ("access_networks", access_networks),
     ("change_cursor", change_cursor),
     ("client_software", client_software),
@@ -57,6 +59,7 @@ pub const TARGETS: [(&str, Property); 21] = [
     ("http_response", http_response),
     ("jwks", jwks),
     ("proxy", proxy),
+    ("snapshot", snapshot),
     ("token", token),
     ("torrent_feed", torrent_feed),
     ("torrent_file", torrent_file),

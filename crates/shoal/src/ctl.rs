@@ -83,6 +83,8 @@ enum Action {
     },
     /// Read configuration, certificates, lists and tokens again, as SIGHUP does
     Reload,
+    /// Write a snapshot of the swarms now, and wait for its end
+    Snapshot,
     /// Print the level of the log, or set it until the next reload or restart
     Log {
         /// error, warn, info, debug or trace
@@ -261,6 +263,7 @@ fn ask(client: &ControlClient, action: &Action) -> Result<Value, ClientError> {
         Action::Top { max } => client.get(&format!("/api/v1/top?max={max}")),
         Action::Source { address } => client.get(&format!("/api/v1/sources/{address}")),
         Action::Reload => send("POST", "/api/v1/reload", &json!({})),
+        Action::Snapshot => send("POST", "/api/v1/snapshot", &json!({})),
         Action::Log { level: None } => client.get("/api/v1/log"),
         Action::Log { level: Some(level) } => send("PUT", "/api/v1/log", &json!({ "level": level })),
         Action::Drain { status: true, .. } => client.get("/api/v1/drain"),

@@ -67,6 +67,7 @@ impl BlockHeader {
 pub(crate) fn encode(part: &SwarmPart<'_>, has_fingerprints: bool, to: &mut Vec<u8>) {
     to.extend_from_slice(&part.id.0[..id_bytes(has_fingerprints)]);
     encode_number(u64::from(part.completed), to);
+    encode_number(u64::from(part.age_s), to);
     encode_number(part.seeders as u64, to);
     encode_number((part.ages.len() - part.seeders) as u64, to);
     to.extend_from_slice(part.peers);
@@ -104,11 +105,12 @@ impl<'a> Parts<'a> {
         let mut id = InfoHash([0; 20]);
         id.0[..self.id_bytes].copy_from_slice(self.take(self.id_bytes)?);
         let completed = u32::try_from(self.number()?).ok()?;
+        let age_s = u32::try_from(self.number()?).ok()?;
         let seeders = usize::try_from(self.number()?).ok()?;
         let count = seeders.checked_add(usize::try_from(self.number()?).ok()?)?;
         let peers = self.take(count.checked_mul(self.peer_bytes)?)?;
         let ages = self.take(count)?;
-        Some(SwarmPart { id, completed, seeders, peers, ages })
+        Some(SwarmPart { id, completed, age_s, seeders, peers, ages })
     }
 
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {

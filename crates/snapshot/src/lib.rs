@@ -30,7 +30,8 @@
 //! | 24..28 | CRC-32 of its content |
 //! | 28..32 | CRC-32 of everything before |
 //!
-//! A part is an identity; the completed downloads, the seeders and the leechers (LEB128); their addresses in compact form,
+//! A part is an identity; the completed downloads, the age of the swarm in seconds, the seeders and the leechers (LEB128);
+//! their addresses in compact form,
 //! seeders first; and a byte for each with its age ([`shoal_store::SwarmPart`]). The content of the last block is the
 //! number of blocks before it (4 bytes), of parts and of peers (8 bytes each).
 //!

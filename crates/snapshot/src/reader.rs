@@ -35,6 +35,12 @@ pub struct Block {
 }
 
 impl Block {
+    /// Creates a block of this content.
+    #[must_use]
+    pub fn of(set: SwarmSet, content: &[u8], has_fingerprints: bool) -> Self {
+        Self { set: Some(set), has_fingerprints, at_unix_s: 0, content: content.to_vec() }
+    }
+
     /// Returns the set of its swarms, or `None` before the first block was read.
     #[must_use]
     pub const fn set(&self) -> Option<SwarmSet> {

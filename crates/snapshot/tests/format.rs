@@ -13,6 +13,7 @@ struct Owned {
     set: SwarmSet,
     id: [u8; 20],
     completed: u32,
+    age_s: u32,
     seeders: usize,
     peers: Vec<u8>,
     ages: Vec<u8>,
@@ -34,16 +35,24 @@ fn owned(rng: &mut fastrand::Rng, set: SwarmSet, count: usize) -> Owned {
     let (peers, ages) = (random(count * set.peer_bytes()), random(count));
     let mut id = [0; 20];
     rng.fill(&mut id);
-    Owned { set, id, completed: rng.u32(..) >> rng.u32(0..32), seeders: rng.usize(..=count), peers, ages }
+    Owned {
+        set,
+        id,
+        completed: rng.u32(..) >> rng.u32(0..32),
+        age_s: rng.u32(..),
+        seeders: rng.usize(..=count),
+        peers,
+        ages,
+    }
 }
 
 /// Writes one block for each list.
 fn write(header: &Header, blocks: &[Vec<Owned>]) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), header).unwrap();
     for (number, block) in blocks.iter().enumerate() {
-        for Owned { set, id, completed, seeders, peers, ages } in block {
-            let (id, completed, seeders) = (InfoHash(*id), *completed, *seeders);
-            writer.push(*set, &SwarmPart { id, completed, seeders, peers, ages });
+        for Owned { set, id, completed, age_s, seeders, peers, ages } in block {
+            let (id, completed, age_s, seeders) = (InfoHash(*id), *completed, *age_s, *seeders);
+            writer.push(*set, &SwarmPart { id, completed, age_s, seeders, peers, ages });
         }
         writer.end_block(1000 + number as u64).unwrap();
     }
@@ -65,6 +74,7 @@ fn read(bytes: &[u8]) -> Result<(Vec<(u64, Vec<Owned>)>, Vec<Event>), Refused> {
             set: block.set().unwrap(),
             id: part.id.0,
             completed: part.completed,
+            age_s: part.age_s,
             seeders: part.seeders,
             peers: part.peers.to_vec(),
             ages: part.ages.to_vec(),
@@ -108,8 +118,15 @@ fn everything_is_read_as_it_was_written() {
 #[test]
 fn fingerprints_take_twelve_bytes() {
     let header = Header { has_fingerprints: true, ..header() };
-    let part =
-        Owned { set: SwarmSet::V4, id: [7; 20], completed: 1, seeders: 0, peers: vec![1; 6], ages: vec![9] };
+    let part = Owned {
+        set: SwarmSet::V4,
+        id: [7; 20],
+        completed: 1,
+        age_s: 5,
+        seeders: 0,
+        peers: vec![1; 6],
+        ages: vec![9],
+    };
     let with = write(&header, &[vec![part.clone()]]);
     let without = write(&Header { has_fingerprints: false, ..header }, &[vec![part]]);
     assert_eq!(without.len() - with.len(), 8);

@@ -11,6 +11,7 @@ mod lists;
 mod log;
 mod reload;
 mod sources;
+mod state;
 mod stats;
 mod torrents;
 
@@ -78,6 +79,7 @@ endpoints! {
     Admin: put "/api/v1/log" => log::set,
     Read: get "/api/v1/openapi.json" => self::openapi,
     Admin: post "/api/v1/reload" => reload::reload,
+    Admin: post "/api/v1/snapshot" => state::snapshot,
     Admin: get "/api/v1/sources/{address}" => sources::show,
     Read: get "/api/v1/stats" => stats::stats,
     Read: get "/api/v1/top" => torrents::top,

@@ -9,7 +9,7 @@ use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
@@ -607,6 +607,7 @@ fn encode_process(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         "How often SIGHUP made the tracker read its configuration and certificates again, by outcome.",
         reloads.map(|(outcome, count)| ([("outcome", outcome)], count.load(Ordering::Relaxed))),
     )?;
+    encode_snapshots(&sources.snapshots, page)?;
     let account = process::account();
     page.seconds_counter("process_cpu", "User and system processor time.", account.cpu_s)?;
     let gauges = [
@@ -618,6 +619,29 @@ fn encode_process(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         ("process_max_fds", "Maximum number of open file descriptors.", None, account.descriptors_max),
     ];
     gauges.into_iter().try_for_each(|(name, help, unit, value)| page.gauge(name, help, unit, value))
+}
+
+/// Appends the snapshots of the swarms.
+fn encode_snapshots(snapshots: &SnapshotCounters, page: &mut Page<'_>) -> fmt::Result {
+    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let outcomes = [("written", &snapshots.written), ("failed", &snapshots.failed)];
+    page.counters(
+        "shoal_snapshots",
+        "Snapshots of the swarms, by outcome.",
+        outcomes.map(|(outcome, count)| ([("outcome", outcome)], read(count))),
+    )?;
+    let gauges = [
+        (
+            "shoal_snapshot_time",
+            "When the last snapshot was begun, since 1970; 0 if none was.",
+            Unit::Seconds,
+            &snapshots.last_unix_s,
+        ),
+        ("shoal_snapshot_size", "Size of the last snapshot.", Unit::Bytes, &snapshots.last_bytes),
+    ];
+    gauges
+        .into_iter()
+        .try_for_each(|(name, help, unit, value)| page.gauge(name, help, Some(unit), read(value)))
 }
 
 impl Sources {

@@ -66,6 +66,9 @@ struct Line {
     info_hash: String,
     #[serde(default)]
     completed: u32,
+    /// The time since the swarm was created.
+    #[serde(default)]
+    age_s: u32,
     #[serde(default)]
     peers: Vec<Peer>,
 }
@@ -251,7 +254,7 @@ fn line(set: SwarmSet, part: &SwarmPart<'_>, timeout_s: u32) -> Line {
         Some(Peer { address, seeds: index < part.seeders, age_s: u32::from(age & AGE_TICKS) * tick_s })
     });
     let info_hash = part.id.0.iter().map(|byte| format!("{byte:02x}")).collect();
-    Line { info_hash, completed: part.completed, peers: peers.collect() }
+    Line { info_hash, completed: part.completed, age_s: part.age_s, peers: peers.collect() }
 }
 
 fn eprintln_if_possible(text: &str) {
@@ -264,13 +267,24 @@ const COLLECTED: usize = 4096;
 /// Swarms of one set that are not written yet.
 struct Collected {
     set: SwarmSet,
-    parts: Vec<(InfoHash, u32, usize, Vec<u8>, Vec<u8>)>,
+    swarms: Vec<Swarm>,
+}
+
+/// As [`SwarmPart`], with memory of its own.
+struct Swarm {
+    id: InfoHash,
+    completed: u32,
+    age_s: u32,
+    seeders: usize,
+    peers: Vec<u8>,
+    ages: Vec<u8>,
 }
 
 impl Collected {
     fn write(&mut self, writer: &mut Writer<BufWriter<File>>, at_unix_s: u64) -> io::Result<()> {
-        for (id, completed, seeders, peers, ages) in self.parts.drain(..) {
-            writer.push(self.set, &SwarmPart { id, completed, seeders, peers: &peers, ages: &ages });
+        for swarm in self.swarms.drain(..) {
+            let Swarm { id, completed, age_s, seeders, ref peers, ref ages } = swarm;
+            writer.push(self.set, &SwarmPart { id, completed, age_s, seeders, peers, ages });
             if writer.is_block_full() {
                 writer.end_block(at_unix_s)?;
             }
@@ -335,7 +349,7 @@ fn convert(
 ) -> Result<(BufWriter<File>, Summary), ImportError> {
     let at_unix_s = header.begun_unix_s;
     let mut writer = Writer::new(out, header)?;
-    let mut sets = [SwarmSet::V4, SwarmSet::V6].map(|set| Collected { set, parts: Vec::new() });
+    let mut sets = [SwarmSet::V4, SwarmSet::V6].map(|set| Collected { set, swarms: Vec::new() });
     let (mut text, mut number) = (String::new(), 0_u64);
     while {
         text.clear();
@@ -348,7 +362,7 @@ fn convert(
         let fault = |fault: &str| ImportError::Line(format!("line {number}: {fault}"));
         let line: Line = serde_json::from_str(&text).map_err(|error| fault(&error.to_string()))?;
         collect(&line, header.timeout_s, &mut sets).map_err(|text| fault(&text))?;
-        for set in sets.iter_mut().filter(|set| set.parts.len() >= COLLECTED) {
+        for set in sets.iter_mut().filter(|set| set.swarms.len() >= COLLECTED) {
             set.write(&mut writer, at_unix_s)?;
         }
     }
@@ -384,7 +398,8 @@ fn collect(line: &Line, timeout_s: u32, sets: &mut [Collected; 2]) -> Result<(),
             }
             ages.push(u8::try_from(peer.age_s / tick_s).unwrap_or(AGE_TICKS).min(AGE_TICKS));
         }
-        set.parts.push((info_hash, core::mem::take(&mut completed), seeders, peers, ages));
+        let completed = core::mem::take(&mut completed);
+        set.swarms.push(Swarm { id: info_hash, completed, age_s: line.age_s, seeders, peers, ages });
     }
     Ok(())
 }

@@ -46,7 +46,6 @@ pub(crate) struct SnapshotCounters {
     pub(crate) failed: AtomicU64,
     /// When the last one was begun, in seconds since 1970; 0 if none was.
     pub(crate) last_unix_s: AtomicU64,
-    pub(crate) last_duration_ms: AtomicU64,
     pub(crate) last_bytes: AtomicU64,
 }
 
@@ -174,7 +173,6 @@ fn save(content: &Content, is_last: bool, counters: &SnapshotCounters) -> Result
             tracing::info!(file = %file.display(), bytes, swarms = parts, peers, duration_ms, "snapshot");
             counters.written.fetch_add(1, Ordering::Relaxed);
             counters.last_unix_s.store(begun_unix_s, Ordering::Relaxed);
-            counters.last_duration_ms.store(duration_ms, Ordering::Relaxed);
             counters.last_bytes.store(bytes, Ordering::Relaxed);
             Ok(saved)
         }

@@ -1,0 +1,263 @@
+//! A restart keeps peers, counts and connection ids, whatever happens to the tracker and to its files.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::client::{Announce, COMPLETED, Client, Counts, connect_packet, scrape_packet, word};
+use crate::harness::{Tracker, command, run};
+use crate::http::{Way, over_every_way};
+use crate::udp::hash;
+
+over_every_way!(
+    a_restart_keeps_peers_counts_and_connection_ids,
+    a_kill_loses_only_what_came_after_the_last_snapshot,
+);
+
+/// A directory for the state, and the settings for it.
+struct Place {
+    parent: tempfile::TempDir,
+    path: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("state").display().to_string();
+        Self { parent, path }
+    }
+
+    fn settings<'a>(&'a self, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+        [&[("SHOAL_STATE_PATH", self.path.as_str())], more].concat()
+    }
+
+    fn file(&self, name: &str) -> std::path::PathBuf {
+        Path::new(&self.path).join(name)
+    }
+}
+
+fn udp(way: Way, tracker: &Tracker) -> Client {
+    Client::new(tracker.udp[usize::from(way.is_v6())])
+}
+
+/// Announces a seeder that has just completed and two leechers.
+fn fill(client: &Client) {
+    client.announce(&Announce::leecher(hash(1), 1001));
+    client.announce(&Announce { event: COMPLETED, ..Announce::seeder(hash(1), 1001) });
+    client.announce(&Announce::leecher(hash(1), 1002));
+    client.announce(&Announce::leecher(hash(2), 1003));
+}
+
+fn assert_filled(client: &Client) {
+    assert_eq!(client.scrape(&[hash(1)])[0], Counts { seeders: 1, completed: 1, leechers: 1 });
+    assert_eq!(client.scrape(&[hash(2)])[0], Counts { seeders: 0, completed: 0, leechers: 1 });
+    let reply = client.announce(&Announce::leecher(hash(1), 1004));
+    let mut ports: Vec<_> = reply.peers.iter().map(std::net::SocketAddr::port).collect();
+    ports.sort_unstable();
+    assert_eq!(ports, [1001, 1002]);
+}
+
+fn a_restart_keeps_peers_counts_and_connection_ids(way: Way) {
+    let place = Place::new();
+    let mut tracker = way.start(&place.settings(&[]));
+    let client = udp(way, &tracker);
+    fill(&client);
+    let reply = client.ask(&connect_packet(7));
+    let connection_id = u64::from_be_bytes(reply[8..16].try_into().unwrap());
+    assert!(tracker.stop().success());
+    let tracker = way.start(&place.settings(&[]));
+    assert!(tracker.log().contains("the peers of the last run are back"), "{}", tracker.log());
+    let client = udp(way, &tracker);
+    // The id from before is good.
+    let reply = client.ask(&scrape_packet(connection_id, 9, &[hash(1)]));
+    assert_eq!((word(&reply, 0), word(&reply, 8)), (2, 1));
+    assert_filled(&client);
+    for (name, mode) in [("keys", 0o600), ("swarms", 0o600), ("", 0o700)] {
+        let found = fs::metadata(place.file(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(found, mode, "{name}");
+    }
+}
+
+fn a_kill_loses_only_what_came_after_the_last_snapshot(way: Way) {
+    let place = Place::new();
+    let tracker = way.start(&place.settings(&[("SHOAL_STATE_INTERVAL_S", "1")]));
+    let client = udp(way, &tracker);
+    fill(&client);
+    // The first one may have begun before the last announce.
+    tracker.wait_for_line("snapshot");
+    tracker.wait_for_line("snapshot");
+    drop(tracker);
+    let tracker = way.start(&place.settings(&[]));
+    assert_filled(&udp(way, &tracker));
+}
+
+#[test]
+fn without_a_directory_nothing_is_kept() {
+    let mut tracker = Tracker::start(&[]);
+    fill(&Client::new(tracker.udp[0]));
+    assert!(tracker.stop().success());
+    assert!(!tracker.log().contains("snapshot"));
+}
+
+#[test]
+fn an_operator_asks_for_a_snapshot() {
+    let place = Place::new();
+    let tracker = Tracker::start(&place.settings(&[("SHOAL_CONTROL_ADMIN_TOKEN", "secret-of-the-admin")]));
+    fill(&Client::new(tracker.udp[0]));
+    let url = format!("http://{}", tracker.control);
+    let token = [("SHOAL_CONTROL_TOKEN", "secret-of-the-admin")];
+    let printed = run(&["ctl", "--json", "--url", &url, "snapshot"], &token);
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    let saved: Value = serde_json::from_slice(&printed.stdout).unwrap();
+    assert_eq!((&saved["peers"], &saved["swarms"]), (&json!(3), &json!(2)));
+    assert_eq!(saved["bytes"], json!(fs::metadata(place.file("swarms")).unwrap().len()));
+    assert_eq!(tracker.metric("shoal_snapshots_total", &["outcome=\"written\""]), 1);
+    let without = Tracker::start(&[("SHOAL_CONTROL_ADMIN_TOKEN", "secret-of-the-admin")]);
+    let refused = run(&["ctl", "--url", &format!("http://{}", without.control), "snapshot"], &token);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("state.path"), "{refused:?}");
+}
+
+/// Leaves a snapshot of a tracker with peers.
+fn leave(place: &Place) {
+    let mut tracker = Tracker::start(&place.settings(&[]));
+    fill(&Client::new(tracker.udp[0]));
+    assert!(tracker.stop().success());
+}
+
+#[test]
+fn a_damaged_snapshot_is_used_as_far_as_it_is_whole() {
+    let place = Place::new();
+    leave(&place);
+    let mut bytes = fs::read(place.file("swarms")).unwrap();
+    let middle = 128 + 32 + 10;
+    bytes[middle] ^= 1;
+    fs::write(place.file("swarms"), &bytes).unwrap();
+    let verified = run(&["state", "verify", &place.path], &[]);
+    assert_eq!(verified.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&verified.stderr).contains("damaged"), "{verified:?}");
+    let tracker = Tracker::start(&place.settings(&[]));
+    assert!(tracker.log().contains("the snapshot is damaged"), "{}", tracker.log());
+    assert_eq!(Client::new(tracker.udp[0]).scrape(&[hash(1)])[0], Counts::default());
+}
+
+#[test]
+fn a_file_that_is_no_snapshot_is_set_aside() {
+    let place = Place::new();
+    leave(&place);
+    for content in [&b""[..], b"something else", &[0; 4096]] {
+        fs::write(place.file("swarms"), content).unwrap();
+        let mut tracker = Tracker::start(&place.settings(&[]));
+        assert!(tracker.log().contains("the snapshot cannot be read"), "{}", tracker.log());
+        assert_eq!(fs::read(place.file("swarms.refused")).unwrap(), content);
+        assert!(tracker.stop().success());
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_refused_with_the_reason() {
+    let place = Place::new();
+    let _tracker = Tracker::start(&place.settings(&[]));
+    let refused = run(&[], &place.settings(&[("SHOAL_UDP_LISTEN", "127.0.0.1:0")]));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("another tracker uses it"), "{refused:?}");
+    let file = place.parent.path().join("file");
+    fs::write(&file, "").unwrap();
+    for path in
+        [file.display().to_string(), file.join("state").display().to_string(), "/proc/state".to_owned()]
+    {
+        let refused = run(&[], &[("SHOAL_STATE_PATH", path.as_str())]);
+        assert_eq!(refused.status.code(), Some(2), "{path}: {refused:?}");
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(text.contains("state.path") && text.contains(&path) && text.contains("expected"), "{text}");
+    }
+}
+
+#[test]
+fn a_torrent_that_became_forbidden_does_not_return() {
+    let place = Place::new();
+    leave(&place);
+    let denied = place.parent.path().join("denied");
+    let hex: String = hash(1).iter().map(|byte| format!("{byte:02x}")).collect();
+    fs::write(&denied, hex).unwrap();
+    let denied = denied.display().to_string();
+    let tracker = Tracker::start(&place.settings(&[("SHOAL_ACCESS_TORRENTS_DENY", &denied)]));
+    assert_eq!(tracker.metric("shoal_peers", &["family=\"v4\"", "role=\"leecher\""]), 0);
+}
+
+#[test]
+fn a_snapshot_becomes_lines_of_json_and_returns_from_them() {
+    let place = Place::new();
+    let lines = [
+        json!({ "info_hash": "0123456789abcdef0123456789abcdef01234567", "completed": 7, "age_s": 5000, "peers": [
+            { "address": "192.0.2.1:6881", "seeds": true, "age_s": 43 },
+            { "address": "192.0.2.2:6881", "seeds": false, "age_s": 0 },
+            { "address": "[2001:db8::1]:6881", "seeds": false, "age_s": 86 },
+        ] }),
+        json!({ "info_hash": "ffffffffffffffffffffffffffffffffffffffff", "peers": [{ "address": "198.51.100.1:1" }] }),
+    ];
+    let text = lines.map(|line| line.to_string() + "\n").concat();
+    let printed = with_input(&["state", "import", &place.path], &text);
+    assert!(String::from_utf8_lossy(&printed.stdout).contains("3 swarms, 4 peers"), "{printed:?}");
+    let again = with_input(&["state", "import", &place.path], &text);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&again.stderr).contains("--replace"), "{again:?}");
+    let exported = run(&["state", "export", &place.path], &[]);
+    let exported: Vec<Value> = String::from_utf8(exported.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(exported.len(), 3);
+    assert_eq!(
+        exported[0]["peers"],
+        json!([lines_peer("192.0.2.1:6881", true, 43), lines_peer("192.0.2.2:6881", false, 0)])
+    );
+    assert_eq!((&exported[0]["completed"], &exported[0]["age_s"]), (&json!(7), &json!(5000)));
+    let info = run(&["state", "info", "--json", &place.path], &[]);
+    let info: Value = serde_json::from_slice(&info.stdout).unwrap();
+    assert_eq!(info["timeout_s"], 2700);
+    // A tracker reads it.
+    let tracker = Tracker::start(&place.settings(&[]));
+    let [leechers, seeders] = ["leecher", "seeder"].map(|role| {
+        let role = format!("role=\"{role}\"");
+        ["v4", "v6"].map(|family| tracker.metric("shoal_peers", &[&format!("family=\"{family}\""), &role]))
+    });
+    assert_eq!((leechers, seeders), ([2, 1], [1, 0]));
+}
+
+fn lines_peer(address: &str, seeds: bool, age_s: u32) -> Value {
+    json!({ "address": address, "seeds": seeds, "age_s": age_s })
+}
+
+#[test]
+fn a_line_that_cannot_be_imported_is_named() {
+    let place = Place::new();
+    for (line, fault) in [
+        ("{}", "info_hash"),
+        ("nonsense", "line 2"),
+        (r#"{"info_hash":"12"}"#, "expected 40"),
+        (
+            r#"{"info_hash":"0123456789abcdef0123456789abcdef01234567","peers":[{"address":"here"}]}"#,
+            "line 2",
+        ),
+    ] {
+        let refused = with_input(&["state", "import", &place.path], &format!("\n{line}\n"));
+        assert_eq!(refused.status.code(), Some(2), "{line}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains(fault), "{line}: {refused:?}");
+        assert!(!place.file("swarms").exists() && !place.file("swarms.new").exists());
+    }
+}
+
+/// Runs the program with this standard input.
+fn with_input(arguments: &[&str], input: &str) -> std::process::Output {
+    use std::io::Write;
+
+    let mut command = command(&[]);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
