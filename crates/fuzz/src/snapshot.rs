@@ -19,7 +19,9 @@ pub fn snapshot(input: &[u8]) {
         swarms: [0; SwarmSet::ALL.len()],
         program: String::new(),
     };
-    let mut file = Writer::new(Vec::new(), &header).and_then(|writer| writer.finish(0)).map_or(Vec::new(), |file| file.0);
+    let mut file = Writer::new(Vec::new(), &header)
+        .and_then(|writer| writer.finish(0))
+        .map_or(Vec::new(), |file| file.0);
     let end = file.split_off(HEADER_BYTES);
     file.extend_from_slice(input);
     file.extend_from_slice(&end);
