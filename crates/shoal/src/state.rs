@@ -124,11 +124,11 @@ fn report(file: &Path, loaded: &Loaded, duration_ms: u64) {
 /// Keeps a file that cannot be read, so that the next snapshot does not overwrite it.
 fn set_aside(file: &Path, reason: &str) {
     let aside = file.with_extension("refused");
-    let kept = fs::rename(file, &aside);
+    let renamed = fs::rename(file, &aside);
     tracing::error!(
         file = %file.display(),
         reason,
-        kept = %kept.map_or_else(|error| error.to_string(), |()| aside.display().to_string()),
+        renamed_to = %renamed.map_or_else(|error| error.to_string(), |()| aside.display().to_string()),
         "the snapshot cannot be read; the tracker starts without peers"
     );
 }

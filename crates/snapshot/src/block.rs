@@ -80,7 +80,7 @@ fn encode_number(mut number: u64, to: &mut Vec<u8>) {
         to.push((number & 0x7f) as u8 | 0x80);
         number >>= 7;
     }
-    to.push(number as u8);
+    to.push((number & 0x7f) as u8);
 }
 
 /// The content of a block is not what it should be, although its checksum is right.

@@ -65,7 +65,7 @@ pub const BLOCK_BYTES_MAX: usize = 16 << 20;
 /// Maximum length of the name of the program in a header.
 const PROGRAM_BYTES_MAX: usize = 44;
 
-/// What a file says of itself.
+/// The header of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The timeout of peers in seconds.

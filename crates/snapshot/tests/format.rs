@@ -1,4 +1,4 @@
-//! What is written can be read, and what is damaged costs only the blocks that are damaged.
+//! A file is read as it was written, and damage costs only the blocks that are damaged.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -61,8 +61,11 @@ fn write(header: &Header, blocks: &[Vec<Owned>]) -> Vec<u8> {
     bytes
 }
 
-/// Reads everything: the blocks with their times, and the other events.
-fn read(bytes: &[u8]) -> Result<(Vec<(u64, Vec<Owned>)>, Vec<Event>), Refused> {
+/// The blocks of a file with their times.
+type Blocks = Vec<(u64, Vec<Owned>)>;
+
+/// Reads everything: the blocks, and the other events.
+fn read(bytes: &[u8]) -> Result<(Blocks, Vec<Event>), Refused> {
     let mut reader = Reader::new(bytes)?;
     let (mut blocks, mut events, mut block) = (Vec::new(), Vec::new(), Block::default());
     while let Some(event) = reader.next(&mut block)? {

@@ -17,10 +17,10 @@ use super::directory::{SNAPSHOT, replace};
 use crate::failure::Failure;
 use crate::{clock, version};
 
-/// What `shoal state` can do.
+/// The commands of `shoal state`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
-    /// Print what a snapshot says of itself
+    /// Print the header of a snapshot
     Info {
         /// A snapshot, or the directory of state.path
         path: PathBuf,
@@ -96,7 +96,7 @@ struct Report {
     /// The swarms of each set when the snapshot was begun.
     swarms: [u64; SwarmSet::ALL.len()],
     bytes: u64,
-    /// What was read, with `verify`.
+    /// The content, with `verify`.
     #[serde(skip_serializing_if = "Option::is_none")]
     read: Option<Read>,
 }

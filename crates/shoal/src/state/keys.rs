@@ -60,7 +60,7 @@ impl StateKeys {
         replace(file, |mut new| {
             writeln!(
                 new,
-                "# Secret keys of Shoal. Whoever has them can predict its tables and its connection ids."
+                "# Secret keys of Shoal. They let others predict its tables and its connection ids."
             )?;
             writeln!(new, "{hex}")?;
             Ok((new, ()))

@@ -29,7 +29,7 @@ pub(crate) struct Source<'a> {
     pub(crate) threads: NonZeroUsize,
 }
 
-/// What was read.
+/// The result of reading a snapshot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Loaded {
     /// When the snapshot was begun, in seconds since 1970.
@@ -44,7 +44,7 @@ pub(crate) struct Loaded {
     pub(crate) damaged_bytes: u64,
     /// Whether the end of the file is missing.
     pub(crate) is_truncated: bool,
-    /// What the file should contain.
+    /// The content that the file should have.
     pub(crate) summary: Option<Summary>,
 }
 
@@ -62,7 +62,7 @@ impl Loaded {
 /// Reads a snapshot into a store, by several threads. Returns `None` if there is none.
 ///
 /// # Errors
-/// Fails if the file cannot be read at all. What can be read of a damaged one is used.
+/// Fails if the file cannot be read at all. The whole blocks of a damaged one are used.
 pub(crate) fn load(store: &SharedStore, source: &Source<'_>) -> Result<Option<Loaded>, Refused> {
     let file = match File::open(source.file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

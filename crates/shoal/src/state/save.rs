@@ -49,7 +49,7 @@ pub(crate) struct SnapshotCounters {
     pub(crate) last_bytes: AtomicU64,
 }
 
-/// What a snapshot is made of.
+/// The store of which snapshots are written, and their directory.
 pub(crate) struct Content {
     pub(crate) directory: StateDirectory,
     pub(crate) store: SharedStore,

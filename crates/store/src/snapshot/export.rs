@@ -2,8 +2,8 @@
 //!
 //! It goes through each shard by windows of selectors, as a [`Walk`](crate::Walk) does, and through each large swarm in the
 //! same way. Selectors never change, so a swarm that exists during the whole export is exported, and so is a peer that
-//! stays in its swarm. Nothing is exported twice, except peers of a large swarm that becomes a small one meanwhile. What
-//! one call exports is as of one moment, the whole is not.
+//! stays in its swarm. Nothing is exported twice, except peers of a large swarm that becomes a small one meanwhile. The
+//! parts of one call are as of one moment, the whole is not.
 
 use shoal_types::{InfoHash, PeerV4, PeerV6};
 

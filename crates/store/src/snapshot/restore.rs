@@ -26,7 +26,7 @@ use crate::swarms::Swarms;
 /// Number of swarms whose cache misses overlap.
 const PREFETCHED: usize = 32;
 
-/// What the ages of a snapshot mean now.
+/// The meaning of the ages of a snapshot now.
 #[derive(Clone, Debug)]
 pub struct Ages {
     /// For each age in ticks of the snapshot, the age in ticks of the store, unless the peer is overdue.
