@@ -43,7 +43,6 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         full_scrape_has_info_hashes,
         all_torrents_are_published_once,
         fingerprints_have_keys,
-        fingerprints_have_keys,
         urls_have_a_folder,
         share_needs_peers_per_address,
         one_shape_of_statistics,
