@@ -170,10 +170,10 @@ fn save(content: &Content, is_last: bool, counters: &SnapshotCounters) -> Result
     match written {
         Ok((Summary { parts, peers, .. }, bytes)) => {
             let saved = Saved { begun_unix_s, duration_ms, bytes, swarms: parts, peers };
-            tracing::info!(file = %file.display(), bytes, swarms = parts, peers, duration_ms, "snapshot");
             counters.written.fetch_add(1, Ordering::Relaxed);
             counters.last_unix_s.store(begun_unix_s, Ordering::Relaxed);
             counters.last_bytes.store(bytes, Ordering::Relaxed);
+            tracing::info!(file = %file.display(), bytes, swarms = parts, peers, duration_ms, "snapshot");
             Ok(saved)
         }
         Err(error) => {
