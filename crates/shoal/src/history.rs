@@ -1,6 +1,6 @@
 //! The last hour and the last day in a few figures, for the charts of the status page.
 //!
-//! Two rings in memory, of [`HOUR_SAMPLES`] and [`DAY_SAMPLES`] samples, 41 KiB together. A sample of the day covers its
+//! Two rings in memory, of [`HOUR_SAMPLES`] and [`DAY_SAMPLES`] samples, 46 KiB together. A sample of the day covers its
 //! whole period, not a moment of it: rates come from the counts at both of its ends.
 
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::stats::Stats;
+use crate::stats::{Processing, Stats};
 
 /// The period of a sample of the hour, and of the day.
 const HOUR_STEP_S: u64 = 10;
@@ -19,8 +19,9 @@ const HOUR_SAMPLES: usize = 360;
 const DAY_SAMPLES: usize = 288;
 
 /// The figures of a sample, in order. Requests, refusals, drops, relays and completed downloads are per second; memory is
-/// in bytes, and the load of workers from 0 to 1.
-const FIELDS: [&str; 13] = [
+/// in bytes, and the load of workers from 0 to 1. The last two are the times in the tracker that 50 and 99 % of the requests did
+/// not exceed, in microseconds, or NaN without samples.
+const FIELDS: [&str; 15] = [
     "udp",
     "http",
     "webtorrent",
@@ -34,6 +35,8 @@ const FIELDS: [&str; 13] = [
     "memory",
     "connections",
     "busy",
+    "p50_us",
+    "p99_us",
 ];
 
 /// Number of fields that are rates; they come first.
@@ -56,8 +59,18 @@ struct Ring {
     step_s: u64,
     capacity: usize,
     samples: VecDeque<Sample>,
-    /// When the current period began, and the totals at that time.
-    begin: Option<(u64, [u64; RATES])>,
+    /// The totals when the current period began.
+    begin: Option<Totals>,
+}
+
+/// The totals at one moment, with which later ones are compared.
+#[derive(Debug)]
+struct Totals {
+    monotonic_ms: u64,
+    /// The counts from which the rates are computed, in the order of [`FIELDS`].
+    counts: [u64; RATES],
+    /// The times of requests of all protocols.
+    times: Processing,
 }
 
 /// The samples as JSON.
@@ -79,7 +92,7 @@ struct ShownRing<'h> {
     /// Seconds for which samples are kept.
     span_s: u64,
     /// The oldest first: the end of the period of each in seconds since 1970, and its figures.
-    #[schema(value_type = Vec<(u64, Vec<f32>)>)]
+    #[schema(value_type = Vec<(u64, Vec<Option<f32>>)>)]
     samples: &'h VecDeque<Sample>,
 }
 
@@ -118,21 +131,22 @@ impl Ring {
     }
 
     fn is_due(&self, now_ms: u64) -> bool {
-        self.begin.is_none_or(|(begin_ms, _)| now_ms >= begin_ms + self.step_s * 1000)
+        self.begin.as_ref().is_none_or(|begin| now_ms >= begin.monotonic_ms + self.step_s * 1000)
     }
 
     fn add(&mut self, stats: &Stats) {
-        let now_ms = stats.monotonic_ms;
-        if !self.is_due(now_ms) {
+        if !self.is_due(stats.monotonic_ms) {
             return;
         }
-        let totals = totals(stats);
-        if let Some((begin_ms, before)) = self.begin.replace((now_ms, totals)) {
+        let totals = Totals::new(stats);
+        let begin = self.begin.take();
+        if let Some(begin) = begin {
             if self.samples.len() == self.capacity {
                 self.samples.pop_front();
             }
-            self.samples.push_back(sample(stats, now_ms - begin_ms, before, totals));
+            self.samples.push_back(sample(stats, &begin, &totals));
         }
+        self.begin = Some(totals);
     }
 
     fn shown(&self) -> ShownRing<'_> {
@@ -140,8 +154,33 @@ impl Ring {
     }
 }
 
-/// Returns the counts from which the rates are computed, in the order of [`FIELDS`].
-fn totals(stats: &Stats) -> [u64; RATES] {
+impl Totals {
+    fn new(stats: &Stats) -> Self {
+        let mut times = Processing::default();
+        for of_protocol in &stats.processing {
+            times.bounds_s.clone_from(&of_protocol.bounds_s);
+            times.buckets.resize(of_protocol.buckets.len(), 0);
+            for (sum, count) in times.buckets.iter_mut().zip(&of_protocol.buckets) {
+                *sum += count;
+            }
+        }
+        Self { monotonic_ms: stats.monotonic_ms, counts: counts(stats), times }
+    }
+
+    /// Returns the time in microseconds that a part of the requests since `begin` did not exceed. Beyond the largest bound of a
+    /// bucket, it is that bound.
+    #[expect(clippy::cast_possible_truncation, reason = "charts have some hundred pixels")]
+    fn quantile_us(&self, begin: &Self, part: f64) -> f32 {
+        let mut times = self.times.clone();
+        for (count, before) in times.buckets.iter_mut().zip(&begin.times.buckets) {
+            *count = count.saturating_sub(*before);
+        }
+        let bound_max = times.bounds_s.last().copied().unwrap_or(f64::NAN);
+        times.quantile(part).map_or(f32::NAN, |time_s| (time_s.min(bound_max) * 1e6) as f32)
+    }
+}
+
+fn counts(stats: &Stats) -> [u64; RATES] {
     let requests = |protocol: &str| {
         let of_protocol = stats.traffic.iter().filter(|traffic| traffic.protocol == protocol);
         of_protocol.flat_map(|traffic| traffic.requests.values()).sum()
@@ -162,9 +201,10 @@ fn totals(stats: &Stats) -> [u64; RATES] {
     clippy::cast_possible_truncation,
     reason = "charts have some hundred pixels"
 )]
-fn sample(stats: &Stats, elapsed_ms: u64, before: [u64; RATES], after: [u64; RATES]) -> Sample {
+fn sample(stats: &Stats, begin: &Totals, end: &Totals) -> Sample {
+    let elapsed_ms = end.monotonic_ms - begin.monotonic_ms;
     let mut figures = [0.0; FIELDS.len()];
-    for (figure, (before, after)) in figures.iter_mut().zip(before.into_iter().zip(after)) {
+    for (figure, (before, after)) in figures.iter_mut().zip(begin.counts.into_iter().zip(end.counts)) {
         *figure = (after.saturating_sub(before) as f64 * 1000.0 / elapsed_ms.max(1) as f64) as f32;
     }
     let sum = |of: fn(&crate::stats::SwarmTotals) -> u64| stats.swarms.iter().map(of).sum::<u64>() as f32;
@@ -176,6 +216,8 @@ fn sample(stats: &Stats, elapsed_ms: u64, before: [u64; RATES], after: [u64; RAT
         memory as f32,
         stats.connections.open as f32,
         stats.busy() as f32,
+        end.quantile_us(begin, 0.5),
+        end.quantile_us(begin, 0.99),
     ];
     figures[RATES..].copy_from_slice(&levels);
     Sample(stats.now_unix_s, figures)
@@ -186,6 +228,12 @@ mod tests {
     use super::*;
     use crate::stats::{SwarmTotals, Traffic, Worker};
 
+    fn times(protocol: &str, now_s: u64) -> Processing {
+        // The first bucket has only samples from before the first period, and from after 600 seconds none are new.
+        let buckets = vec![1000, 9 * now_s.min(600), now_s.min(600)];
+        Processing { protocol: protocol.to_owned(), bounds_s: vec![0.001, 0.002], buckets, sum_s: 0.0 }
+    }
+
     fn stats(now_s: u64, announces: u64) -> Stats {
         let requests = [("announce".to_owned(), announces)].into();
         Stats {
@@ -193,6 +241,7 @@ mod tests {
             monotonic_ms: now_s * 1000,
             traffic: vec![Traffic { protocol: "http".to_owned(), requests, ..Traffic::default() }],
             swarms: vec![SwarmTotals { swarms: 3, seeders: 5, ..SwarmTotals::default() }],
+            processing: ["udp", "http"].map(|protocol| times(protocol, now_s)).into(),
             workers: vec![Worker { busy: 0.5, ..Worker::default() }, Worker::default()],
             ..Stats::default()
         }
@@ -215,7 +264,12 @@ mod tests {
             assert_eq!((sample.0, figure(sample, "http"), figure(sample, "udp")), (1_000_600, 7.0, 0.0));
             assert_eq!((figure(sample, "swarms"), figure(sample, "seeders")), (3.0, 5.0));
             assert!((figure(sample, "busy") - 0.25).abs() < 1e-6);
+            assert_eq!((figure(sample, "p50_us"), figure(sample, "p99_us")), (2000.0, 2000.0));
         }
+        history.add(&stats(610, 0));
+        let last = history.last()[0].unwrap();
+        assert!(figure(last, "p50_us").is_nan());
+        assert!(serde_json::to_string(&last).unwrap().ends_with("null,null]]"));
     }
 
     #[test]
@@ -232,6 +286,6 @@ mod tests {
 
     #[test]
     fn the_rings_take_the_stated_memory() {
-        assert!(size_of::<Sample>() * (HOUR_SAMPLES + DAY_SAMPLES) <= 41 << 10);
+        assert!(size_of::<Sample>() * (HOUR_SAMPLES + DAY_SAMPLES) <= 46 << 10);
     }
 }

@@ -301,6 +301,22 @@ pub(crate) struct ListSource {
     pub(crate) age_s: u64,
 }
 
+impl Processing {
+    /// Returns the largest time of the bucket that this part of the samples does not exceed, or `None` if there are no
+    /// samples. The last bucket has no largest time.
+    pub(crate) fn quantile(&self, part: f64) -> Option<f64> {
+        let samples: u64 = self.buckets.iter().sum();
+        let rank = part * samples as f64;
+        let mut seen = 0;
+        let bucket = self.buckets.iter().position(|count| {
+            seen += count;
+            seen as f64 >= rank
+        });
+        let bound = bucket.and_then(|bucket| self.bounds_s.get(bucket)).copied();
+        (samples > 0).then_some(bound.unwrap_or(f64::INFINITY))
+    }
+}
+
 impl Stats {
     /// Returns the number of error replies.
     pub(crate) fn refused(&self) -> u64 {
@@ -328,5 +344,19 @@ mod tests {
     fn unknown_and_missing_fields_are_no_errors() {
         let read: Stats = serde_json::from_str(r#"{"version":"9","later":[1]}"#).unwrap();
         assert_eq!(read, Stats { version: "9".to_owned(), ..Stats::default() });
+    }
+
+    #[test]
+    fn a_quantile_is_the_end_of_its_bucket() {
+        let times = |buckets: &[u64]| Processing {
+            bounds_s: vec![0.1, 0.2],
+            buckets: buckets.into(),
+            ..Processing::default()
+        };
+        assert_eq!(times(&[5, 4, 1]).quantile(0.5), Some(0.1));
+        assert_eq!(times(&[5, 4, 1]).quantile(0.9), Some(0.2));
+        assert_eq!(times(&[5, 4, 1]).quantile(0.99), Some(f64::INFINITY));
+        assert_eq!(times(&[0, 0, 0]).quantile(0.5), None);
+        assert_eq!(times(&[]).quantile(0.5), None);
     }
 }

@@ -50,7 +50,7 @@ struct Latest {
 pub(crate) struct StatusEvent<'s> {
     stats: &'s Stats,
     /// The newest samples of the hour and of the day. They may have been told before.
-    #[schema(value_type = Vec<Option<(u64, Vec<f32>)>>)]
+    #[schema(value_type = Vec<Option<(u64, Vec<Option<f32>>)>>)]
     samples: [Option<Sample>; 2],
 }
 

@@ -46,20 +46,6 @@ impl<'s> Rates<'s> {
     }
 }
 
-/// Returns the largest time of the bucket that a part of the samples does not exceed, or `None` if there are no samples. The
-/// last bucket has no largest time.
-pub(super) fn quantile(times: &Processing, part: f64) -> Option<f64> {
-    let samples: u64 = times.buckets.iter().sum();
-    let rank = part * samples as f64;
-    let mut seen = 0;
-    let bucket = times.buckets.iter().position(|count| {
-        seen += count;
-        seen as f64 >= rank
-    });
-    (samples > 0)
-        .then(|| bucket.and_then(|bucket| times.bounds_s.get(bucket)).copied().unwrap_or(f64::INFINITY))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,19 +85,5 @@ mod tests {
         // A counter that goes back all the same has no negative rate.
         let after = stats(2000, 0);
         assert_eq!(Rates::between(&before, &after).unwrap().of(|stats| stats.traffic[0].ok), 0.0);
-    }
-
-    #[test]
-    fn a_quantile_is_the_end_of_its_bucket() {
-        let times = |buckets: &[u64]| Processing {
-            bounds_s: vec![0.1, 0.2],
-            buckets: buckets.into(),
-            ..Processing::default()
-        };
-        assert_eq!(quantile(&times(&[5, 4, 1]), 0.5), Some(0.1));
-        assert_eq!(quantile(&times(&[5, 4, 1]), 0.9), Some(0.2));
-        assert_eq!(quantile(&times(&[5, 4, 1]), 0.99), Some(f64::INFINITY));
-        assert_eq!(quantile(&times(&[0, 0, 0]), 0.5), None);
-        assert_eq!(quantile(&times(&[]), 0.5), None);
     }
 }

@@ -1,6 +1,6 @@
 // Charts over time as SVG, drawn anew when there are new samples or another width.
 
-/** A chart. `series` are { name, field, hue } or { name, of, hue }; `format` makes texts of values. */
+/** A chart. `series` are { name, field, hue }; `format` makes texts of values. A value that is not known is null. */
 class Chart {
   constructor(title, series, format, fixedMax) {
     Object.assign(this, { title, series, format, fixedMax, samples: [], end: 0, span: 3600 });
@@ -27,7 +27,11 @@ class Chart {
   }
 
   value(series, sample) {
-    return series.of ? series.of(sample) : sample[series.field];
+    return sample[series.field];
+  }
+
+  textOf(value) {
+    return value === null ? "–" : this.format(value);
   }
 
   draw() {
@@ -79,7 +83,7 @@ class Chart {
 
   drawSeries(series) {
     const group = drawn("g", { class: series.hue });
-    for (const run of this.runs()) {
+    for (const run of this.runs(series)) {
       const points = run.map((sample) => `${this.x(sample.time).toFixed(1)},${this.y(this.value(series, sample)).toFixed(1)}`);
       const [first, last] = [this.x(run[0].time), this.x(run.at(-1).time)].map((x) => x.toFixed(1));
       group.append(drawn("path", { class: "area", d: `M${first},${this.box.bottom}L${points.join("L")}L${last},${this.box.bottom}Z` }));
@@ -88,12 +92,12 @@ class Chart {
     this.svg.append(group);
   }
 
-  /** The samples in runs without gaps. */
-  runs() {
+  /** The samples with a value, in runs without gaps. */
+  runs(series) {
     const runs = [];
     let before = -Infinity;
     for (const sample of this.samples) {
-      if (sample.time < this.end - this.span) continue;
+      if (sample.time < this.end - this.span || this.value(series, sample) === null) continue;
       if (sample.time - before > 2.5 * this.step) runs.push([]);
       runs.at(-1).push(sample);
       before = sample.time;
@@ -104,9 +108,9 @@ class Chart {
   describe() {
     const last = this.samples.at(-1);
     const texts = this.series.map((series, index) => {
-      const now = last ? this.format(this.value(series, last)) : "–";
+      const now = last ? this.textOf(this.value(series, last)) : "–";
       this.values[index].textContent = now;
-      const values = this.samples.map((sample) => this.value(series, sample));
+      const values = this.samples.map((sample) => this.value(series, sample)).filter((value) => value !== null);
       const extremes = values.length ? `, from ${this.format(Math.min(...values))} to ${this.format(Math.max(...values))}` : "";
       return `${series.name} ${now}${extremes}`;
     });
@@ -124,7 +128,7 @@ class Chart {
     this.cursor.setAttribute("x2", at);
     this.cursor.setAttribute("visibility", "visible");
     const rows = this.series.map((series) =>
-      element("div", {}, element("i", { class: `swatch ${series.hue}` }), `${series.name} ${this.format(this.value(series, nearest))}`));
+      element("div", {}, element("i", { class: `swatch ${series.hue}` }), `${series.name} ${this.textOf(this.value(series, nearest))}`));
     this.tip.replaceChildren(element("div", { class: "muted" }, clockTime(nearest.time, true)), ...rows);
     this.tip.hidden = false;
     this.tip.style.left = `${Math.max(0, Math.min(at + 10, bounds.width - this.tip.offsetWidth))}px`;

@@ -290,6 +290,8 @@ const CHARTS = [
   new Chart("Memory", [{ name: "In use", field: "memory", hue: "d" }], bytes),
   new Chart("Load of workers", [{ name: "Mean", field: "busy", hue: "c" }], percent, 1),
   new Chart("Connections", [{ name: "Open", field: "connections", hue: "b" }], plain),
+  new Chart("Time in the tracker", [
+    { name: "50 %", field: "p50_us", hue: "a" }, { name: "99 %", field: "p99_us", hue: "c" }], (value) => time(value / 1e6)),
   new Chart("Errors per second", [{ name: "Refused", field: "refused", hue: "c" }, { name: "Dropped", field: "dropped", hue: "d" }], plain),
 ];
 $("charts").append(...CHARTS.map((chart) => chart.figure));

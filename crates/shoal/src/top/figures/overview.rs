@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::stats::{Connections, Processing, Stats, SwarmTotals, Traffic};
 use crate::top::numbers::{UNKNOWN, bytes, count, percent, rate, time, words};
-use crate::top::rates::{Rates, quantile};
+use crate::top::rates::Rates;
 use crate::top::table::{Cell, Column, Section, Tone};
 
 /// The load of a worker from which it is marked.
@@ -204,7 +204,7 @@ fn memory(stats: &Stats) -> Section {
 }
 
 fn processing(stats: &Stats, rates: Option<&Rates<'_>>) -> Section {
-    let quantile = |times: &Processing, part| match quantile(times, part) {
+    let quantile = |times: &Processing, part| match times.quantile(part) {
         None => UNKNOWN.to_owned(),
         Some(end) if end.is_finite() => format!("≤ {}", time(end)),
         Some(_) => times.bounds_s.last().map_or(UNKNOWN.to_owned(), |end| format!("> {}", time(*end))),
