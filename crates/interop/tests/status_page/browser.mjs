@@ -165,6 +165,13 @@ found.order = order
 await press(' ', 32, ' ')
 found.range = await evaluate('state.range')
 
+// A chart of times, of which the first and the last are not known.
+found.times = await evaluate(`(() => {
+  const chart = CHARTS.find(({ title }) => title === 'Time in the tracker');
+  const samples = [[1, null, null], [11, 25, 250], [21, null, null]];
+  chart.show(samples.map(([time, p50_us, p99_us]) => ({ time, p50_us, p99_us })), 21, 60, 10);
+  return { label: chart.svg.getAttribute('aria-label'), curves: chart.svg.querySelectorAll('.curve').length };
+})()`)
 found.figures = await evaluate('({ stats: state.stats, tiles: Object.fromEntries([...document.querySelectorAll("[data-tile]")].map(node => [node.dataset.tile, node.textContent])) })')
 
 // Names from outside stay text.

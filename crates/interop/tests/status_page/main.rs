@@ -91,6 +91,8 @@ fn check(found: &Value) {
     assert_eq!(found["order"][0], "Skip to the figures");
     assert_eq!((&found["order"][3], &found["range"]), (&json!("Day"), &json!("day")));
     assert_eq!(found["markup"], json!({ "images": 0, "title": "Shoal status", "texts": true }));
+    let times = "Time in the tracker: 50 % –, from 25 µs to 25 µs; 99 % –, from 250 µs to 250 µs";
+    assert_eq!(found["times"], json!({ "label": times, "curves": 2 }));
     assert_eq!(found["policy"], "require-trusted-types-for");
 }
 
