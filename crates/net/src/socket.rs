@@ -13,7 +13,7 @@ mod probe;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 pub(crate) use address::{NAME_BYTES, NAME_LEN, Name, decode_source, encode};
@@ -24,6 +24,7 @@ pub(crate) use error::explain;
 pub(crate) use pktinfo::{CONTROL_BYTES, Control, turn_around};
 pub use probe::{SocketMemory, SocketProbe};
 
+use crate::inherited::InheritedSockets;
 use crate::stream::Readiness;
 use crate::{Counters, FamilyCounters, SegmentedSender, Waker};
 
@@ -47,6 +48,8 @@ pub(crate) struct BoundSocket {
     /// The address that it is bound to, with the actual port.
     pub(crate) local: SocketAddr,
     shortfalls: Vec<BufferShortfall>,
+    /// Whether this process was given the socket.
+    is_inherited: bool,
 }
 
 impl Sockets {
@@ -57,12 +60,24 @@ impl Sockets {
     /// # Errors
     /// Returns an error if an address cannot be bound, or if there are more than [`SOCKETS_MAX`].
     pub fn bind(settings: &[SocketSettings], workers: NonZeroUsize) -> Result<Vec<Self>, BindError> {
+        Self::bind_or_inherit(settings, workers, &InheritedSockets::default())
+    }
+
+    /// The same, but uses sockets that this process was given, where their addresses fit.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_or_inherit(
+        settings: &[SocketSettings],
+        workers: NonZeroUsize,
+        inherited: &InheritedSockets,
+    ) -> Result<Vec<Self>, BindError> {
         if settings.len() > SOCKETS_MAX {
             return Err(BindError::TooMany(settings.len()));
         }
         let mut sets: Vec<_> = (0..workers.get()).map(|_| Self::new()).collect::<Result<_, _>>()?;
         for wanted in settings {
-            for (set, socket) in sets.iter_mut().zip(bind::bind_group(wanted, workers)?) {
+            for (set, socket) in sets.iter_mut().zip(bind::bind_group(wanted, workers, inherited)?) {
                 set.bound.push(socket);
             }
         }
@@ -128,6 +143,11 @@ impl Sockets {
     /// Returns the addresses that the sockets are bound to, in the order of the settings.
     pub fn local_addrs(&self) -> impl Iterator<Item = SocketAddr> {
         self.bound.iter().map(|socket| socket.local)
+    }
+
+    /// Returns the sockets that this process has bound itself.
+    pub fn own_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.bound.iter().filter(|socket| !socket.is_inherited).map(|socket| socket.socket.as_fd())
     }
 
     /// Returns a probe for each socket, through which other threads see what the kernel drops.

@@ -1,12 +1,16 @@
 //! The sockets of a tracker, which are bound before it gives up its privileges.
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 
+use anyhow::Context;
 use shoal_config::{Auto, Config, HttpConfig, Listen, UdpConfig};
 use shoal_net::stream::{ListenAddress, StreamListeners};
-use shoal_net::{Backend, Choice, Sockets};
+use shoal_net::{Backend, Choice, InheritedSockets, Sockets};
 use tokio::net::TcpListener;
 
+use crate::activation::STORED;
+use crate::service_manager::ServiceManager;
 use crate::{advice, control, descriptors, pool, processors, settings};
 
 /// The sockets, and everything that depends on them.
@@ -23,22 +27,37 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Binds everything that the configuration names.
-    pub(crate) async fn open(config: &Config) -> anyhow::Result<Self> {
+    /// Binds everything that the configuration names, except where this process was given sockets.
+    pub(crate) async fn open(config: &Config, inherited: &InheritedSockets) -> anyhow::Result<Self> {
         let mut config = config.clone();
         let backend = choose_backend(&config)?;
-        let sockets = bind(&config)?;
+        let sockets = bind(&config, inherited)?;
         let processors = if config.workers.pin { processors::allowed()? } else { Vec::new() };
         if config.workers.steer {
             steer(&sockets, &processors)?;
         }
-        let listeners = listen(&mut config)?;
+        let listeners = listen(&mut config, inherited)?;
         let control = match config.control.listen {
-            Some(address) => Some(control::bind(address).await?),
+            Some(address) => Some(listen_for_operators(address, inherited).await?),
             None => None,
         };
         let connections_max = connections_max(&config, settings::workers(&config), &sockets, &listeners);
         Ok(Self { config, backend, processors, sockets, listeners, control, connections_max })
+    }
+}
+
+impl Bound {
+    /// Lets the service manager keep the sockets of the workers, so that requests wait in them while the tracker is started
+    /// anew, also after a crash. It has those already that it has passed to this process.
+    pub(crate) fn store(&self, manager: &ServiceManager) {
+        let process = std::process::id();
+        let udp = self.sockets.iter().flat_map(Sockets::own_descriptors).map(|socket| ("udp", socket));
+        let tcp = self.listeners.iter().flat_map(StreamListeners::own_descriptors);
+        let all = udp.chain(tcp.map(|socket| ("tcp", socket)));
+        for (number, (protocol, socket)) in all.enumerate() {
+            // Each name is used once, so that one socket can be given up.
+            manager.store(&format!("{STORED}{protocol}-{process}-{number}"), socket);
+        }
     }
 }
 
@@ -59,16 +78,25 @@ fn choose_backend(config: &Config) -> anyhow::Result<Backend> {
     Ok(backend)
 }
 
+async fn listen_for_operators(
+    address: SocketAddr,
+    inherited: &InheritedSockets,
+) -> anyhow::Result<TcpListener> {
+    let Some(socket) = inherited.listener(address) else { return control::bind(address).await };
+    let socket = socket.try_clone().context("cannot use the socket for control.listen")?;
+    TcpListener::from_std(socket.into()).context("cannot use the socket for control.listen")
+}
+
 /// Opens the listeners of all workers. If this host lacks a family that is served by default only, removes that
 /// family from `config`.
-fn listen(config: &mut Config) -> anyhow::Result<Vec<StreamListeners>> {
+fn listen(config: &mut Config, inherited: &InheritedSockets) -> anyhow::Result<Vec<StreamListeners>> {
     let by_default = config.http.listen == HttpConfig::default().listen;
     loop {
-        let error =
-            match StreamListeners::bind(&settings::listen_addresses(config), settings::workers(config)) {
-                Ok(listeners) => return Ok(listeners),
-                Err(error) => error,
-            };
+        let (addresses, workers) = (settings::listen_addresses(config), settings::workers(config));
+        let error = match StreamListeners::bind_or_inherit(&addresses, workers, inherited) {
+            Ok(listeners) => return Ok(listeners),
+            Err(error) => error,
+        };
         let ListenAddress::Tcp(missing) = error.address else { return Err(advice::listen(&error)) };
         let missing = Listen::tcp(missing);
         if !by_default || !error.is_family_missing() || !config.http.listen.contains(&missing) {
@@ -109,10 +137,11 @@ fn connections_max(
     connections_max
 }
 
-fn bind(config: &Config) -> anyhow::Result<Vec<Sockets>> {
+fn bind(config: &Config, inherited: &InheritedSockets) -> anyhow::Result<Vec<Sockets>> {
     let by_default = config.udp.listen == UdpConfig::default().listen;
-    let sockets = pool::bind(&settings::sockets(config), settings::workers(config), by_default)
-        .map_err(advice::bind)?;
+    let wanted = settings::sockets(config);
+    let sockets = pool::bind(&wanted, settings::workers(config), by_default, inherited);
+    let sockets = sockets.map_err(advice::bind)?;
     let UdpConfig { receive_buffer, send_buffer, .. } = &config.udp;
     tracing::info!(udp = addresses(&sockets), workers = sockets.len(), %receive_buffer, %send_buffer, "sockets");
     advice::warn_of_shortfalls(sockets.iter().flat_map(Sockets::shortfalls));

@@ -8,6 +8,7 @@
 
 mod access;
 mod access_log;
+mod activation;
 mod advice;
 mod allocator;
 mod background;
@@ -43,6 +44,7 @@ mod reload;
 mod repeated;
 mod sandbox;
 mod service;
+mod service_manager;
 mod settings;
 mod signals;
 mod state;

@@ -15,7 +15,7 @@ use shoal_engine::policy::Policy;
 use shoal_engine::{http, udp, webtorrent};
 use shoal_insight::Sampler;
 use shoal_net::stream::{Budget, StreamIo, StreamLimits, StreamListeners};
-use shoal_net::{Backend, BindError, SocketSettings, Sockets, Waker};
+use shoal_net::{Backend, BindError, InheritedSockets, SocketSettings, Sockets, Waker};
 use shoal_relay::{Dispatcher, Mailboxes, QueueLimits, Swarms};
 use shoal_session::Statistics;
 use shoal_store::SharedStore;
@@ -363,12 +363,13 @@ pub(crate) fn bind(
     wanted: &[SocketSettings],
     workers: NonZeroUsize,
     by_default: bool,
+    inherited: &InheritedSockets,
 ) -> Result<Vec<Sockets>, BindError> {
-    match Sockets::bind(wanted, workers) {
+    match Sockets::bind_or_inherit(wanted, workers, inherited) {
         Err(error @ BindError::Address { addr, .. }) if by_default && error.is_family_missing() => {
             tracing::warn!(%error, "serving only the other address family; set udp.listen to avoid this warning");
             let rest: Vec<_> = wanted.iter().filter(|socket| socket.addr != addr).copied().collect();
-            Sockets::bind(&rest, workers)
+            Sockets::bind_or_inherit(&rest, workers, inherited)
         }
         bound => bound,
     }

@@ -20,6 +20,7 @@ use crate::certificates::Certificates;
 use crate::control::{TokenSet, Tokens};
 use crate::log::LogFilter;
 use crate::sandbox::Sandbox;
+use crate::service_manager::{SERVING, ServiceManager};
 use crate::token_keys::TokenKeys;
 use crate::{config_file, settings};
 
@@ -58,6 +59,8 @@ pub(crate) struct Reloader {
     pub(crate) policy_bytes_max: u64,
     /// The limits of the process, which a configuration must not exceed.
     pub(crate) sandbox: Sandbox,
+    /// It is told of each reload.
+    pub(crate) manager: ServiceManager,
     /// Held during a reload.
     pub(crate) running: Mutex<()>,
 }
@@ -82,7 +85,14 @@ impl Reloader {
     /// Returns why everything stays as it was.
     pub(crate) fn reload(&self) -> Result<Differences, String> {
         let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        self.manager.reloading();
         let outcome = self.try_reload();
+        match &outcome {
+            Ok(_) => self.manager.ready(SERVING),
+            Err(error) => {
+                self.manager.ready(&format!("{SERVING}; the configuration stays as it was: {error}"))
+            }
+        }
         let count = match &outcome {
             Ok(differences) => {
                 tracing::info!(changed = differences.applied.join(" "), "the configuration was read again");

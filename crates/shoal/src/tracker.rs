@@ -37,10 +37,14 @@ use crate::privileges::Identity;
 use crate::published::Published;
 use crate::reload::{Live, ReloadCounters, Reloader};
 use crate::sandbox::{Sandbox, WorkerLimits};
+use crate::service_manager::{SERVING, ServiceManager};
 use crate::signals::{Hangups, LogSignals, Signals};
 use crate::state::{Saver, SnapshotCounters, State, StateKeys};
 use crate::token_keys::TokenKeys;
-use crate::{access, access_log, allocator, clock, memory, privileges, public_statistics, settings, version};
+use crate::{
+    access, access_log, activation, allocator, clock, memory, privileges, public_statistics, settings,
+    version,
+};
 
 /// Maximum time for the workers to answer queued requests when the tracker stops.
 const STOP_TIME_MAX: Duration = Duration::from_millis(800);
@@ -67,6 +71,8 @@ pub(crate) fn run(config: &Config, file: Option<&Path>, log: LogFilter) -> Resul
 async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<(), Failure> {
     let mut signals = Signals::take().context("cannot handle SIGTERM and SIGINT")?;
     greet(config, file);
+    let manager = ServiceManager::connect();
+    let inherited = activation::take(config, &manager)?;
     let identity = Identity::of(config)?;
     let division =
         memory::divide(config, settings::workers(config), Path::new(ROOT)).map_err(Failure::Configuration)?;
@@ -75,7 +81,9 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     // tracker.
     let hangups = Hangups::take().context("cannot handle SIGHUP")?;
     let log_signals = LogSignals::take().context("cannot handle SIGUSR1")?;
-    let bound = Bound::open(config).await?;
+    let bound = Bound::open(config, &inherited).await?;
+    drop(inherited);
+    bound.store(&manager);
     let sandbox = lower_privileges(config, file, identity.as_ref(), bound.backend)?;
     let state = State::open(config)?;
     let certificates = Certificates::load(config).await?;
@@ -118,6 +126,7 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     let token_thread = token_keys.watch(&lists, &publisher);
     let token_thread = token_thread.context("cannot start the thread that reads the keys of tokens")?;
     let token_keys = (token_keys, token_thread);
+    let heartbeats = sources.workers.iter().map(|worker| Arc::clone(&worker.heartbeat)).collect();
     let list_control = sources.list_control.clone();
     let drain = Drain::new(list_control.clone());
     let file = file.map(Path::to_owned);
@@ -134,6 +143,7 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
         counters,
         policy_bytes_max,
         sandbox,
+        manager: manager.clone(),
         running: Mutex::default(),
     };
     let reloader = Arc::new(reloader);
@@ -143,6 +153,8 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     drop(tokio::spawn(list_control.end_bans()));
     // The outcome is in the log.
     drop(tokio::spawn(hangups.obey(move || drop(reloader.reload()))));
+    manager.ready(SERVING);
+    drop(tokio::spawn(manager.clone().feed_watchdog(heartbeats)));
     let reason = tokio::select! {
         signal = signals.next() => signal.to_string(),
         () = drain.exit() => "drained".to_owned(),
@@ -154,6 +166,7 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
         signal = reason,
         "stopping after queued requests are answered; a second signal stops at once"
     );
+    manager.stopping(&reason);
     // From here on the tracker must not be reported as healthy.
     drop(control);
     tokio::select! {

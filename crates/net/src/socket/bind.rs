@@ -10,6 +10,7 @@ use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto, socket_with};
 
 use super::{BindError, BoundSocket, options};
+use crate::inherited::{self, InheritedSockets};
 
 /// The settings of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,27 +37,61 @@ pub struct BufferShortfall {
     pub granted_bytes: usize,
 }
 
-/// Binds one socket for each worker to the same address.
+/// Binds one socket for each worker to the same address, after those that were inherited. If the kernel allows no more
+/// sockets there, because another user has bound the inherited ones, workers share sockets.
 pub(super) fn bind_group(
     wanted: &SocketSettings,
     workers: NonZeroUsize,
+    inherited: &InheritedSockets,
 ) -> Result<Vec<BoundSocket>, BindError> {
     let bind = |socket: &OwnedFd, addr| rustix::net::bind(socket, &addr).map_err(BindError::at(addr, "bind"));
     let share = |socket: &OwnedFd, addr| {
         sockopt::set_socket_reuseport(socket, true).map_err(BindError::at(addr, "SO_REUSEPORT"))
     };
+    let adopted = inherited.datagrams(wanted.addr);
+    if !adopted.is_empty() {
+        return adopt_group(wanted, workers, adopted);
+    }
     let first = open(wanted)?;
     // This fails if another socket is bound to the address, so others of this user may join only afterwards.
     bind(&first, wanted.addr)?;
     share(&first, wanted.addr)?;
-    let first = describe(first, wanted)?;
+    let first = describe(first.into(), wanted)?;
     let shared = SocketSettings { addr: first.local, ..*wanted };
     let mut group = vec![first];
     for _ in 1..workers.get() {
         let next = open(&shared)?;
         share(&next, shared.addr)?;
         bind(&next, shared.addr)?;
-        group.push(describe(next, &shared)?);
+        group.push(describe(next.into(), &shared)?);
+    }
+    Ok(group)
+}
+
+fn adopt_group(
+    wanted: &SocketSettings,
+    workers: NonZeroUsize,
+    adopted: Vec<Arc<OwnedFd>>,
+) -> Result<Vec<BoundSocket>, BindError> {
+    let mut group = Vec::new();
+    for socket in adopted.into_iter().take(workers.get()) {
+        prepare(&socket, wanted)?;
+        inherited::share(&socket).map_err(BindError::at(wanted.addr, "SO_REUSEPORT"))?;
+        group.push(BoundSocket { is_inherited: true, ..describe(socket, wanted)? });
+    }
+    let bound = group.len();
+    for worker in bound..workers.get() {
+        let shared = SocketSettings { addr: group[0].local, ..*wanted };
+        let next = open(&shared)?;
+        inherited::share(&next).map_err(BindError::at(shared.addr, "SO_REUSEPORT"))?;
+        let socket = match rustix::net::bind(&next, &shared.addr) {
+            Ok(()) => describe(next.into(), &shared)?,
+            Err(_) => BoundSocket {
+                is_inherited: true,
+                ..describe(Arc::clone(&group[worker % bound].socket), &shared)?
+            },
+        };
+        group.push(socket);
     }
     Ok(group)
 }
@@ -67,34 +102,43 @@ fn open(wanted: &SocketSettings) -> Result<OwnedFd, BindError> {
     let family = if wanted.addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP)).map_err(at("socket"))?;
+    if wanted.addr.is_ipv6() {
+        // IPv4 has its own sockets, so that a peer never appears as ::ffff:a.b.c.d.
+        sockopt::set_ipv6_v6only(&socket, true).map_err(at("IPV6_V6ONLY"))?;
+    }
+    prepare(&socket, wanted)?;
+    Ok(socket)
+}
+
+/// Sets all options that can still be set after the socket was bound.
+fn prepare(socket: &OwnedFd, wanted: &SocketSettings) -> Result<(), BindError> {
+    let at = |doing| BindError::at(wanted.addr, doing);
     let is_wildcard = wanted.addr.ip().is_unspecified();
     if wanted.addr.is_ipv4() {
         // A reply is sent with its own size, and without the bit that forbids routers to fragment it. It fits an Ethernet
         // frame. If a tunnel on the path is narrower, two fragments serve the client better than an ICMP error to the
         // tracker, which keeps no reply to send again. ICMP reports about the path are ignored (OMIT, not DONT), because
         // they can be forged to make the tracker fragment small replies.
-        sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::OMIT).map_err(at("IP_MTU_DISCOVER"))?;
+        sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::OMIT).map_err(at("IP_MTU_DISCOVER"))?;
         if is_wildcard {
-            options::report_local_v4(&socket).map_err(at("IP_PKTINFO"))?;
+            options::report_local_v4(socket).map_err(at("IP_PKTINFO"))?;
         }
     } else {
-        // IPv4 has its own sockets, so that a peer never appears as ::ffff:a.b.c.d.
-        sockopt::set_ipv6_v6only(&socket, true).map_err(at("IPV6_V6ONLY"))?;
         // Routers do not fragment IPv6, so for narrow tunnels the sender has to, based on ICMP reports about the path
         // (DONT, not OMIT, which would send into a black hole). A forged report can reduce the size to 1280 bytes at
         // worst.
-        sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DONT)
+        sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DONT)
             .map_err(at("IPV6_MTU_DISCOVER"))?;
         if is_wildcard {
-            options::report_local_v6(&socket).map_err(at("IPV6_RECVPKTINFO"))?;
+            options::report_local_v6(socket).map_err(at("IPV6_RECVPKTINFO"))?;
         }
     }
-    sockopt::set_socket_recv_buffer_size(&socket, wanted.recv_buffer_bytes).map_err(at("SO_RCVBUF"))?;
-    sockopt::set_socket_send_buffer_size(&socket, wanted.send_buffer_bytes).map_err(at("SO_SNDBUF"))?;
-    Ok(socket)
+    sockopt::set_socket_recv_buffer_size(socket, wanted.recv_buffer_bytes).map_err(at("SO_RCVBUF"))?;
+    sockopt::set_socket_send_buffer_size(socket, wanted.send_buffer_bytes).map_err(at("SO_SNDBUF"))?;
+    Ok(())
 }
 
-fn describe(socket: OwnedFd, wanted: &SocketSettings) -> Result<BoundSocket, BindError> {
+fn describe(socket: Arc<OwnedFd>, wanted: &SocketSettings) -> Result<BoundSocket, BindError> {
     let at = |doing| BindError::at(wanted.addr, doing);
     let local = getsockname(&socket).map_err(at("getsockname"))?;
     let local = SocketAddr::try_from(local).map_err(at("getsockname"))?;
@@ -115,7 +159,7 @@ fn describe(socket: OwnedFd, wanted: &SocketSettings) -> Result<BoundSocket, Bin
             granted_bytes,
         })
         .collect();
-    Ok(BoundSocket { socket: Arc::new(socket), local, shortfalls })
+    Ok(BoundSocket { socket, local, shortfalls, is_inherited: false })
 }
 
 impl fmt::Display for BufferShortfall {

@@ -59,7 +59,7 @@ pub(super) fn open(local: SocketAddr, settings: &ClientSettings<'_>) -> Result<B
     rustix::net::connect(&socket, &server).map_err(at("connect"))?;
     let local = getsockname(&socket).map_err(at("getsockname"))?;
     let local = SocketAddr::try_from(local).map_err(at("getsockname"))?;
-    Ok(BoundSocket { socket: Arc::new(socket), local, shortfalls: Vec::new() })
+    Ok(BoundSocket { socket: Arc::new(socket), local, shortfalls: Vec::new(), is_inherited: false })
 }
 
 fn explain(local: SocketAddr, doing: &str, errno: Errno) -> String {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto, 
 
 use super::socket_file::SocketFile;
 use super::{Budget, SourceLimiter, SourceLimits, Sources, StreamCounters};
+use crate::inherited::{self, InheritedSockets};
 use crate::socket::options;
 
 /// Maximum number of connections that wait to be accepted. The kernel caps it at the sysctl net.core.somaxconn.
@@ -54,6 +55,8 @@ pub(super) struct StreamListener {
     _file: Option<Arc<SocketFile>>,
     pub(super) socket: Arc<OwnedFd>,
     local: ListenAddress,
+    /// Whether this process was given the socket.
+    is_inherited: bool,
     /// Whether several workers accept from this socket.
     pub(super) is_shared: bool,
 }
@@ -84,6 +87,18 @@ impl StreamListeners {
     /// # Errors
     /// Returns an error if an address cannot be listened on.
     pub fn bind(addresses: &[ListenAddress], workers: NonZeroUsize) -> Result<Vec<Self>, ListenError> {
+        Self::bind_or_inherit(addresses, workers, &InheritedSockets::default())
+    }
+
+    /// The same, but uses sockets that this process was given, where their addresses fit.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_or_inherit(
+        addresses: &[ListenAddress],
+        workers: NonZeroUsize,
+        inherited: &InheritedSockets,
+    ) -> Result<Vec<Self>, ListenError> {
         let sources = Arc::<Sources>::default();
         let empty = || Self {
             listeners: Vec::new(),
@@ -93,7 +108,9 @@ impl StreamListeners {
         };
         let mut sets: Vec<_> = (0..workers.get()).map(|_| empty()).collect();
         for address in addresses {
+            let adopted = inherited.listeners(address);
             let group = match address {
+                _ if !adopted.is_empty() => adopt_group(address, workers, adopted)?,
                 ListenAddress::Tcp(addr) => bind_tcp_group(*addr, workers)?,
                 ListenAddress::Unix(path) => bind_unix_group(path, workers)?,
             };
@@ -107,6 +124,12 @@ impl StreamListeners {
     /// Returns the addresses of the listeners, in the order of the settings, with the actual ports.
     pub fn local_addresses(&self) -> impl Iterator<Item = &ListenAddress> {
         self.listeners.iter().map(|listener| &listener.local)
+    }
+
+    /// Returns the TCP listeners that this process has bound itself.
+    pub fn own_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let own = self.listeners.iter().filter(|listener| !listener.is_inherited && listener.is_tcp());
+        own.map(|listener| listener.socket.as_fd())
     }
 
     /// Returns the limiter that the worker's service asks whether a source may have one more connection.
@@ -149,9 +172,52 @@ fn bind_tcp_group(addr: SocketAddr, workers: NonZeroUsize) -> Result<Vec<StreamL
         _file: None,
         socket: Arc::new(socket),
         local: ListenAddress::Tcp(local),
+        is_inherited: false,
         is_shared: false,
     };
     Ok(sockets.into_iter().map(listener).collect())
+}
+
+/// Uses the listeners that this process was given. If there are fewer than workers, and the kernel allows no more at this
+/// address, workers share listeners.
+fn adopt_group(
+    address: &ListenAddress,
+    workers: NonZeroUsize,
+    adopted: Vec<Arc<OwnedFd>>,
+) -> Result<Vec<StreamListener>, ListenError> {
+    let at = |doing| ListenError::at(address.clone(), doing);
+    let mut sockets: Vec<Arc<OwnedFd>> = adopted.into_iter().take(workers.get()).collect();
+    let count = sockets.len();
+    let mut local = address.clone();
+    for socket in &sockets {
+        if let ListenAddress::Tcp(_) = address {
+            prepare_tcp(socket).map_err(|(doing, errno)| at(doing)(errno))?;
+            inherited::share(socket).map_err(at("SO_REUSEPORT"))?;
+            let bound = getsockname(socket).and_then(SocketAddr::try_from).map_err(at("getsockname"))?;
+            local = ListenAddress::Tcp(bound);
+        }
+        rustix::net::listen(socket, BACKLOG).map_err(at("listen"))?;
+    }
+    if let ListenAddress::Tcp(local) = local {
+        while sockets.len() < workers.get() {
+            let next = open_tcp(local)?;
+            inherited::share(&next).map_err(at("SO_REUSEPORT"))?;
+            if rustix::net::bind(&next, &local).is_err() {
+                break;
+            }
+            rustix::net::listen(&next, BACKLOG).map_err(at("listen"))?;
+            sockets.push(Arc::new(next));
+        }
+    }
+    let is_shared = sockets.len() < workers.get();
+    let listener = |worker: usize| StreamListener {
+        _file: None,
+        socket: Arc::clone(&sockets[worker % sockets.len()]),
+        local: local.clone(),
+        is_inherited: worker % sockets.len() < count,
+        is_shared,
+    };
+    Ok((0..workers.get()).map(listener).collect())
 }
 
 /// Creates a socket with the options that accepted connections inherit.
@@ -166,11 +232,17 @@ fn open_tcp(addr: SocketAddr) -> Result<OwnedFd, ListenError> {
     }
     // A restarted tracker does not wait until the kernel has forgotten the connections of the last one.
     sockopt::set_socket_reuseaddr(&socket, true).map_err(at("SO_REUSEADDR"))?;
-    // A reply is handed over whole, so there is nothing to wait for.
-    sockopt::set_tcp_nodelay(&socket, true).map_err(at("TCP_NODELAY"))?;
-    options::defer_accept(&socket, DEFER_ACCEPT_S).map_err(at("TCP_DEFER_ACCEPT"))?;
-    options::limit_unsent(&socket, KERNEL_UNSENT_BYTES_MAX).map_err(at("TCP_NOTSENT_LOWAT"))?;
+    prepare_tcp(&socket).map_err(|(doing, errno)| at(doing)(errno))?;
     Ok(socket)
+}
+
+/// Sets the options that can still be set after the socket was bound. Returns the option that failed.
+fn prepare_tcp(socket: &OwnedFd) -> Result<(), (&'static str, Errno)> {
+    let at = |doing| move |errno| (doing, errno);
+    // A reply is handed over whole, so there is nothing to wait for.
+    sockopt::set_tcp_nodelay(socket, true).map_err(at("TCP_NODELAY"))?;
+    options::defer_accept(socket, DEFER_ACCEPT_S).map_err(at("TCP_DEFER_ACCEPT"))?;
+    options::limit_unsent(socket, KERNEL_UNSENT_BYTES_MAX).map_err(at("TCP_NOTSENT_LOWAT"))
 }
 
 fn bind_unix_group(path: &Path, workers: NonZeroUsize) -> Result<Vec<StreamListener>, ListenError> {
@@ -184,6 +256,7 @@ fn bind_unix_group(path: &Path, workers: NonZeroUsize) -> Result<Vec<StreamListe
         _file: Some(Arc::clone(&file)),
         socket: Arc::clone(&socket),
         local: ListenAddress::Unix(path.to_owned()),
+        is_inherited: false,
         is_shared: workers.get() > 1,
     };
     Ok((0..workers.get()).map(listener).collect())

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -79,6 +80,23 @@ pub(crate) fn run(arguments: &[&str], settings: &[(&str, &str)]) -> Output {
     command(settings).args(arguments).output().expect("the program was built")
 }
 
+/// Returns a command that starts the program with two sockets and their names, as a service manager passes them.
+fn with_sockets([first, second]: [OwnedFd; 2], names: &str, settings: &[(&str, &str)]) -> Command {
+    let mut shell = Command::new("sh");
+    let script = "exec 3<&0 4<&1 </dev/null >/dev/null && LISTEN_PID=$$ exec \"$0\"";
+    shell.args(["-c", script, PROGRAM]);
+    let mut command = with_environment(shell, &SETTINGS);
+    command.env("LISTEN_FDS", "2").env("LISTEN_FDNAMES", names).envs(settings.iter().copied());
+    command.stdin(Stdio::from(first)).stdout(Stdio::from(second));
+    command
+}
+
+/// Runs the program with two sockets to its end.
+pub(crate) fn run_with_sockets(sockets: [OwnedFd; 2], names: &str, settings: &[(&str, &str)]) -> Output {
+    let child = with_sockets(sockets, names, settings).stderr(Stdio::piped()).spawn();
+    child.and_then(Child::wait_with_output).expect("the program was built")
+}
+
 impl Tracker {
     /// Starts a tracker on free ports of the loopback addresses, with `settings` on top of the usual ones, and waits
     /// until it is ready.
@@ -112,6 +130,11 @@ impl Tracker {
         let mut shell = Command::new("sh");
         shell.args(["-c", "ulimit -n \"$1\" && exec \"$0\"", PROGRAM, &count.to_string()]);
         Self::spawn(with_environment(shell, &SETTINGS).envs(settings.iter().copied()), false)
+    }
+
+    /// Starts a tracker with two sockets that a service manager passes under these names.
+    pub(crate) fn start_with_sockets(sockets: [OwnedFd; 2], names: &str, settings: &[(&str, &str)]) -> Self {
+        Self::spawn(&mut with_sockets(sockets, names, settings), false)
     }
 
     fn spawn(command: &mut Command, close_log: bool) -> Self {

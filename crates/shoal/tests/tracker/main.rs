@@ -31,6 +31,7 @@ mod protocols;
 mod reload;
 mod rules;
 mod sandbox;
+mod service_manager;
 mod state;
 mod statistics;
 mod tls;

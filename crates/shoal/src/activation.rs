@@ -1,0 +1,122 @@
+//! The sockets that a service manager has bound for the tracker, or has kept since the last one (sd_listen_fds(3)).
+//!
+//! The configuration remains the only place that says where the tracker listens: a socket is used in place of one that would
+//! be bound to the same address. The name of a socket says which key lists it. Sockets that the tracker itself has asked the
+//! manager to keep have names that begin with [`STORED`]; those that the configuration lists no more are closed.
+#![allow(unsafe_code, reason = "descriptors are passed by number")]
+
+use std::env;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use shoal_config::{BindAddress, Config, Listen};
+use shoal_net::stream::ListenAddress;
+use shoal_net::{InheritedSocket, InheritedSockets, SocketKind};
+
+use crate::failure::Failure;
+use crate::service_manager::ServiceManager;
+use crate::settings;
+
+/// The beginning of the names under which the tracker lets the manager keep sockets.
+pub(crate) const STORED: &str = "stored-";
+
+/// The first descriptor that is passed (sd_listen_fds(3), `SD_LISTEN_FDS_START`).
+const FIRST: RawFd = 3;
+
+/// Maximum number of descriptors that are passed.
+const COUNT_MAX: RawFd = 65_536;
+
+/// Takes the sockets that were passed to this process. To be called once, since the process owns them from then on.
+///
+/// # Errors
+/// Returns an error if the environment or one of the sockets makes no sense, or if the configuration does not list it.
+pub(crate) fn take(config: &Config, manager: &ServiceManager) -> Result<InheritedSockets, Failure> {
+    let mut inherited = InheritedSockets::default();
+    for (name, descriptor) in passed().map_err(Failure::Configuration)? {
+        let add = |error| {
+            Failure::Configuration(format!("LISTEN_FDS: the socket {name:?} cannot be used: {error}"))
+        };
+        inherited.add(name.clone(), descriptor).map_err(add)?;
+    }
+    let mut unused = inherited.extract(|socket| !is_listed(config, socket));
+    for socket in &unused {
+        let InheritedSocket { name, kind, .. } = socket;
+        if !name.starts_with(STORED) {
+            return Err(Failure::Configuration(format!(
+                "LISTEN_FDS: the socket {name:?} is bound to {kind}, which {} does not list; it must, or the unit of the \
+                 socket must not",
+                key(socket)
+            )));
+        }
+    }
+    let workers = settings::workers(config).get();
+    let excess = inherited.extract_beyond(workers);
+    if let Some(InheritedSocket { name, kind, .. }) =
+        excess.iter().find(|socket| !socket.name.starts_with(STORED))
+    {
+        return Err(Failure::Configuration(format!(
+            "workers.count: there are more sockets {name:?} for {kind} than the {workers} workers; workers.count must be at \
+             least the number of sockets"
+        )));
+    }
+    unused.extend(excess);
+    for InheritedSocket { name, kind, .. } in unused {
+        tracing::warn!(name, socket = %kind, "closed a socket of the last process, which the configuration does not need");
+        manager.discard(&name);
+    }
+    Ok(inherited)
+}
+
+/// Returns the descriptors that were passed to this process, with their names.
+fn passed() -> Result<Vec<(String, OwnedFd)>, String> {
+    let number = |name: &str| env::var(name).ok().map(|value| value.parse::<RawFd>());
+    let is_for_this = number("LISTEN_PID")
+        .is_some_and(|pid| pid.is_ok_and(|pid| pid.cast_unsigned() == std::process::id()));
+    let count = match number("LISTEN_FDS") {
+        Some(Ok(count)) if is_for_this && (0..=COUNT_MAX).contains(&count) => count,
+        Some(_) if is_for_this => {
+            return Err(format!("LISTEN_FDS must be a number of descriptors, 0 to {COUNT_MAX}"));
+        }
+        _ => return Ok(Vec::new()),
+    };
+    let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let names = names.split(':').chain(std::iter::repeat("unknown"));
+    Ok(names.zip(FIRST..FIRST + count).map(|(name, descriptor)| (name.to_owned(), own(descriptor))).collect())
+}
+
+fn own(descriptor: RawFd) -> OwnedFd {
+    // SAFETY: the process that started this one has passed the descriptor to it, and no other code of this process knows its
+    // number: it is below all that were opened here. `take` is called once.
+    unsafe { OwnedFd::from_raw_fd(descriptor) }
+}
+
+/// Returns whether the configuration lists the address of a socket, in the key of its name.
+fn is_listed(config: &Config, socket: &InheritedSocket) -> bool {
+    let kind = &socket.kind;
+    let lists = |listen: &[Listen]| {
+        listen.iter().any(|listen| match &listen.address {
+            BindAddress::Tcp(address) => kind.listens_at(&ListenAddress::Tcp(*address)),
+            BindAddress::Unix(path) => kind.listens_at(&ListenAddress::Unix(path.clone())),
+        })
+    };
+    let udp = || config.udp.listen.iter().any(|address| kind.receives_at(*address));
+    let control =
+        || config.control.listen.is_some_and(|address| kind.listens_at(&ListenAddress::Tcp(address)));
+    match &*socket.name {
+        "udp" => udp(),
+        "http" => lists(&config.http.listen),
+        "tls" => lists(&config.tls.listen),
+        "control" => control(),
+        _ => udp() || lists(&config.http.listen) || lists(&config.tls.listen) || control(),
+    }
+}
+
+/// Returns the key that should list the address of a socket.
+fn key(socket: &InheritedSocket) -> &'static str {
+    match (&*socket.name, &socket.kind) {
+        ("http", _) => "http.listen",
+        ("tls", _) => "tls.listen",
+        ("control", _) => "control.listen",
+        ("udp", _) | (_, SocketKind::Datagrams(_)) => "udp.listen",
+        (_, SocketKind::Connections(_)) => "http.listen",
+    }
+}

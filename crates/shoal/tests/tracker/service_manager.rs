@@ -1,0 +1,237 @@
+//! The service manager: its messages, its watchdog, and the sockets that it passes. A test plays its part, by the protocols of
+//! sd_notify(3) and sd_listen_fds(3).
+
+use std::io::{IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+
+use nix::sys::signal::Signal;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use tempfile::TempDir;
+
+use crate::client::Client;
+use crate::frozen::{TRACEABLE, freeze};
+use crate::harness::{PATIENCE, Tracker, run_with_sockets};
+
+/// A service manager.
+struct Manager {
+    socket: UnixDatagram,
+    /// Where the socket is.
+    _directory: TempDir,
+    path: String,
+}
+
+/// A message, and a descriptor if it came with one.
+struct Message {
+    text: String,
+    descriptor: Option<OwnedFd>,
+}
+
+impl Manager {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify").to_str().unwrap().to_owned();
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { socket, _directory: directory, path }
+    }
+
+    fn setting(&self) -> (&str, &str) {
+        ("NOTIFY_SOCKET", &self.path)
+    }
+
+    fn receive(&self) -> Message {
+        let mut bytes = [0; 4096];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received =
+            recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)
+                .expect("the tracker tells something");
+        let mut descriptor = None;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {
+                descriptor = descriptors.next();
+            }
+        }
+        Message { text: String::from_utf8(bytes[..received.bytes].to_vec()).unwrap(), descriptor }
+    }
+
+    /// Waits for a message with this line, and returns it.
+    fn wait_for(&self, line: &str) -> Message {
+        loop {
+            let message = self.receive();
+            if message.text.lines().any(|other| other == line) {
+                return message;
+            }
+        }
+    }
+
+    /// Waits for a descriptor that is to be stored, and returns it.
+    fn wait_for_descriptor(&self) -> (String, OwnedFd) {
+        let Message { text, descriptor } = self.wait_for("FDSTORE=1");
+        let name = text.lines().find_map(|line| line.strip_prefix("FDNAME=")).unwrap().to_owned();
+        (name, descriptor.unwrap())
+    }
+}
+
+#[test]
+fn the_manager_is_told_of_start_reload_and_stop() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("shoal.toml");
+    std::fs::write(&file, "").unwrap();
+    let manager = Manager::new();
+    let mut tracker = Tracker::start_with_path(&file, &[manager.setting()]);
+    assert_eq!(manager.receive().text, "READY=1\nSTATUS=serving");
+    for (text, status) in
+        [("scrape.hashes_max = 20", "serving"), ("nonsense", "serving; the configuration stays")]
+    {
+        std::fs::write(&file, text).unwrap();
+        tracker.signal(Signal::SIGHUP);
+        let reloading = manager.receive().text;
+        let time = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
+        assert!(time.parse::<u64>().unwrap() > 0);
+        let ready = manager.receive().text;
+        assert!(ready.starts_with(&format!("READY=1\nSTATUS={status}")), "{ready}");
+    }
+    tracker.stop();
+    assert_eq!(manager.receive().text, "STOPPING=1\nSTATUS=stopping: SIGTERM");
+}
+
+#[test]
+fn the_watchdog_is_fed_only_while_all_workers_respond() {
+    let manager = Manager::new();
+    let tracker = Tracker::start(&[manager.setting(), ("WATCHDOG_USEC", "600000"), TRACEABLE]);
+    for _ in 0..2 {
+        manager.wait_for("WATCHDOG=1");
+    }
+    let hanging = freeze(&tracker, "worker-1");
+    let line = tracker.wait_for_line("a worker does not respond");
+    assert_eq!(line["worker"], 1);
+    manager.socket.set_nonblocking(true).unwrap();
+    while manager.socket.recv(&mut [0; 64]).is_ok() {}
+    // This takes as long as several checks.
+    assert_eq!(tracker.page("/health").status, 503);
+    assert!(manager.socket.recv(&mut [0; 64]).is_err(), "the watchdog was fed");
+    manager.socket.set_nonblocking(false).unwrap();
+    drop(hanging);
+    manager.wait_for("WATCHDOG=1");
+}
+
+#[test]
+fn a_watchdog_for_another_process_is_not_fed() {
+    let manager = Manager::new();
+    let settings = [manager.setting(), ("WATCHDOG_USEC", "300000"), ("WATCHDOG_PID", "1")];
+    let mut tracker = Tracker::start(&settings);
+    manager.wait_for("READY=1");
+    assert_eq!(tracker.page("/health").status, 200);
+    tracker.stop();
+    assert!(manager.receive().text.starts_with("STOPPING=1"));
+}
+
+/// Asks for a connection id, without waiting for it.
+fn send_connect(client: &UdpSocket) {
+    // BEP 15, "connect".
+    let request = [&0x0417_2710_1980_u64.to_be_bytes()[..], &[0; 4], &[1, 2, 3, 4]].concat();
+    client.send(&request).unwrap();
+}
+
+fn receive_connect(client: &UdpSocket) {
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut reply = [0; 64];
+    assert_eq!(client.recv(&mut reply).unwrap(), 16);
+    assert_eq!(reply[4..8], [1, 2, 3, 4]);
+}
+
+#[test]
+fn requests_that_came_before_the_start_are_answered() {
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (udp_address, tcp_address) = (udp.local_addr().unwrap(), tcp.local_addr().unwrap());
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.connect(udp_address).unwrap();
+    send_connect(&client);
+    let mut web = TcpStream::connect(tcp_address).unwrap();
+    web.write_all(b"GET /scrape?info_hash=aaaaaaaaaaaaaaaaaaaa HTTP/1.1\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let (udp_listen, http_listen) = (udp_address.to_string(), tcp_address.to_string());
+    let settings = [("SHOAL_UDP_LISTEN", &*udp_listen), ("SHOAL_HTTP_LISTEN", &*http_listen)];
+    let tracker = Tracker::start_with_sockets([udp.into(), tcp.into()], "udp:http", &settings);
+    assert_eq!((tracker.udp[0], tracker.http[0]), (udp_address, tcp_address));
+    receive_connect(&client);
+    let mut reply = String::new();
+    web.set_read_timeout(Some(PATIENCE)).unwrap();
+    web.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    // Both workers serve: one has its own socket, to which the kernel gives some of the clients.
+    for _ in 0..16 {
+        Client::new(udp_address).connect();
+    }
+}
+
+#[test]
+fn sockets_survive_a_crash() {
+    let manager = Manager::new();
+    let settings = [
+        manager.setting(),
+        ("FDSTORE", "8"),
+        ("SHOAL_WORKERS_COUNT", "1"),
+        ("SHOAL_UDP_LISTEN", "127.0.0.1:0"),
+        ("SHOAL_HTTP_LISTEN", "127.0.0.1:0"),
+    ];
+    let mut tracker = Tracker::start(&settings);
+    let (udp, tcp) = (tracker.udp[0], tracker.http[0]);
+    let stored = [(); 2].map(|()| manager.wait_for_descriptor());
+    tracker.signal(Signal::SIGKILL);
+    tracker.wait(PATIENCE);
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.connect(udp).unwrap();
+    send_connect(&client);
+    let waiting = TcpStream::connect(tcp).unwrap();
+    let names = stored.each_ref().map(|(name, _)| name.clone()).join(":");
+    let mut tracker = Tracker::start_with_sockets(stored.map(|(_, socket)| socket), &names, &settings);
+    assert_eq!((tracker.udp[0], tracker.http[0]), (udp, tcp));
+    receive_connect(&client);
+    drop(waiting);
+    tracker.stop();
+    // It asked for nothing to be stored that the manager has already.
+    let mut rest = Vec::new();
+    while !rest.last().is_some_and(|text: &String| text.starts_with("STOPPING=1")) {
+        rest.push(manager.receive().text);
+    }
+    assert!(!rest.iter().any(|text| text.contains("FDSTORE=1")), "{rest:?}");
+}
+
+#[test]
+fn stored_sockets_that_are_needed_no_more_are_given_back() {
+    let manager = Manager::new();
+    let [old, new] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let address = new.local_addr().unwrap().to_string();
+    let settings = [manager.setting(), ("SHOAL_UDP_LISTEN", &*address)];
+    let sockets = [old.into(), new.into()];
+    let tracker = Tracker::start_with_sockets(sockets, "stored-udp-1-0:stored-udp-1-1", &settings);
+    assert_eq!(manager.receive().text, "FDSTOREREMOVE=1\nFDNAME=stored-udp-1-0");
+    Client::new(tracker.udp[0]).connect();
+}
+
+#[test]
+fn sockets_that_the_configuration_does_not_list_are_refused() {
+    let bind =
+        || [UdpSocket::bind("127.0.0.1:0").unwrap().into(), TcpListener::bind("127.0.0.1:0").unwrap().into()];
+    for (names, key) in
+        [("udp:http", "udp.listen"), ("control:tls", "control.listen"), ("x.socket", "udp.listen")]
+    {
+        let refused = run_with_sockets(bind(), names, &[("SHOAL_UDP_LISTEN", "127.0.0.2:0")]);
+        let error = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{error}");
+        assert!(error.contains("LISTEN_FDS") && error.contains(key), "{error}");
+    }
+    let [first, second] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let connected = [(first.into(), "udp"), (second.into(), "udp")].map(|(socket, _): (OwnedFd, _)| socket);
+    let refused =
+        run_with_sockets(connected, "udp:udp", &[("SHOAL_UDP_LISTEN", "127.0.0.1:0"), ("LISTEN_FDS", "x")]);
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{error}");
+    assert!(error.contains("LISTEN_FDS must be a number"), "{error}");
+}
