@@ -67,6 +67,8 @@ pub(super) async fn serve(
             Ok((stream, peer)) => {
                 let open = connections.open(peer);
                 drop(tokio::spawn(serve_connection(stream, tls.clone(), open, router.clone())));
+                // A connection that was closed for this one gives its descriptor back before the next one is accepted.
+                tokio::task::yield_now().await;
             }
             Err(error) => {
                 if let Some(unlogged) = failed_accepts.note(Instant::now()) {

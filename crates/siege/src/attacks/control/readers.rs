@@ -22,9 +22,8 @@ const READERS: u32 = 1000;
 const STREAMS_MAX: usize = 40;
 const CONNECTIONS_MAX: usize = 64;
 
-/// Connections of honest clients, files that the tracker opens for a moment, and connections that it accepts in one go before it
-/// closes as many others.
-const OTHER_FILES_MAX: usize = 40 + 128;
+/// Connections of honest clients, and files that the tracker opens for a moment.
+const OTHER_FILES_MAX: usize = 40;
 
 fn sources() -> Vec<IpAddr> {
     (1..=30).map(hostile_v4).collect()
