@@ -5,9 +5,12 @@ use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::fchown;
 use std::os::unix::net::UnixDatagram;
+use std::process::Command;
 
 use nix::sys::signal::Signal;
+use nix::unistd::Uid;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tempfile::TempDir;
 
@@ -144,10 +147,8 @@ fn receive_connect(client: &UdpSocket) {
     assert_eq!(reply[4..8], [1, 2, 3, 4]);
 }
 
-#[test]
-fn requests_that_came_before_the_start_are_answered() {
-    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+/// Starts a tracker with sockets in which requests wait, and checks that both workers serve.
+fn serve_waiting_requests(udp: UdpSocket, tcp: TcpListener) {
     let (udp_address, tcp_address) = (udp.local_addr().unwrap(), tcp.local_addr().unwrap());
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.connect(udp_address).unwrap();
@@ -164,10 +165,39 @@ fn requests_that_came_before_the_start_are_answered() {
     web.set_read_timeout(Some(PATIENCE)).unwrap();
     web.read_to_string(&mut reply).unwrap();
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
-    // Both workers serve: one has its own socket, to which the kernel gives some of the clients.
     for _ in 0..16 {
         Client::new(udp_address).connect();
     }
+}
+
+#[test]
+fn requests_that_came_before_the_start_are_answered() {
+    serve_waiting_requests(
+        UdpSocket::bind("127.0.0.1:0").unwrap(),
+        TcpListener::bind("127.0.0.1:0").unwrap(),
+    );
+}
+
+#[test]
+fn workers_share_the_sockets_of_another_user() {
+    if !Uid::effective().is_root() {
+        return;
+    }
+    // The kernel lets only sockets of one user have the same port. The user of a socket is that of its file.
+    let (udp, tcp) = (UdpSocket::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    fchown(&udp, Some(65_534), None).unwrap();
+    fchown(&tcp, Some(65_534), None).unwrap();
+    serve_waiting_requests(udp, tcp);
+}
+
+#[test]
+fn the_unit_is_rated_well() {
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/shoal.service");
+    let rate = ["security", "--offline=true", "--threshold=15", "--no-pager", unit];
+    // It is part of systemd, which not every machine has, and the option came with systemd 250.
+    let Ok(rated) = Command::new("systemd-analyze").args(rate).output() else { return };
+    let text = String::from_utf8_lossy(&rated.stdout);
+    assert!(rated.status.success() || !text.contains("Overall exposure level"), "{text}");
 }
 
 #[test]
@@ -227,10 +257,9 @@ fn sockets_that_the_configuration_does_not_list_are_refused() {
         assert_eq!(refused.status.code(), Some(2), "{error}");
         assert!(error.contains("LISTEN_FDS") && error.contains(key), "{error}");
     }
-    let [first, second] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
-    let connected = [(first.into(), "udp"), (second.into(), "udp")].map(|(socket, _): (OwnedFd, _)| socket);
+    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap().into());
     let refused =
-        run_with_sockets(connected, "udp:udp", &[("SHOAL_UDP_LISTEN", "127.0.0.1:0"), ("LISTEN_FDS", "x")]);
+        run_with_sockets(sockets, "udp:udp", &[("SHOAL_UDP_LISTEN", "127.0.0.1:0"), ("LISTEN_FDS", "x")]);
     let error = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2), "{error}");
     assert!(error.contains("LISTEN_FDS must be a number"), "{error}");
