@@ -25,7 +25,6 @@ mod drain;
 mod failure;
 mod heartbeat;
 mod history;
-#[allow(dead_code, reason = "the API that uses it is about to land")]
 mod insight;
 mod keeper;
 mod log;
