@@ -140,10 +140,16 @@ const INITIALS: &[(u8, &str)] = &[
 /// The name of the client that writes `M7-10-5-`.
 const MAINLINE: &str = "BitTorrent";
 
+/// The name of the client that writes `A2-1-36-0-`.
+const ARIA2: &str = "aria2";
+
 const OTHER: &str = "other";
 
 /// The codes whose versions are two numbers of two digits.
 const PAIRS: [&[u8; 2]; 2] = [b"WW", b"WD"];
+
+/// The codes whose versions are likewise, and the second number is always shown with two digits.
+const WIDE_PAIRS: [&[u8; 2]; 1] = [b"BC"];
 
 impl Software {
     /// Everything that is not recognised.
@@ -225,14 +231,14 @@ impl Version {
     }
 
     /// Returns the version of two pairs of digits.
-    fn of_pairs(digits: [u8; 4]) -> Self {
+    fn of_pairs(digits: [u8; 4], is_wide: bool) -> Self {
         let mut version = Self::default();
         if digits.iter().all(u8::is_ascii_digit) {
             for (number, pair) in digits.chunks(2).enumerate() {
                 if number > 0 {
                     version.push(b'.');
                 }
-                if pair[0] != b'0' {
+                if pair[0] != b'0' || number > 0 && is_wide {
                     version.push(pair[0]);
                 }
                 version.push(pair[1]);
@@ -256,12 +262,16 @@ pub fn identify(peer_id: &PeerId) -> (Software, Version) {
         [b'-', first, second, a, b, c, d, b'-', ..] => {
             let code = [first, second];
             let Ok(index) = CODES.binary_search_by_key(&&code, |(known, _)| known) else { return unknown };
-            let version = if PAIRS.contains(&&code) {
-                Version::of_pairs([a, b, c, d])
+            let is_wide = WIDE_PAIRS.contains(&&code);
+            let version = if is_wide || PAIRS.contains(&&code) {
+                Version::of_pairs([a, b, c, d], is_wide)
             } else {
                 Version::of_characters(&[a, b, c, d])
             };
             (Software::named(CODES[index].1), version)
+        }
+        [b'A', b'2', b'-', rest @ ..] => {
+            mainline(&rest).map_or(unknown, |version| (Software::named(ARIA2), version))
         }
         [b'M', rest @ ..] if rest[0].is_ascii_digit() => {
             mainline(&rest).map_or(unknown, |version| (Software::named(MAINLINE), version))
@@ -284,7 +294,7 @@ pub fn identify(peer_id: &PeerId) -> (Software, Version) {
 }
 
 /// Returns the version of three numbers, each followed by a dash: `7-10-5-`.
-fn mainline(text: &[u8; 19]) -> Option<Version> {
+fn mainline(text: &[u8]) -> Option<Version> {
     let mut version = Version::default();
     let mut parts = text.splitn(4, |byte| *byte == b'-');
     for number in 0..3 {
@@ -332,6 +342,9 @@ mod tests {
             ("A310-----", "ABC", "3.1"),
             ("M7-9-2--", "BitTorrent", "7.9.2"),
             ("M4-20-8-", "BitTorrent", "4.20.8"),
+            ("A2-1-36-0-", "aria2", "1.36.0"),
+            ("A2-1-36-", "other", ""),
+            ("-BC0204-", "BitComet", "2.04"),
             ("M4-20-", "other", ""),
             ("-ZZ1234-", "other", ""),
             ("-<b>12-", "other", ""),

@@ -13,6 +13,7 @@ mod auth;
 mod body;
 mod connections;
 mod counters;
+mod extract;
 mod guard;
 mod health;
 mod listener;

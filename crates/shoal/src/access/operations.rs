@@ -59,6 +59,11 @@ impl Which {
         }
     }
 
+    /// Returns whether the list has a file that can be changed.
+    pub(crate) fn has_file(self, config: &Config) -> bool {
+        self.sources(config).iter().any(|source| matches!(source, ListSource::Path(path) if !path.is_dir()))
+    }
+
     fn sources(self, config: &Config) -> &[ListSource] {
         match self {
             Self::Deny => &config.access.torrents_deny,

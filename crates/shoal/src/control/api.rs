@@ -15,13 +15,18 @@ mod state;
 mod stats;
 mod torrents;
 
+use std::time::Duration;
+
 use axum::Router;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post, put};
+use tokio::sync::Semaphore;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::response::ResponseBuilder;
 use utoipa::openapi::schema::Schema;
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::openapi::{PathItem, RefOr};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Content, PathItem, Ref, RefOr};
 use utoipa::{OpenApi, PartialSchema, ToSchema};
 
 use super::auth::Need;
@@ -42,7 +47,7 @@ macro_rules! endpoints {
             ),
             paths($($module::$handler,)+),
             components(schemas(ProblemBody)),
-            modifiers(&Tokens, &Names, &Statistics)
+            modifiers(&Tokens, &Names, &Refusals, &Statistics)
         )]
         struct Document;
 
@@ -123,6 +128,44 @@ impl utoipa::Modify for Names {
     }
 }
 
+/// Adds the refusals that every endpoint with a token has.
+struct Refusals;
+
+impl utoipa::Modify for Refusals {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        for item in document.paths.paths.values_mut() {
+            let PathItem { get, put, post, delete, .. } = item;
+            for (operation, has_body) in [(get, false), (put, true), (post, true), (delete, false)] {
+                let Some(operation) = operation else { continue };
+                if operation.responses.responses.contains_key("401") || !needs_token(operation) {
+                    continue;
+                }
+                let common = [
+                    ("401", "No token, or a wrong one."),
+                    ("403", "The token does not permit it, or none is configured."),
+                    ("429", "Too many requests."),
+                ];
+                let of_bodies =
+                    [("413", "The body is too large."), ("415", "The body is not declared to be JSON.")];
+                let refusals = common.into_iter().chain(of_bodies.into_iter().filter(|_| has_body));
+                for (status, description) in refusals {
+                    let content = Content::new(Some(Ref::from_schema_name(ProblemBody::name())));
+                    let refusal =
+                        ResponseBuilder::new().description(description).content(JSON, content).build();
+                    let responses = &mut operation.responses.responses;
+                    responses.entry(status.to_owned()).or_insert(RefOr::T(refusal));
+                }
+            }
+        }
+    }
+}
+
+/// Returns whether an operation needs a token if any is configured.
+fn needs_token(operation: &Operation) -> bool {
+    let none = SecurityRequirement::default();
+    operation.security.as_ref().is_some_and(|needs| needs.iter().all(|need| *need != none))
+}
+
 /// Says that replies have every member of the statistics. The defaults are for readers of other versions.
 struct Statistics;
 
@@ -162,24 +205,35 @@ async fn openapi() -> impl IntoResponse {
     ([(axum::http::header::CONTENT_TYPE, JSON)], document())
 }
 
-/// Runs something that may block for a time, such as a change of a file, on a thread of its own. At most one is in progress:
-/// a file system can hang, and changes follow one another.
+/// Runs a change that may block for a time, such as one of a file, on a thread of its own. At most one is in progress: a
+/// file system can hang, and changes follow one another.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
-    use std::time::Duration;
-
-    use tokio::sync::Semaphore;
-
     static CHANGES: Semaphore = Semaphore::const_new(1);
-    /// Time to wait for the change before this one, and for this one.
+    const BUSY: &str =
+        "another change is in progress, or the file system hangs; look at the state before trying again";
+    taking_turns(&CHANGES, BUSY, work).await
+}
+
+/// Runs a look-up that may block for a time likewise. It does not hold up a change.
+async fn looking_up<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    static LOOK_UPS: Semaphore = Semaphore::const_new(1);
+    taking_turns(&LOOK_UPS, "another look-up is in progress; try again", work).await
+}
+
+/// Runs something on a thread of its own when it has a permit.
+async fn taking_turns<T: Send + 'static>(
+    permits: &'static Semaphore,
+    busy: &str,
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    /// Time to wait for the work before this one, and for this one.
     const TIME_MAX: Duration = Duration::from_secs(6);
-    let busy = || {
-        let error =
-            "another change is in progress, or the file system hangs; look at the state before trying again";
-        Problem::later(StatusCode::SERVICE_UNAVAILABLE, error, TIME_MAX)
-    };
-    let permit = tokio::time::timeout(TIME_MAX, CHANGES.acquire()).await.map_err(|_| busy())?;
+    let busy = || Problem::later(StatusCode::SERVICE_UNAVAILABLE, busy, TIME_MAX);
+    let permit = tokio::time::timeout(TIME_MAX, permits.acquire()).await.map_err(|_| busy())?;
     let permit = permit.map_err(|_| busy())?;
     let done = tokio::task::spawn_blocking(move || {
         let _permit = permit;

@@ -8,6 +8,23 @@ use super::auth::Caller;
 use super::problem::Problem;
 use crate::access;
 
+/// Records a change and makes it. If that fails, records the failure as well.
+pub(super) async fn change<T>(
+    control: &Control,
+    caller: &Caller,
+    change: &'static str,
+    mut details: Value,
+    make: impl Future<Output = Result<T, Problem>>,
+) -> Result<T, Problem> {
+    record(control, caller, change, &details).await?;
+    let made = make.await;
+    if let Err(problem) = &made {
+        details["failed"] = problem.error.clone().into();
+        record(control, caller, change, &details).await?;
+    }
+    made
+}
+
 /// Records a change that is about to be made, in the log and in the audit file. If the file cannot be written, the change
 /// must not be made.
 pub(super) async fn record(

@@ -13,9 +13,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::time::Instant;
 
+use super::body;
 use super::connections::{Connection, Source};
 use super::counters::RequestOutcome;
-use super::problem::{JSON, Problem};
+use super::problem::Problem;
 use super::rate::Rates;
 use super::tokens::{Role, Tokens};
 use crate::access::Author;
@@ -92,6 +93,10 @@ impl Auth {
             None => (Caller { name: "anyone".to_owned(), role: Role::Read, address }, Client::Source(source)),
         };
         let is_open = matches!(client, Client::Source(_));
+        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        rates.take(client, Instant::now()).map_err(|wait| {
+            Problem::later(StatusCode::TOO_MANY_REQUESTS, "too many requests; ask less often", wait)
+        })?;
         if need == Need::Admin && is_open {
             return Err(Problem::new(StatusCode::FORBIDDEN, NO_TOKENS));
         }
@@ -99,10 +104,6 @@ impl Auth {
             let error = format!("this needs a token of the role admin; {} has the role read", caller.name);
             return Err(Problem::new(StatusCode::FORBIDDEN, error));
         }
-        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
-        rates.take(client, Instant::now()).map_err(|wait| {
-            Problem::later(StatusCode::TOO_MANY_REQUESTS, "too many requests; ask less often", wait)
-        })?;
         Ok(caller)
     }
 
@@ -138,13 +139,13 @@ pub(super) async fn require(
     let Some(connection) = request.extensions().get::<Connection>() else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
-    let is_json = request.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == JSON);
+    let is_json = body::is_json(request.headers());
     match auth.admit(need, request.headers(), connection) {
         Err(problem) => problem.into_response(),
         // A page of another site cannot send such a request: browsers ask first whether they may send JSON, and get no
         // permission.
         Ok(_) if request.method() == Method::POST && !is_json => {
-            Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, NOT_JSON).into_response()
+            Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, body::NOT_JSON).into_response()
         }
         Ok(caller) => {
             request.extensions_mut().insert(caller);
@@ -169,8 +170,6 @@ const NO_TOKEN_SHOWN: &str = "this needs a token: send the field \"Authorization
 
 const WRONG_TOKEN: &str = "this token is not valid here; `shoal ctl token` makes one and prints the line to add to the \
                            file that control.tokens names";
-
-const NOT_JSON: &str = "send the field Content-Type: application/json";
 
 #[cfg(test)]
 mod tests {

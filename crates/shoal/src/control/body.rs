@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{FromRequest, Request};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::LengthLimitError;
 use serde::de::DeserializeOwned;
 
@@ -80,6 +80,14 @@ pub(super) async fn read_large<T: DeserializeOwned>(
     read(request, LARGE_BODY_BYTES_MAX).await
 }
 
+pub(super) const NOT_JSON: &str = "send the field Content-Type: application/json";
+
+/// Returns whether a request declares its body to be JSON, perhaps with a character set (RFC 9110, 8.3.1).
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON)
+}
+
 /// Returns the size that a request declares for its body.
 fn declared_bytes(request: &Request) -> Option<usize> {
     request.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
@@ -87,11 +95,8 @@ fn declared_bytes(request: &Request) -> Option<usize> {
 
 /// Reads a body of at most `bytes_max` bytes. The parser limits the depth of a document, and the type what it may contain.
 async fn read<T: DeserializeOwned>(request: Request, bytes_max: usize) -> Result<T, Problem> {
-    if request.headers().get(header::CONTENT_TYPE).is_none_or(|kind| kind != JSON) {
-        return Err(Problem::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "send the field Content-Type: application/json",
-        ));
+    if !is_json(request.headers()) {
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, NOT_JSON));
     }
     let too_large = || {
         Problem::new(

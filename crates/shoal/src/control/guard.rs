@@ -8,7 +8,6 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -17,11 +16,12 @@ use axum::response::{IntoResponse, Response};
 use shoal_config::HostName;
 
 use super::counters::{ControlCounters, RequestOutcome};
+use super::problem::Problem;
 
 const OTHER_HOST: &str = "this listener does not serve that host name: use an IP address or localhost, or add the \
-                          name to control.hosts\n";
+                          name to control.hosts";
 
-const OTHER_SITE: &str = "this listener does not serve pages of other sites; open its address directly\n";
+const OTHER_SITE: &str = "this listener does not serve pages of other sites; open its address directly";
 
 /// Answers a request or refuses it, and counts the outcome. Browsers neither cache the response nor treat it as a page.
 pub(super) async fn admit(
@@ -31,9 +31,10 @@ pub(super) async fn admit(
 ) -> Response {
     let authority = request.uri().authority().map(Authority::as_str);
     let mut response = if !is_ours(&hosts, authority, request.headers()) {
-        (StatusCode::MISDIRECTED_REQUEST, OTHER_HOST).into_response()
+        Problem::new(StatusCode::MISDIRECTED_REQUEST, OTHER_HOST).into_response()
     } else if is_of_other_page(request.headers()) {
-        (StatusCode::FORBIDDEN, Extension(RequestOutcome::OtherPage), OTHER_SITE).into_response()
+        let refusal = Problem::new(StatusCode::FORBIDDEN, OTHER_SITE);
+        refusal.counted_as(RequestOutcome::OtherPage).into_response()
     } else {
         next.run(request).await
     };

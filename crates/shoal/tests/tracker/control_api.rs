@@ -112,7 +112,7 @@ fn lists_are_changed_searched_and_recorded() {
     assert_eq!(controlled.admin("GET", "/api/v1/lists", None)["sources"][0]["entries"], 1);
     let refused =
         controlled.ask("POST", "/api/v1/lists/allow/add", Some(ADMIN), Some(&json!({ "torrents": [one] })));
-    assert!(refused.status == 400 && refused.body.contains("access.torrents_allow"), "{refused:?}");
+    assert!(refused.status == 409 && refused.body.contains("access.torrents_allow"), "{refused:?}");
     let audit = fs::read_to_string(controlled.path("audit")).unwrap();
     assert_eq!(audit.lines().count(), 3, "{audit}");
     assert!(

@@ -1,16 +1,17 @@
 //! Bans of networks for a time.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::blocking;
+use super::{blocking, looking_up};
 use crate::access::bans::{self, Ban, BanError};
 use crate::clock;
 use crate::control::auth::Caller;
 use crate::control::body::JsonBody;
+use crate::control::extract::Path;
 use crate::control::problem::{Problem, ProblemBody};
 use crate::control::{Control, audit};
 
@@ -62,7 +63,7 @@ impl From<BanError> for Problem {
 )]
 pub(super) async fn list(State(control): State<Control>) -> Result<Json<BanList>, Problem> {
     let lists = control.sources.list_control.clone();
-    Ok(Json(BanList { bans: blocking(move || Ok(lists.bans())).await? }))
+    Ok(Json(BanList { bans: looking_up(move || Ok(lists.bans())).await? }))
 }
 
 /// Bans a network, in place of an earlier ban of the same network. It applies to all protocols before the reply.
@@ -95,9 +96,9 @@ pub(super) async fn set(
     let ban = Ban { network, reason: wanted.reason, by: caller.name.clone(), since_unix_s, until_unix_s };
     let details =
         serde_json::json!({ "network": network, "reason": ban.reason, "until_unix_s": until_unix_s });
-    audit::record(&control, &caller, "ban", &details).await?;
     let (lists, set) = (control.sources.list_control.clone(), ban.clone());
-    blocking(move || lists.ban(set).map_err(Problem::from)).await?;
+    let make = blocking(move || lists.ban(set).map_err(Problem::from));
+    audit::change(&control, &caller, "ban", details, make).await?;
     Ok(Json(ban))
 }
 
@@ -118,10 +119,12 @@ pub(super) async fn lift(
 ) -> Result<Json<Ban>, Problem> {
     let network =
         bans::parse_network(&network).map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error))?;
-    audit::record(&control, &caller, "ban lifted", &serde_json::json!({ "network": network })).await?;
     let lists = control.sources.list_control.clone();
-    let lifted = blocking(move || lists.lift_ban(&network).map_err(Problem::from)).await?;
-    lifted.map(Json).ok_or_else(|| {
-        Problem::new(StatusCode::NOT_FOUND, format!("{network} has no ban; GET /api/v1/bans lists all"))
-    })
+    let make = blocking(move || {
+        lists.lift_ban(&network)?.ok_or_else(|| {
+            Problem::new(StatusCode::NOT_FOUND, format!("{network} has no ban; GET /api/v1/bans lists all"))
+        })
+    });
+    let details = serde_json::json!({ "network": network });
+    audit::change(&control, &caller, "ban lifted", details, make).await.map(Json)
 }

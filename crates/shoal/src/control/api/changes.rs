@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -18,6 +18,7 @@ use utoipa::ToSchema;
 use super::torrents::TorrentStatus;
 use crate::control::Control;
 use crate::control::connections::Connection;
+use crate::control::extract::Query;
 use crate::control::problem::{Problem, ProblemBody};
 use crate::insight::{ChangedTorrents, Insight, NoFeed};
 

@@ -111,9 +111,9 @@ pub(super) async fn begin(
         return Err(Problem::new(axum::http::StatusCode::BAD_REQUEST, error));
     }
     let details = serde_json::json!({ "wait_s": wanted.wait_s, "then": wanted.then });
-    audit::record(&control, &caller, "drain", &details).await?;
     let (drain, exits) = (control.drain.clone(), wanted.then == Then::Exit);
-    let draining = blocking(move || Ok(drain.begin(wait, exits))).await?;
+    let make = blocking(move || Ok(drain.begin(wait, exits)));
+    let draining = audit::change(&control, &caller, "drain", details, make).await?;
     Ok(Json(Some(draining).into()))
 }
 
@@ -126,8 +126,8 @@ pub(super) async fn cancel(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Json<DrainStatus>, Problem> {
-    audit::record(&control, &caller, "drain cancelled", &serde_json::json!({})).await?;
     let drain = control.drain.clone();
-    blocking(move || Ok(drain.cancel())).await?;
+    let make = blocking(move || Ok(drain.cancel()));
+    audit::change(&control, &caller, "drain cancelled", serde_json::json!({}), make).await?;
     Ok(Json(None.into()))
 }

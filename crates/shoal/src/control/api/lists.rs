@@ -1,17 +1,18 @@
 //! The lists of torrents.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::blocking;
+use super::{blocking, looking_up};
 use crate::access::operations::{self, Changed, NewDetails, Which};
 use crate::access::{ListControl, ListEntry};
 use crate::control::Control;
 use crate::control::auth::Caller;
 use crate::control::body::JsonBody;
+use crate::control::extract::{Path, Query};
 use crate::control::problem::{Problem, ProblemBody};
 use crate::failure::Failure;
 
@@ -130,7 +131,7 @@ impl From<Failure> for Problem {
 )]
 pub(super) async fn show(State(control): State<Control>) -> Result<Json<ListSources>, Problem> {
     let lists = control.sources.list_control.clone();
-    let status = blocking(move || Ok(lists.status())).await?;
+    let status = looking_up(move || Ok(lists.status())).await?;
     let sources = serde_json::from_value(status);
     sources.map(Json).map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
 }
@@ -155,7 +156,7 @@ pub(super) async fn search(
         return Err(Problem::new(StatusCode::BAD_REQUEST, format!("max must be from 1 to {ENTRIES_MAX}")));
     }
     let lists = control.sources.list_control.clone();
-    let found = blocking(move || match search.info_hash {
+    let found = looking_up(move || match search.info_hash {
         Some(info_hash) => {
             let wanted = operations::parse_torrents(&[info_hash])?;
             let entries = wanted.iter().filter_map(|info_hash| lists.entry(list.into(), info_hash)).collect();
@@ -173,7 +174,11 @@ pub(super) async fn search(
 #[utoipa::path(
     post, path = "/api/v1/lists/{list}/add", tag = "lists", security(("token" = ["admin"])),
     params(("list" = ListName, Path)), request_body = Addition,
-    responses((status = 200, body = ListChange), (status = 400, body = ProblemBody))
+    responses(
+        (status = 200, body = ListChange),
+        (status = 400, body = ProblemBody),
+        (status = 409, description = "The list has no file.", body = ProblemBody)
+    )
 )]
 pub(super) async fn add(
     State(control): State<Control>,
@@ -183,7 +188,7 @@ pub(super) async fn add(
 ) -> Result<Json<ListChange>, Problem> {
     let Addition { torrents, reason, reference, date } = addition;
     let details = NewDetails { date, reference, reason };
-    change(&control, torrents, move |lists, wanted| {
+    change(&control, list, torrents, move |lists, wanted| {
         let config = lists.publisher.live.latest();
         operations::add(config.policy.config(), (list.into(), None), wanted, &details, caller.author())
     })
@@ -194,7 +199,11 @@ pub(super) async fn add(
 #[utoipa::path(
     post, path = "/api/v1/lists/{list}/remove", tag = "lists", security(("token" = ["admin"])),
     params(("list" = ListName, Path)), request_body = Removal,
-    responses((status = 200, body = ListChange), (status = 400, body = ProblemBody))
+    responses(
+        (status = 200, body = ListChange),
+        (status = 400, body = ProblemBody),
+        (status = 409, description = "The list has no file.", body = ProblemBody)
+    )
 )]
 pub(super) async fn remove(
     State(control): State<Control>,
@@ -202,7 +211,7 @@ pub(super) async fn remove(
     Path(list): Path<ListName>,
     JsonBody(removal): JsonBody<Removal>,
 ) -> Result<Json<ListChange>, Problem> {
-    change(&control, removal.torrents, move |lists, wanted| {
+    change(&control, list, removal.torrents, move |lists, wanted| {
         let config = lists.publisher.live.latest();
         operations::remove(config.policy.config(), (list.into(), None), wanted, caller.author())
     })
@@ -212,12 +221,21 @@ pub(super) async fn remove(
 /// Changes a file, records that, and applies it.
 async fn change(
     control: &Control,
+    list: ListName,
     torrents: Vec<String>,
     change: impl FnOnce(&ListControl, &[shoal_types::InfoHash]) -> Result<Changed, Failure> + Send + 'static,
 ) -> Result<Json<ListChange>, Problem> {
     if torrents.is_empty() || torrents.len() > ENTRIES_MAX {
         let error = format!("torrents must name 1 to {ENTRIES_MAX} torrents");
         return Err(Problem::new(StatusCode::BAD_REQUEST, error));
+    }
+    let which = Which::from(list);
+    if !which.has_file(control.sources.live.latest().policy.config()) {
+        let name = which.name();
+        let error = format!(
+            "access.torrents_{name} names no file to change: set it to a file that the tracker may write, and reload"
+        );
+        return Err(Problem::new(StatusCode::CONFLICT, error));
     }
     let lists = control.sources.list_control.clone();
     let changed = blocking(move || {

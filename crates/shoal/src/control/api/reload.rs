@@ -34,13 +34,12 @@ pub(super) async fn reload(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Json<Reloaded>, Problem> {
-    audit::record(&control, &caller, "reload", &serde_json::json!({})).await?;
     let reloader = Arc::clone(&control.reloader);
-    let differences = blocking(move || {
+    let make = blocking(move || {
         reloader.reload().map_err(|error| {
             Problem::new(StatusCode::CONFLICT, format!("the configuration stays as it was: {error}"))
         })
     });
-    let differences = differences.await?;
+    let differences = audit::change(&control, &caller, "reload", serde_json::json!({}), make).await?;
     Ok(Json(Reloaded { applied: differences.applied, needs_restart: differences.needs_restart }))
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
 use shoal_engine::limits::Activity;
@@ -12,10 +12,11 @@ use shoal_engine::policy::Protocol;
 use shoal_source::Level;
 use utoipa::ToSchema;
 
-use super::blocking;
+use super::looking_up;
 use crate::access::bans::Ban;
 use crate::clock;
 use crate::control::Control;
+use crate::control::extract::Path;
 use crate::control::problem::{Problem, ProblemBody};
 
 /// How much of a rate is left.
@@ -88,7 +89,7 @@ pub(super) async fn show(
     })?;
     let address = address.to_canonical();
     let lists = control.sources.list_control.clone();
-    let ban = blocking(move || Ok(lists.ban_of(address))).await?;
+    let ban = looking_up(move || Ok(lists.ban_of(address))).await?;
     let live = control.sources.live.latest();
     let (policy, now) = (Arc::clone(&live.policy), clock::now());
     let rate = |activity| {

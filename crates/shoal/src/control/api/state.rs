@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 
 use crate::control::auth::Caller;
+use crate::control::connections::Connection;
 use crate::control::problem::{Problem, ProblemBody};
 use crate::control::{Control, audit};
 use crate::state::Saved;
@@ -21,12 +22,16 @@ use crate::state::Saved;
 pub(super) async fn snapshot(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
+    Extension(connection): Extension<Connection>,
 ) -> Result<Json<Saved>, Problem> {
     let Some(requester) = control.sources.snapshot_requester.clone() else {
         let error = "state.path names no directory, so there is no place for a snapshot";
         return Err(Problem::new(StatusCode::CONFLICT, error));
     };
-    audit::record(&control, &caller, "snapshot", &serde_json::json!({})).await?;
-    let saved = requester.save().await;
-    saved.map(Json).map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error))
+    // It takes longer than other requests may.
+    connection.begin_stream()?;
+    let make = async {
+        requester.save().await.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error))
+    };
+    audit::change(&control, &caller, "snapshot", serde_json::json!({}), make).await.map(Json)
 }

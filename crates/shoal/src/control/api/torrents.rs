@@ -1,7 +1,7 @@
 //! Torrents: the counts of some of them, and the largest.
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 use crate::access::operations::parse_torrents;
 use crate::control::auth::Caller;
 use crate::control::connections::Connection;
+use crate::control::extract::{Path, Query};
 use crate::control::problem::{Problem, ProblemBody};
 use crate::control::{Control, Role, body};
 use crate::insight::{PEERS_MAX, TOP_MAX, TORRENTS_MAX, Torrent, TorrentAges, TorrentPeers};

@@ -1,11 +1,12 @@
 //! Requests that the control listener refuses: how they are counted, and what they keep others from.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::TcpStream;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{ADMIN, Controlled, READ};
+use super::{ADMIN, Controlled, READ, request_bytes};
 use crate::harness::eventually;
 use crate::page::send;
 
@@ -95,4 +96,52 @@ fn large_bodies_that_do_not_arrive_keep_no_small_one_out() {
     assert_eq!(ask(1000).status, 200);
     drop(held);
     eventually("large bodies are read again", || (ask(5000).status == 200).then_some(()));
+}
+
+#[test]
+fn parameters_that_cannot_be_read_are_refused_as_documents() {
+    let controlled = Controlled::start(&[]);
+    for (method, path) in [
+        ("GET", "/api/v1/top?max=x"),
+        ("GET", "/api/v1/top?foo=1"),
+        ("GET", "/api/v1/torrents/0101010101010101010101010101010101010101?peers=-1"),
+        ("GET", "/api/v1/lists/foo/torrents"),
+        ("GET", "/api/v1/torrents/%ff"),
+    ] {
+        let page = controlled.ask(method, path, Some(ADMIN), None);
+        assert_eq!(page.status, 400, "{path}: {page:?}");
+        let refusal: Value = serde_json::from_str(&page.body).unwrap();
+        assert!(
+            refusal["error"].as_str().unwrap().starts_with("the parameters are not"),
+            "{path}: {refusal}"
+        );
+    }
+}
+
+#[test]
+fn a_change_that_fails_is_recorded_as_such() {
+    let controlled = Controlled::start(&[]);
+    let refused = controlled.ask("DELETE", "/api/v1/bans/10.9.9.9", Some(ADMIN), None);
+    assert_eq!(refused.status, 404, "{refused:?}");
+    let [intended, failed] =
+        [(); 2].map(|()| controlled.tracker.wait_for_line("a change by the control listener"));
+    assert_eq!(intended["details"], r#"{"network":"10.9.9.9/32"}"#);
+    assert!(failed["details"].as_str().unwrap().contains("10.9.9.9/32 has no ban"), "{failed}");
+    let refused =
+        controlled.ask("POST", "/api/v1/lists/allow/add", Some(ADMIN), Some(&json!({ "torrents": ["aa"] })));
+    assert_eq!(refused.status, 409, "{refused:?}");
+    assert!(refused.body.contains("access.torrents_allow names no file"), "{refused:?}");
+}
+
+#[test]
+fn refused_roles_are_limited_like_all_requests() {
+    let controlled = Controlled::start(&[]);
+    let control = controlled.tracker.control;
+    let request = request_bytes("POST", "/api/v1/reload", Some(READ), Some(&json!({})));
+    let ask = || (0..200).map(|_| send(control, &request).status).collect::<BTreeSet<u16>>();
+    let statuses: BTreeSet<u16> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(statuses, BTreeSet::from([403, 429]));
 }
