@@ -1,15 +1,13 @@
 //! The command line: its arguments and what they do.
 
-use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use crate::access::command;
 use crate::failure::Failure;
-use crate::{config_file, ctl, log, state, tls, top, tracker, version};
+use crate::{config_file, ctl, log, output, state, tls, top, tracker, version};
 
 /// A BitTorrent tracker.
 ///
@@ -144,10 +142,5 @@ fn check(file: &Path) -> Result<(), Failure> {
 
 /// Writes to standard output. A reader that closes it early, as `head` does, is not an error.
 fn print(text: &str) -> Result<(), Failure> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to standard output").map_err(Failure::from)
-        }
-        _ => Ok(()),
-    }
+    output::print(text).map(|_is_closed| ())
 }

@@ -16,7 +16,9 @@ use shoal_config::Config;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use ureq::http::{Request, Response};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider, parse_pem};
-use ureq::{Agent, Body};
+use ureq::{Agent, AsSendBody, Body};
+
+use crate::printable;
 
 /// Where the control listener is if nothing else is said.
 const DEFAULT_URL: &str = "http://127.0.0.1:6970";
@@ -30,6 +32,12 @@ const CA_FILE_VARIABLE: &str = "SHOAL_CONTROL_CA_FILE";
 /// Time to connect, and to wait for the head of a reply: longer than the tracker takes to give up.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
 const REPLY_TIME_MAX: Duration = Duration::from_secs(16);
+
+/// Time to send a request, and to read the rest of a reply.
+const BODY_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// The longest silence of a stream of events: that of several signs of life.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Maximum size of a reply that is read as a whole, and of a file.
 const REPLY_BYTES_MAX: u64 = 64 << 20;
@@ -65,6 +73,16 @@ pub(crate) enum ClientError {
         /// The words of the tracker.
         error: String,
     },
+}
+
+/// How long one request waits.
+struct Times {
+    /// For the head of the reply.
+    reply_max: Duration,
+    /// For the whole rest.
+    body_max: Option<Duration>,
+    /// For the next bytes of a stream of events.
+    silence_max: Option<Duration>,
 }
 
 /// A client of one control listener.
@@ -129,7 +147,8 @@ impl ControlClient {
         let ca_file = endpoint.ca_file.clone().or_else(|| variable(CA_FILE_VARIABLE).map(PathBuf::from));
         let agent = Agent::config_builder()
             .timeout_connect(Some(CONNECT_TIME_MAX))
-            .timeout_recv_response(Some(REPLY_TIME_MAX))
+            .timeout_send_request(Some(BODY_TIME_MAX))
+            .timeout_send_body(Some(BODY_TIME_MAX))
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
@@ -161,7 +180,21 @@ impl ControlClient {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Value, ClientError> {
-        let text = read(self.send(method, path, body)?)?;
+        self.request_within(REPLY_TIME_MAX, method, path, body)
+    }
+
+    /// The same with another time to wait for the head of the reply.
+    ///
+    /// # Errors
+    /// Returns why there is none.
+    pub(crate) fn request_within(
+        &self,
+        time_max: Duration,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, ClientError> {
+        let text = read(self.send(&Times::of_reply(time_max), method, path, body)?)?;
         if text.trim().is_empty() {
             return Ok(Value::Null);
         }
@@ -180,43 +213,39 @@ impl ControlClient {
     /// # Errors
     /// Returns why there is none.
     pub(crate) fn text(&self, path: &str) -> Result<String, ClientError> {
-        read(self.send("GET", path, None)?)
+        read(self.send(&Times::of_reply(REPLY_TIME_MAX), "GET", path, None)?)
     }
 
-    /// Begins to read a stream of events, which may never end.
+    /// Begins to read a stream of events, which may never end, but not be silent for long.
     ///
     /// # Errors
     /// Returns why there is none.
     pub(crate) fn events(&self, path: &str) -> Result<impl BufRead + use<>, ClientError> {
-        let response = self.send_with("GET", path, None, Some("text/event-stream"))?;
+        let response = self.send(&Times::OF_EVENTS, "GET", path, None)?;
         Ok(BufReader::new(response.into_body().into_reader()))
     }
 
-    fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Response<Body>, ClientError> {
-        self.send_with(method, path, body, None)
-    }
-
-    fn send_with(
+    fn send(
         &self,
+        times: &Times,
         method: &str,
         path: &str,
         body: Option<&Value>,
-        accept: Option<&str>,
     ) -> Result<Response<Body>, ClientError> {
         let url = format!("{}{path}", self.url);
         let mut request = Request::builder().method(method).uri(&url);
         if let Some(token) = &self.token {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
-        if let Some(accept) = accept {
-            request = request.header("Accept", accept);
+        if times.silence_max.is_some() {
+            request = request.header("Accept", "text/event-stream");
         }
         let sent = match body {
             Some(body) => {
                 let request = request.header("Content-Type", "application/json").body(body.to_string());
-                self.agent.run(request.map_err(|_| bad_url(&url))?)
+                self.agent.run(times.apply(&self.agent, request.map_err(|_| bad_url(&url))?))
             }
-            None => self.agent.run(request.body(()).map_err(|_| bad_url(&url))?),
+            None => self.agent.run(times.apply(&self.agent, request.body(()).map_err(|_| bad_url(&url))?)),
         };
         let response = sent.map_err(|error| {
             ClientError::Transport(format!(
@@ -234,12 +263,27 @@ impl ControlClient {
     }
 }
 
+impl Times {
+    const OF_EVENTS: Self =
+        Self { reply_max: REPLY_TIME_MAX, body_max: None, silence_max: Some(SILENCE_MAX) };
+
+    const fn of_reply(reply_max: Duration) -> Self {
+        Self { reply_max, body_max: Some(BODY_TIME_MAX), silence_max: None }
+    }
+
+    fn apply<S: AsSendBody>(&self, agent: &Agent, request: Request<S>) -> Request<S> {
+        let configured = agent.configure_request(request).timeout_recv_response(Some(self.reply_max));
+        configured.timeout_recv_body(self.body_max).timeout_per_read(self.silence_max).build()
+    }
+}
+
+/// One line of printable characters: the words of a tracker may come from another program.
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Options(text) | Self::Transport(text) => f.write_str(text),
+            Self::Options(text) | Self::Transport(text) => f.write_str(&printable::line(text)),
             Self::Refused { status, error } => {
-                write!(f, "the tracker refuses this (status {status}): {error}")
+                write!(f, "the tracker refuses this (status {status}): {}", printable::line(error))
             }
         }
     }
@@ -319,6 +363,18 @@ mod tests {
             [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("192.0.2.1:1", "192.0.2.1:1")]
         {
             assert_eq!(reachable(listen.parse().unwrap()), reached.parse().unwrap());
+        }
+    }
+
+    #[test]
+    fn no_error_controls_the_terminal() {
+        let evil = "\u{1b}[31mred\u{7}\u{202e}".to_owned();
+        for error in [
+            ClientError::Options(evil.clone()),
+            ClientError::Transport(evil.clone()),
+            ClientError::Refused { status: 400, error: evil },
+        ] {
+            assert!(error.to_string().ends_with("?[31mred??"), "{error}");
         }
     }
 

@@ -3,7 +3,10 @@
 //! Every command is one or two requests to the control listener ([`crate::control_client`]), so what it may do depends on its
 //! token only. `token` needs no tracker.
 
-use std::io::{BufRead, Write, stdout};
+mod show;
+
+use std::io::{BufRead, Read};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
@@ -13,7 +16,13 @@ use crate::access::operations::NewDetails;
 use crate::control::{Role, is_token_name, token_line};
 use crate::control_client::{ClientError, ControlClient, Endpoint};
 use crate::failure::Failure;
-use crate::{printable, settings, top};
+use crate::{output, printable, settings, top};
+
+/// Time to wait for a snapshot: as long as the tracker lets a connection last.
+const SNAPSHOT_TIME_MAX: Duration = Duration::from_secs(3600);
+
+/// Maximum size of an event of the feed of changes.
+const EVENT_BYTES_MAX: u64 = 16 << 20;
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
@@ -227,20 +236,31 @@ pub(crate) fn run(ctl: &Ctl) -> Result<String, Failure> {
         let stats = serde_json::from_value(reply).context("the reply has no statistics")?;
         return Ok(top::text(client.url(), &stats));
     }
-    Ok(show(&ctl.action, &reply))
+    Ok(show::show(&ctl.action, &reply))
 }
 
-/// Prints the events of the feed of changes as they come.
+/// Prints the events of the feed of changes as they come, until their reader is gone.
 fn follow(client: &ControlClient, cursor: Option<&str>) -> Result<String, Failure> {
     let cursor = cursor.map_or_else(String::new, |cursor| format!("?cursor={}", encode(cursor)));
-    let events = client.events(&format!("/api/v1/changes{cursor}"))?;
-    for line in events.lines() {
-        let line = line.context("the feed has ended")?;
-        if let Some(event) = line.strip_prefix("data: ") {
-            writeln!(stdout(), "{}", printable::json(event)).context("cannot write to standard output")?;
+    let mut events = client.events(&format!("/api/v1/changes{cursor}"))?;
+    let mut line = String::new();
+    loop {
+        line.clear();
+        let read = events.by_ref().take(EVENT_BYTES_MAX).read_line(&mut line);
+        let read = read.context("the feed has ended")?;
+        let has_ended = read == 0 || read as u64 == EVENT_BYTES_MAX;
+        if has_ended {
+            return Err(Failure::Other(anyhow!("the feed has ended; --cursor with the last cursor goes on")));
+        }
+        // Without changes, other lines show that the feed is there.
+        let is_closed = match line.strip_prefix("data: ") {
+            Some(event) => output::print(&(printable::json(event) + "\n"))?,
+            None => output::is_closed(),
+        };
+        if is_closed {
+            return Ok(String::new());
         }
     }
-    Err(Failure::Other(anyhow!("the feed has ended; --cursor with the last cursor goes on")))
 }
 
 fn ask(client: &ControlClient, action: &Action) -> Result<Value, ClientError> {
@@ -263,7 +283,9 @@ fn ask(client: &ControlClient, action: &Action) -> Result<Value, ClientError> {
         Action::Top { max } => client.get(&format!("/api/v1/top?max={max}")),
         Action::Source { address } => client.get(&format!("/api/v1/sources/{address}")),
         Action::Reload => send("POST", "/api/v1/reload", &json!({})),
-        Action::Snapshot => send("POST", "/api/v1/snapshot", &json!({})),
+        Action::Snapshot => {
+            client.request_within(SNAPSHOT_TIME_MAX, "POST", "/api/v1/snapshot", Some(&json!({})))
+        }
         Action::Log { level: None } => client.get("/api/v1/log"),
         Action::Log { level: Some(level) } => send("PUT", "/api/v1/log", &json!({ "level": level })),
         Action::Drain { status: true, .. } => client.get("/api/v1/drain"),
@@ -297,57 +319,6 @@ fn ask_of_list(client: &ControlClient, action: &ListAction) -> Result<Value, Cli
         ListAction::Remove { which, torrents } => {
             let body = json!({ "torrents": torrents });
             client.request("POST", &format!("/api/v1/lists/{}/remove", which.name()), Some(&body))
-        }
-    }
-}
-
-/// Returns a reply as text for people. Text from outside is one line of printable characters.
-fn show(action: &Action, reply: &Value) -> String {
-    let text = |value: &Value| match value {
-        Value::String(text) => printable::line(text),
-        Value::Null => "-".to_owned(),
-        Value::Array(values) => {
-            let shown: Vec<String> =
-                values.iter().map(|value| printable::line(value.as_str().unwrap_or("?"))).collect();
-            if shown.is_empty() { "none".to_owned() } else { shown.join(" ") }
-        }
-        other => other.to_string(),
-    };
-    let table = |rows: &Value, columns: &[&str], none: &str| {
-        let rows = rows.as_array().map(Vec::as_slice).unwrap_or_default();
-        if rows.is_empty() {
-            return format!("{none}\n");
-        }
-        let line =
-            |row: &Value| columns.iter().map(|column| text(&row[column])).collect::<Vec<_>>().join("  ");
-        rows.iter().map(|row| line(row) + "\n").collect()
-    };
-    match action {
-        Action::Bans { action: None | Some(BanAction::List) } => {
-            table(&reply["bans"], &["network", "until_unix_s", "by", "reason"], "no bans")
-        }
-        Action::Lists { action: None | Some(ListAction::Sources) } => {
-            table(&reply["sources"], &["list", "source", "entries", "fault"], "no lists")
-        }
-        Action::Lists { action: Some(ListAction::Search { .. }) } => {
-            table(&reply["entries"], &["info_hash", "date", "reference", "reason", "source"], "no entries")
-        }
-        Action::Top { .. } => {
-            let torrents = reply["torrents"].as_array().map(Vec::as_slice).unwrap_or_default();
-            let line = |torrent: &Value| {
-                let total = &torrent["total"];
-                format!(
-                    "{}  {} seeders  {} leechers\n",
-                    text(&torrent["info_hash"]),
-                    total["seeders"],
-                    total["leechers"]
-                )
-            };
-            if torrents.is_empty() { "no torrents\n".to_owned() } else { torrents.iter().map(line).collect() }
-        }
-        _ => {
-            let fields = reply.as_object().into_iter().flatten();
-            fields.map(|(name, value)| format!("{name}: {}\n", text(value))).collect()
         }
     }
 }

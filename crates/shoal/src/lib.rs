@@ -29,6 +29,7 @@ mod insight;
 mod keeper;
 mod log;
 mod memory;
+mod output;
 mod panics;
 mod periodic;
 mod pool;

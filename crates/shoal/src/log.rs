@@ -17,7 +17,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, fmt, reload};
 
-use crate::sandbox;
+use crate::{output, sandbox};
 
 /// Maximum number of lines that wait to be written.
 const LINES_MAX: usize = 8192;
@@ -125,9 +125,8 @@ fn begin_with(
         .log_internal_errors(false);
     match settings.format {
         LogFormat::Human => {
-            // Colour helps people and clutters files. NO_COLOR, if set and not empty, turns it off (no-color.org).
-            let has_colour =
-                stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+            // Colour helps people and clutters files.
+            let has_colour = stderr().is_terminal() && output::has_colour();
             registry.with(lines.with_ansi(has_colour).with_target(false)).init();
         }
         LogFormat::Json => registry.with(lines.json()).init(),

@@ -305,11 +305,12 @@ impl Processing {
     /// Returns the largest time of the bucket that this part of the samples does not exceed, or `None` if there are no
     /// samples. The last bucket has no largest time.
     pub(crate) fn quantile(&self, part: f64) -> Option<f64> {
-        let samples: u64 = self.buckets.iter().sum();
+        // The statistics may come from another program, whose counts need not fit together.
+        let samples = self.buckets.iter().copied().fold(0, u64::saturating_add);
         let rank = part * samples as f64;
-        let mut seen = 0;
+        let mut seen = 0_u64;
         let bucket = self.buckets.iter().position(|count| {
-            seen += count;
+            seen = seen.saturating_add(*count);
             seen as f64 >= rank
         });
         let bound = bucket.and_then(|bucket| self.bounds_s.get(bucket)).copied();

@@ -11,7 +11,7 @@
 
 mod figures;
 mod keys;
-mod numbers;
+pub(crate) mod numbers;
 mod plain;
 mod rates;
 mod screen;
@@ -28,9 +28,9 @@ use self::figures::View;
 use self::screen::Screen;
 use self::table::Look;
 use crate::control_client::{ClientError, ControlClient, Endpoint};
-use crate::ctl;
 use crate::failure::Failure;
 use crate::stats::Stats;
+use crate::{ctl, output};
 
 /// The path of the statistics.
 pub(crate) const STATS_PATH: &str = "/api/v1/stats";
@@ -95,7 +95,7 @@ pub(crate) fn run(top: &Top) -> Result<(), Failure> {
     }
     // A mistake in the arguments is told before the screen is taken over.
     let first = ask(&client)?;
-    let look = if has_colour() { Look::Colour } else { Look::Mono };
+    let look = if output::has_colour() { Look::Colour } else { Look::Mono };
     let screen = Screen::new(client.url().to_owned(), look, top.view, top.interval);
     session::run(client, screen, first)
 }
@@ -117,11 +117,6 @@ fn ask(client: &ControlClient) -> Result<Reply, ClientError> {
 fn has_screen() -> bool {
     let is_dumb = std::env::var_os("TERM").is_none_or(|name| name.is_empty() || name == "dumb");
     stdin().is_terminal() && stdout().is_terminal() && !is_dumb
-}
-
-/// Returns whether colours are wanted (no-color.org).
-fn has_colour() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 fn interval(text: &str) -> Result<u64, String> {

@@ -5,7 +5,7 @@ mod overview;
 use clap::ValueEnum;
 
 pub(super) use self::overview::requests;
-use super::numbers::{UNKNOWN, bytes, count, duration, percent, words};
+use super::numbers::{UNKNOWN, bytes, count, duration, percent, sum, words};
 use super::rates::Rates;
 use super::table::{Cell, Column, Section, Tone};
 use crate::stats::{Stats, TopSwarm};
@@ -92,7 +92,8 @@ pub(super) fn warnings(stats: &Stats) -> Vec<String> {
             list.name
         ));
     }
-    let store: u64 = stats.memory.uses.iter().filter(|one| one.kind == "store").map(|one| one.bytes).sum();
+    let store = stats.memory.uses.iter().filter(|one| one.kind == "store");
+    let store = sum(store.map(|one| one.bytes));
     if store as f64 > STORE_FULL * stats.memory.store_max as f64 {
         found
             .push("the store is nearly full: new peers are refused, or others make room for them".to_owned());

@@ -1,10 +1,12 @@
 //! Numbers as short texts, in the forms that the status page uses.
 
+use shoal_wire::http::date::year_month_day;
+
 /// Shown in place of a number that is not known.
-pub(super) const UNKNOWN: &str = "–";
+pub(crate) const UNKNOWN: &str = "–";
 
 /// Returns three significant digits, with a suffix for thousands.
-pub(super) fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     for (scale, suffix) in [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")] {
         if value >= scale * 0.9995 {
             return digits(value / scale) + suffix;
@@ -14,18 +16,23 @@ pub(super) fn short(value: f64) -> String {
 }
 
 /// The same of a count.
-pub(super) fn count(value: u64) -> String {
+pub(crate) fn count(value: u64) -> String {
     short(value as f64)
 }
 
+/// Returns a sum of counts of a tracker, which may be another program: it ends at the largest number.
+pub(crate) fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
 /// Returns a rate per second. Small ones have one decimal.
-pub(super) fn rate(per_s: f64) -> String {
+pub(crate) fn rate(per_s: f64) -> String {
     let rounded = if per_s < 9.95 { (per_s * 10.0).round() / 10.0 } else { per_s.round() };
     short(rounded) + "/s"
 }
 
 /// Returns a number of bytes in binary units.
-pub(super) fn bytes(value: f64) -> String {
+pub(crate) fn bytes(value: f64) -> String {
     for (scale, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
         let scale = f64::from(scale).exp2();
         if value >= scale {
@@ -36,12 +43,12 @@ pub(super) fn bytes(value: f64) -> String {
 }
 
 /// Returns a part of a whole in percent, or nothing known of a part of nothing.
-pub(super) fn percent(part: f64) -> String {
+pub(crate) fn percent(part: f64) -> String {
     if part.is_finite() { digits(100.0 * part) + " %" } else { UNKNOWN.to_owned() }
 }
 
 /// Returns a duration in its two largest units.
-pub(super) fn duration(seconds: u64) -> String {
+pub(crate) fn duration(seconds: u64) -> String {
     let units = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
     let first = units.iter().position(|(size, _)| seconds >= *size).unwrap_or(3);
     let (size, name) = units[first];
@@ -55,23 +62,14 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// Returns a time in seconds since 1970 as date and time of day.
-pub(super) fn utc(unix_s: u64) -> String {
-    // Years begin in March here, so that a leap day is the last of its year (Hinnant, "chrono-Compatible Low-Level Date
-    // Algorithms").
-    let days = unix_s / 86_400 + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, is_next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = 400 * era + year + is_next;
+pub(crate) fn utc(unix_s: u64) -> String {
+    let (year, month, day) = year_month_day(unix_s / 86_400);
     let (hour, minute, second) = (unix_s / 3600 % 24, unix_s / 60 % 60, unix_s % 60);
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
 /// Returns a short time, such as that of a request.
-pub(super) fn time(seconds: f64) -> String {
+pub(crate) fn time(seconds: f64) -> String {
     if seconds < 1e-3 {
         digits(seconds * 1e6) + " µs"
     } else if seconds < 1.0 {
@@ -82,7 +80,7 @@ pub(super) fn time(seconds: f64) -> String {
 }
 
 /// Returns a name of the statistics in words: `wrong_connection_id` is "wrong connection id".
-pub(super) fn words(name: &str) -> String {
+pub(crate) fn words(name: &str) -> String {
     match name {
         "udp" => "UDP".to_owned(),
         "http" => "HTTP".to_owned(),
@@ -120,6 +118,7 @@ mod tests {
         ] {
             assert_eq!(utc(unix_s), text);
         }
+        assert!(utc(u64::MAX).ends_with("UTC"));
     }
 
     #[test]

@@ -1,10 +1,7 @@
 //! The figures as lines of text, for where there is no terminal, and for `shoal ctl stats`.
 
-use std::io::{ErrorKind, Write, stdout};
 use std::thread;
 use std::time::Duration;
-
-use anyhow::Context;
 
 use super::figures::{View, requests, warnings};
 use super::numbers::{duration, rate, utc};
@@ -14,7 +11,7 @@ use super::{Reply, Top, ask};
 use crate::control_client::ControlClient;
 use crate::failure::Failure;
 use crate::stats::Stats;
-use crate::{log, printable};
+use crate::{log, output, printable};
 
 /// The width of the lines.
 const WIDTH: usize = 100;
@@ -23,7 +20,7 @@ const WIDTH: usize = 100;
 pub(super) fn follow(top: &Top, client: &ControlClient) -> Result<(), Failure> {
     let mut before = ask(client)?;
     if top.json {
-        let is_over = print(&(printable::json(&before.text) + "\n"))?;
+        let is_over = output::print(&(printable::json(&before.text) + "\n"))?;
         if top.once || is_over {
             return Ok(());
         }
@@ -40,7 +37,7 @@ pub(super) fn follow(top: &Top, client: &ControlClient) -> Result<(), Failure> {
         };
         let text =
             if top.json { printable::json(&reply.text) + "\n" } else { text(top, client, &before, &reply) };
-        let is_over = print(&text)?;
+        let is_over = output::print(&text)?;
         before = reply;
         if top.once || is_over {
             return Ok(());
@@ -74,13 +71,4 @@ pub(super) fn block(url: &str, view: View, stats: &Stats, rates: Option<&Rates<'
         }
     }
     text
-}
-
-/// Writes to standard output. Returns whether its reader is gone, as `head` is after some lines.
-fn print(text: &str) -> Result<bool, Failure> {
-    match stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()) {
-        Ok(()) => Ok(false),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(true),
-        Err(error) => Err(error).context("cannot write to standard output").map_err(Failure::from),
-    }
 }

@@ -40,8 +40,10 @@ pub(super) struct Screen {
     pub(super) requests: VecDeque<f64>,
     /// Why the last question has no reply.
     pub(super) error: Option<String>,
-    /// When there was a reply, or was asked for the first one, on the monotonic clock.
-    pub(super) answered_ms: u64,
+    /// When there was a reply, or when the operator went on after a pause, on the monotonic clock.
+    answered_ms: u64,
+    /// When the interval was changed, from which the next reply is awaited.
+    paced_ms: u64,
 }
 
 /// The consequence of a key, apart from another picture.
@@ -73,6 +75,7 @@ impl Screen {
             requests: VecDeque::new(),
             error: None,
             answered_ms: 0,
+            paced_ms: 0,
         }
     }
 
@@ -104,8 +107,10 @@ impl Screen {
 
     /// Returns for how many seconds the tracker has not replied, if that is longer than it should be.
     pub(super) fn silence_s(&self, now_ms: u64) -> Option<u64> {
-        let silence_s = now_ms.saturating_sub(self.answered_ms) / 1000;
-        let is_long = !self.is_paused && silence_s > self.interval_s + REPLY_S;
+        let since_s = |ms: u64| now_ms.saturating_sub(ms) / 1000;
+        let silence_s = since_s(self.answered_ms);
+        let is_long =
+            !self.is_paused && since_s(self.answered_ms.max(self.paced_ms)) > self.interval_s + REPLY_S;
         (self.error.is_some() || is_long).then_some(silence_s)
     }
 
@@ -120,7 +125,8 @@ impl Screen {
     }
 
     /// Applies a key.
-    pub(super) fn press(&mut self, key: Key) -> Action {
+    pub(super) fn press(&mut self, key: Key, now_ms: u64) -> Action {
+        let is_silent = self.silence_s(now_ms).is_some();
         match key {
             Key::Char('q' | 'Q') | Key::Ctrl('c' | 'd') => return Action::Quit,
             Key::Ctrl('z') => return Action::Suspend,
@@ -137,17 +143,20 @@ impl Screen {
             }
             Key::Char('p' | ' ') => {
                 self.is_paused = !self.is_paused;
+                if !self.is_paused && !is_silent {
+                    self.answered_ms = now_ms;
+                }
                 return Action::Pace;
             }
             Key::Char('+' | '=') => {
                 let longer = INTERVALS_S.into_iter().find(|interval_s| *interval_s > self.interval_s);
                 self.interval_s = longer.unwrap_or(self.interval_s);
-                return Action::Pace;
+                return self.set_pace(is_silent, now_ms);
             }
             Key::Char('-' | '_') => {
                 let shorter = INTERVALS_S.into_iter().rev().find(|interval_s| *interval_s < self.interval_s);
                 self.interval_s = shorter.unwrap_or(self.interval_s);
-                return Action::Pace;
+                return self.set_pace(is_silent, now_ms);
             }
             Key::Up | Key::Char('k') => self.scroll = self.scroll.saturating_sub(1),
             Key::Down | Key::Char('j') => self.scroll += 1,
@@ -158,6 +167,14 @@ impl Screen {
             Key::Char(_) | Key::Ctrl(_) => {}
         }
         Action::Nothing
+    }
+
+    /// Waits for a reply from now on, after the interval has changed. If one is overdue, it stays so.
+    fn set_pace(&mut self, is_silent: bool, now_ms: u64) -> Action {
+        if !is_silent {
+            self.paced_ms = now_ms;
+        }
+        Action::Pace
     }
 
     fn place(&self) -> usize {
@@ -181,25 +198,44 @@ mod tests {
     #[test]
     fn keys_change_the_view_the_order_and_the_pace() {
         let mut screen = screen();
-        screen.press(Key::Tab);
+        screen.press(Key::Tab, 0);
         assert_eq!(screen.view, View::Clients);
-        screen.press(Key::Char('s'));
-        screen.press(Key::BackTab);
+        screen.press(Key::Char('s'), 0);
+        screen.press(Key::BackTab, 0);
         assert_eq!((screen.view, screen.order()), (View::Overview, 0));
-        screen.press(Key::BackTab);
+        screen.press(Key::BackTab, 0);
         assert_eq!(screen.view, View::Lists);
-        screen.press(Key::Char('s'));
-        screen.press(Key::Char('2'));
+        screen.press(Key::Char('s'), 0);
+        screen.press(Key::Char('2'), 0);
         assert_eq!((screen.view, screen.order()), (View::Clients, 1));
-        screen.press(Key::Char('s'));
+        screen.press(Key::Char('s'), 0);
         assert_eq!(screen.order(), 0);
         for (key, interval_s) in [('+', 5), ('+', 10), ('-', 5), ('-', 2), ('-', 1), ('-', 1)] {
-            assert_eq!(screen.press(Key::Char(key)), Action::Pace);
+            assert_eq!(screen.press(Key::Char(key), 0), Action::Pace);
             assert_eq!(screen.interval_s, interval_s);
         }
-        assert_eq!((screen.press(Key::Char('p')), screen.is_paused), (Action::Pace, true));
-        assert_eq!(screen.press(Key::Ctrl('c')), Action::Quit);
-        assert_eq!(screen.press(Key::Ctrl('z')), Action::Suspend);
+        assert_eq!((screen.press(Key::Char('p'), 0), screen.is_paused), (Action::Pace, true));
+        assert_eq!(screen.press(Key::Ctrl('c'), 0), Action::Quit);
+        assert_eq!(screen.press(Key::Ctrl('z'), 0), Action::Suspend);
+    }
+
+    #[test]
+    fn keys_do_not_shorten_the_silence_of_a_tracker() {
+        let mut screen = screen();
+        screen.take(Ok(Stats::default()), 1000);
+        screen.take(Err("gone".to_owned()), 17_000);
+        for key in ['+', '-', 'p', 'p'] {
+            screen.press(Key::Char(key), 23_000);
+            assert_eq!(screen.silence_s(23_000), Some(22), "{key}");
+        }
+        screen.take(Ok(Stats::default()), 24_000);
+        screen.press(Key::Char('p'), 25_000);
+        screen.press(Key::Char('p'), 100_000);
+        assert_eq!((screen.silence_s(101_000), screen.silence_s(107_000)), (None, Some(7)));
+        screen.press(Key::Char('-'), 103_000);
+        assert_eq!((screen.silence_s(107_000), screen.silence_s(109_000)), (None, Some(9)));
+        screen.press(Key::Char('+'), 109_000);
+        assert_eq!(screen.silence_s(109_000), Some(9));
     }
 
     #[test]

@@ -63,12 +63,12 @@ async fn show(client: ControlClient, mut screen: Screen) -> anyhow::Result<()> {
             pressed = keys.recv() => {
                 let Some(pressed) = pressed else { return Ok(()) };
                 for key in pressed {
-                    match screen.press(key) {
+                    match screen.press(key, clock::monotonic_ms()) {
                         Action::Nothing => {}
                         Action::Quit => return Ok(()),
                         Action::Suspend => terminal.suspend()?,
                         Action::Redraw => terminal.forget()?,
-                        Action::Pace => set_pace(&mut screen, &paces),
+                        Action::Pace => set_pace(&screen, &paces),
                     }
                 }
             }
@@ -86,8 +86,7 @@ async fn show(client: ControlClient, mut screen: Screen) -> anyhow::Result<()> {
 }
 
 /// Tells the thread when to ask.
-fn set_pace(screen: &mut Screen, paces: &Sender<Option<Duration>>) {
-    screen.answered_ms = clock::monotonic_ms();
+fn set_pace(screen: &Screen, paces: &Sender<Option<Duration>>) {
     let pace = (!screen.is_paused).then(|| Duration::from_secs(screen.interval_s));
     // If the thread has failed, its replies tell.
     let _ = paces.send(pace);

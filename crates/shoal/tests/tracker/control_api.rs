@@ -208,7 +208,12 @@ fn ctl_shows_and_changes_what_the_api_does() {
     assert_eq!(controlled.ctl(&["log", "loud"]).status.code(), Some(2));
     assert!(text(&controlled.ctl(&["lists"]).stdout).contains("access.torrents_deny"));
     assert_eq!(controlled.ctl(&["lists", "search", "--deny"]).status.code(), Some(0));
-    assert_eq!(controlled.ctl(&["source", "127.0.0.1"]).status.code(), Some(0));
+    let source = controlled.ctl(&["source", "127.0.0.1"]);
+    assert!(source.status.success() && text(&source.stdout).contains("\npeers: 0 of 1000\n"), "{source:?}");
+    let seeder = crate::client::Announce::seeder([1; 20], 1001);
+    crate::client::Client::new(controlled.tracker.udp[0]).announce(&seeder);
+    let torrent = controlled.ctl(&["torrent", &"01".repeat(20), "--peers", "3"]);
+    assert!(text(&torrent.stdout).contains("\n127.0.0.1:1001  seeder "), "{torrent:?}");
     assert_eq!(controlled.ctl(&["reload"]).status.code(), Some(0));
     assert!(text(&controlled.ctl(&["openapi"]).stdout).contains("\"openapi\""));
 

@@ -4,7 +4,7 @@ mod screen;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::thread;
 
 use nix::sys::signal::Signal;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use self::screen::Screen;
 use crate::client::{Announce, Client};
-use crate::harness::{Tracker, run};
+use crate::harness::{Tracker, command, run};
 use crate::http::self_signed;
 
 const TOKEN: &str = "read-token-0123456789";
@@ -128,6 +128,11 @@ fn without_a_terminal_there_are_lines() {
 
 /// A listener whose statistics are these, for every request.
 fn liar(stats: &Value) -> String {
+    liar_with("200 OK", stats)
+}
+
+/// The same with another status.
+fn liar_with(status: &'static str, stats: &Value) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let body = stats.to_string();
@@ -140,7 +145,7 @@ fn liar(stats: &Value) -> String {
                 // A client that has ended does not read it.
                 let _ = write!(
                     stream,
-                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+                    "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
                 );
             }
         }
@@ -186,4 +191,49 @@ fn no_text_from_the_network_controls_the_terminal() {
     }
     screen.press("q");
     assert_eq!(screen.end().code(), Some(0));
+}
+
+#[test]
+fn no_refusal_from_the_network_controls_the_terminal() {
+    let url = liar_with("400 Bad Request", &json!({ "error": EVIL }));
+    for arguments in [&["ctl", "log"][..], &["top", "--once"]] {
+        let output = run(&[arguments, &["--url", &url]].concat(), &[]);
+        let told = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && told.contains("?name"), "{output:?}");
+        assert!(told.chars().all(|c| c == '\n' || !(c.is_control() || c == '\u{202e}')), "{told:?}");
+    }
+}
+
+#[test]
+fn counts_that_no_tracker_has_are_shown() {
+    let most = u64::MAX;
+    let url = liar(&json!({
+        "now_unix_s": most,
+        "traffic": [
+            { "protocol": "udp", "requests": { "scrape": most, "full_scrape": most }, "refused": most },
+            { "protocol": "http", "requests": { "announce": most } },
+        ],
+        "refusals": [{ "reason": "a", "count": most }, { "reason": "a", "count": most }],
+        "swarms": [{ "family": "v4", "swarms": most }, { "family": "v6", "swarms": most }],
+        "memory": { "uses": [{ "kind": "store", "bytes": most }, { "kind": "store", "bytes": most }] },
+        "relays": { "offers": most, "answers": most },
+        "processing": [{ "protocol": "udp", "bounds_s": [1.0], "buckets": [most, most] }],
+        "workers": [{ "kernel_drops": most }, { "kernel_drops": most }],
+    }));
+    let output = run(&["ctl", "stats", "--url", &url], &[]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[test]
+fn a_feed_without_changes_ends_when_its_reader_does() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut reading =
+        command(&[]).args(["ctl", "changes", "--url", &url]).stdout(Stdio::piped()).spawn().unwrap();
+    drop(reading.stdout.take());
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.is_empty()));
+    write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n:\n\n").unwrap();
+    assert_eq!(reading.wait().unwrap().code(), Some(0));
 }

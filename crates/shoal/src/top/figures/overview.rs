@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::stats::{Connections, Processing, Stats, SwarmTotals, Traffic};
-use crate::top::numbers::{UNKNOWN, bytes, count, percent, rate, time, words};
+use crate::top::numbers::{UNKNOWN, bytes, count, percent, rate, sum, time, words};
 use crate::top::rates::Rates;
 use crate::top::table::{Cell, Column, Section, Tone};
 
@@ -24,7 +24,7 @@ pub(super) fn sections(stats: &Stats, rates: Option<&Rates<'_>>, order: usize) -
         datagrams(stats, rates),
         connections(&stats.connections, rates),
     ];
-    if stats.relays.offers + stats.relays.answers > 0 || !stats.relays.drops.is_empty() {
+    if stats.relays.offers > 0 || stats.relays.answers > 0 || !stats.relays.drops.is_empty() {
         sections.push(relays(stats, rates));
     }
     if !stats.unregistered.is_empty() {
@@ -35,11 +35,11 @@ pub(super) fn sections(stats: &Stats, rates: Option<&Rates<'_>>, order: usize) -
 
 /// Returns the number of all requests.
 pub(in crate::top) fn requests(stats: &Stats) -> u64 {
-    stats.traffic.iter().map(requests_of).sum()
+    sum(stats.traffic.iter().map(requests_of))
 }
 
 fn requests_of(traffic: &Traffic) -> u64 {
-    traffic.requests.values().sum()
+    sum(traffic.requests.values().copied())
 }
 
 /// Returns a rate as a cell.
@@ -53,7 +53,7 @@ fn lost(number: u64) -> Cell {
 }
 
 fn traffic(stats: &Stats, rates: Option<&Rates<'_>>) -> Section {
-    let used = stats.traffic.iter().filter(|row| requests_of(row) + row.refused > 0);
+    let used = stats.traffic.iter().filter(|row| requests_of(row) > 0 || row.refused > 0);
     let rows = used.map(|row| {
         let of_row = |stats: &Stats, read: fn(&Traffic) -> u64| {
             let is_same = |other: &&Traffic| other.protocol == row.protocol && other.family == row.family;
@@ -64,7 +64,7 @@ fn traffic(stats: &Stats, rates: Option<&Rates<'_>>) -> Section {
             Cell::new(format!("{} {}", words(&row.protocol), words(&row.family))),
             now(rates, |stats| of_row(stats, requests_of)),
             Cell::new(count(kind("announce"))),
-            Cell::new(count(kind("scrape") + kind("full_scrape"))),
+            Cell::new(count(kind("scrape").saturating_add(kind("full_scrape")))),
             Cell::new(count(row.ok)),
             Cell::new(count(row.refused)),
         ]
@@ -87,15 +87,12 @@ fn traffic(stats: &Stats, rates: Option<&Rates<'_>>) -> Section {
 fn refusals(stats: &Stats, rates: Option<&Rates<'_>>, order: usize) -> Section {
     let mut by_reason = BTreeMap::<&str, u64>::new();
     for refusals in &stats.refusals {
-        *by_reason.entry(&refusals.reason).or_default() += refusals.count;
+        let number = by_reason.entry(&refusals.reason).or_default();
+        *number = number.saturating_add(refusals.count);
     }
     let of_reason = |stats: &Stats, reason: &str| {
-        stats
-            .refusals
-            .iter()
-            .filter(|refusals| refusals.reason == reason)
-            .map(|refusals| refusals.count)
-            .sum()
+        let of_reason = stats.refusals.iter().filter(|refusals| refusals.reason == reason);
+        sum(of_reason.map(|refusals| refusals.count))
     };
     let mut by_reason: Vec<_> = by_reason
         .into_iter()
@@ -124,14 +121,15 @@ fn swarms(stats: &Stats) -> Section {
         let counts = [totals.swarms, totals.seeders, totals.leechers, totals.completed, totals.expired];
         [Cell::new(name)].into_iter().chain(counts.map(|number| Cell::new(count(number)))).collect()
     };
-    let mut sum = SwarmTotals::default();
-    for totals in &stats.swarms {
-        sum.swarms += totals.swarms;
-        sum.seeders += totals.seeders;
-        sum.leechers += totals.leechers;
-        sum.completed += totals.completed;
-        sum.expired += totals.expired;
-    }
+    let all = |read: fn(&SwarmTotals) -> u64| sum(stats.swarms.iter().map(read));
+    let all = SwarmTotals {
+        swarms: all(|totals| totals.swarms),
+        seeders: all(|totals| totals.seeders),
+        leechers: all(|totals| totals.leechers),
+        completed: all(|totals| totals.completed),
+        expired: all(|totals| totals.expired),
+        ..SwarmTotals::default()
+    };
     let families = stats.swarms.iter().map(|totals| row(words(&totals.family), totals));
     Section {
         title: "Swarms",
@@ -143,7 +141,7 @@ fn swarms(stats: &Stats) -> Section {
             Column::numbers("completed", 1),
             Column::numbers("expired", 2),
         ],
-        rows: families.chain([row("all".to_owned(), &sum)]).collect(),
+        rows: families.chain([row("all".to_owned(), &all)]).collect(),
         none: "",
     }
 }
@@ -189,7 +187,7 @@ fn memory(stats: &Stats) -> Section {
         vec![Cell::new(name), Cell::part(of_max(used), tone), Cell::new(bytes(used as f64))]
     };
     let mut rows: Vec<_> = memory.uses.iter().map(|one| row(name(&one.kind), one.bytes)).collect();
-    rows.push(row("all".to_owned(), memory.uses.iter().map(|one| one.bytes).sum()));
+    rows.push(row("all".to_owned(), sum(memory.uses.iter().map(|one| one.bytes))));
     let faint = |text: String| Cell::toned(text, Tone::Faint);
     rows.push(vec![faint("ceiling".to_owned()), Cell::default(), faint(bytes(memory.max as f64))]);
     if let Some(per_peer) = memory.per_peer {
@@ -231,7 +229,7 @@ fn processing(stats: &Stats, rates: Option<&Rates<'_>>) -> Section {
             Column::numbers("99 % ever", 1),
         ],
         rows: rows.collect(),
-        none: "No samples yet, or insight.processing is off.",
+        none: "No samples yet, or insight.latency is off.",
     }
 }
 
@@ -267,7 +265,7 @@ fn datagrams(stats: &Stats, rates: Option<&Rates<'_>>) -> Section {
             ]);
         }
     }
-    let drops = |stats: &Stats| stats.workers.iter().map(|worker| worker.kernel_drops).sum::<u64>();
+    let drops = |stats: &Stats| sum(stats.workers.iter().map(|worker| worker.kernel_drops));
     rows.push(vec![Cell::new("lost by the kernel"), now(rates, drops), lost(drops(stats))]);
     Section { title: "Datagrams", columns: name_now_count(), rows, none: "" }
 }

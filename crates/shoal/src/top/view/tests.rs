@@ -182,10 +182,10 @@ fn a_narrow_terminal_is_scrolled() {
     let mut screen = screen(Look::Mono);
     let lines = picture(&mut screen, 40, 10, 60);
     assert!(lines[0].ends_with("every 1 s") && lines[9].contains("more ↓"), "{lines:#?}");
-    screen.press(Key::End);
+    screen.press(Key::End, 0);
     let end = picture(&mut screen, 40, 10, 60);
     assert!(!end[9].contains("more"), "{end:#?}");
-    screen.press(Key::Up);
+    screen.press(Key::Up, 0);
     assert!(picture(&mut screen, 40, 10, 60)[9].contains("1 more ↓"));
 }
 
@@ -194,7 +194,7 @@ fn every_view_has_a_picture_of_every_size() {
     for look in [Look::Colour, Look::Mono] {
         let mut screen = screen(look);
         for _ in View::ALL {
-            screen.press(Key::Tab);
+            screen.press(Key::Tab, 0);
             for has_help in [false, true] {
                 screen.has_help = has_help;
                 for (width, height) in [
@@ -209,7 +209,7 @@ fn every_view_has_a_picture_of_every_size() {
                     (300, 1),
                     (1, 90),
                 ] {
-                    screen.press(Key::PageDown);
+                    screen.press(Key::PageDown, 0);
                     picture(&mut screen, width, height, 60);
                 }
             }
@@ -219,7 +219,7 @@ fn every_view_has_a_picture_of_every_size() {
     picture(&mut empty, 80, 24, 0);
     empty.take(Ok(Stats::default()), 0);
     for _ in View::ALL {
-        empty.press(Key::Tab);
+        empty.press(Key::Tab, 0);
         picture(&mut empty, 80, 24, 0);
     }
 }
@@ -227,14 +227,14 @@ fn every_view_has_a_picture_of_every_size() {
 #[test]
 fn rows_are_sorted() {
     let mut screen = screen(Look::Mono);
-    screen.press(Key::Char('3'));
+    screen.press(Key::Char('3'), 0);
     let first = |screen: &mut Screen| picture(screen, 80, 24, 60)[8].clone();
     assert!(first(&mut screen).starts_with("cdcd"));
-    screen.press(Key::Char('s'));
+    screen.press(Key::Char('s'), 0);
     assert!(first(&mut screen).starts_with("abab"));
-    screen.press(Key::Char('2'));
+    screen.press(Key::Char('2'), 0);
     assert!(first(&mut screen).starts_with("qBittorrent"));
-    screen.press(Key::Char('s'));
+    screen.press(Key::Char('s'), 0);
     assert!(first(&mut screen).starts_with("?]0;title??31m??name"));
 }
 
@@ -248,6 +248,6 @@ fn a_tracker_that_is_gone_is_shown_as_such() {
     assert!(lines[8].starts_with("Requests"), "{lines:#?}");
     screen.take(Ok(stats(71)), 71_000);
     assert!(picture(&mut screen, 80, 24, 71)[0].ends_with("every 1 s"));
-    screen.press(Key::Char('p'));
+    screen.press(Key::Char('p'), 0);
     assert!(picture(&mut screen, 80, 24, 99)[0].ends_with("paused"));
 }
