@@ -609,8 +609,8 @@ settings! {
         /// File of the tokens that clients of the listener show ("Authorization: Bearer TOKEN"). Each line is
         /// "ROLE NAME sha256:HEX", where ROLE is "read" or "admin"; "shoal ctl token" makes a token and prints its line.
         /// SIGHUP reads it again. With tokens, here or in the environment variables SHOAL_CONTROL_READ_TOKEN and
-        /// SHOAL_CONTROL_ADMIN_TOKEN, everything but /health needs one. Without any, everything can be read, and nothing
-        /// can be changed.
+        /// SHOAL_CONTROL_ADMIN_TOKEN, everything needs one but /health, /health/live, /health/ready and the status page
+        /// without its figures. Without any, everything can be read, and nothing can be changed.
         tokens: Option<PathBuf> = None => Reload;
     }
 
@@ -672,7 +672,8 @@ settings! {
         access_sample: u32 = 1, in 1..=1_000_000 => Reload;
 
         /// How the access log names clients: "full" logs their addresses, "network" only their networks (an IPv4 /24 or an
-        /// IPv6 /48), and "none" leaves them out. In many countries, addresses are personal data.
+        /// IPv6 /48), and "none" leaves them out. In many countries, addresses are personal data. The port and the peer id
+        /// of an announce are logged in any case, and can identify a client, too.
         access_addresses: LoggedAddresses = LoggedAddresses::Network => Reload;
     }
 }

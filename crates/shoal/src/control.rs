@@ -1,7 +1,8 @@
 //! The control listener: HTTP for operators and their tools.
 //!
 //! It runs on the main thread, in a runtime of its own. It reads the counters of the workers and checks that they
-//! respond, but takes no lock that a worker waits for, so that nothing it does can delay a reply to a client.
+//! respond, without a lock. Only look-ups of torrents and peers, also for the largest swarms, lock a part of the store, each for
+//! as long as a look-up of a worker takes (see `insight`).
 //!
 //! A request passes `listener` (time and memory, by `connections`), `guard` (pages of other sites), and `auth` (tokens, roles,
 //! rates), before the handler of its route runs. `api` declares the routes with what they need.

@@ -487,7 +487,7 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
 impl<P: Family> Swarms<P> {
     /// Returns the seconds since a swarm was created, if there is one; a swarm that has lost all its peers is created again.
     /// The result is right to within a twelfth, or to within a twelfth of the peer timeout and at least 150 seconds if that is
-    /// more. It ends at 393,216 sixths of the timeout, or at 1,365 days if that is more.
+    /// more. The highest one is 65,536 times the timeout, or 1,365 days if that is more.
     #[must_use]
     pub fn age_s(&self, place: &Place, now_s: u32) -> Option<u32> {
         self.lock(place.shard()).age_s(place, now_s)

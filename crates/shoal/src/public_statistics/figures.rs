@@ -34,7 +34,7 @@ pub(super) struct TopTorrent {
     pub(super) seeders: u64,
 }
 
-/// Collects the numbers. Takes no lock that a worker waits for.
+/// Collects the numbers. Only the look-ups of the largest torrents take locks of the store, each for a moment (see `insight`).
 pub(super) fn collect(sources: &Sources) -> Figures {
     let top = sources.insight.top(TOP_MAX).unwrap_or_default();
     Figures { top: top.iter().map(of_torrent).collect(), ..stats::collect(sources).into() }

@@ -1,4 +1,5 @@
-//! The collection of the statistics from the counters of the workers. It takes no lock that a worker waits for.
+//! The collection of the statistics from the counters of the workers. Only the look-ups of the largest swarms
+//! take locks of the store, each for a moment (see `insight`).
 
 use shoal_engine::counter::{Counters, Drop, Family, Kind, Loss, Outcome, Relay, Unregistered};
 use shoal_engine::policy::Protocol;
