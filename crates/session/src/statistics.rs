@@ -31,12 +31,12 @@ pub struct Statistics {
     pub documents: Vec<Arc<Document>>,
 }
 
-/// The fields of a response. Other sites may show the statistics, and nothing in a page is ever executed.
-pub(crate) const FIELDS: [(&str, &str); 4] = [
+/// The fields of a response beside those of every response. Other sites may show the statistics, and nothing in a page is
+/// ever executed.
+pub(crate) const FIELDS: [(&str, &str); 3] = [
     ("Access-Control-Allow-Origin", "*"),
     ("Cache-Control", "public, max-age=5"),
     ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"),
-    ("X-Content-Type-Options", "nosniff"),
 ];
 
 impl Statistics {

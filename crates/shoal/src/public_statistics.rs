@@ -74,15 +74,9 @@ fn shoal_shape(figures: &Figures) -> Value {
     };
     let mut requests = Map::new();
     for traffic in &figures.traffic {
-        let occurred: Map<_, _> = traffic
-            .requests
-            .iter()
-            .filter(|(_, count)| **count > 0)
-            .map(|(kind, count)| (kind.clone(), (*count).into()))
-            .collect();
         let protocol = requests.entry(&traffic.protocol).or_insert_with(|| Value::Object(Map::new()));
         protocol[&traffic.family] =
-            json!({ "requests": occurred, "ok": traffic.ok, "refused": traffic.refused });
+            json!({ "requests": traffic.requests, "ok": traffic.ok, "refused": traffic.refused });
     }
     json!({
         "time": figures.now_unix_s,

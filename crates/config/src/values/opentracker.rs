@@ -17,7 +17,7 @@ pub enum OpentrackerMode {
     Scrp,
     /// Requests over UDP, for MRTG.
     Udp4,
-    /// Requests over HTTP, for MRTG.
+    /// Requests over TCP, HTTP and WebTorrent, for MRTG.
     Tcp4,
     /// The ten largest torrents.
     Top10,

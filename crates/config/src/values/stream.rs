@@ -187,7 +187,7 @@ list!(
 
 list!(
     OpentrackerMode,
-    "a list of \"everything\", \"peer\", \"torr\", \"conn\", \"scrp\", \"udp4\", \"tcp4\", \"top10\" and \"top100\"",
+    "a list of \"everything\", \"peer\", \"torr\", \"conn\", \"scrp\", \"udp4\", \"tcp4\", \"top10\", \"top100\" and \"tpbs\"",
     OpentrackerMode::parse,
     OpentrackerMode::to_string
 );
@@ -220,6 +220,14 @@ mod tests {
             ["", "6969", "unix:", "0.0.0.0", "0.0.0.0:6969 proxy", "[::ffff:1.2.3.4]:1", "localhost:1"]
         {
             assert_eq!(Listen::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn all_modes_of_opentracker_are_named_as_accepted() {
+        let accepted = <Vec<OpentrackerMode> as Value>::accepts(None);
+        for mode in OpentrackerMode::ALL {
+            assert!(accepted.contains(&format!("\"{mode}\"")), "{accepted}");
         }
     }
 

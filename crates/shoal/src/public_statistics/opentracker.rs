@@ -1,7 +1,7 @@
 //! The statistics in the shapes of opentracker: XML for its mode "everything", and four lines for MRTG for the others (two
 //! numbers, the uptime, and a name). "top10" and "top100" are lists of numbers and info hashes.
 //!
-//! Elements for which Shoal has no number are left out.
+//! Elements for which Shoal has no number are left out. TCP means HTTP and WebTorrent in every mode.
 
 use shoal_config::OpentrackerMode;
 
@@ -16,24 +16,32 @@ pub(super) fn render(mode: OpentrackerMode, figures: &Figures) -> Option<(&'stat
     let (torrents, seeders) = (sum(figures, |totals| totals.swarms), sum(figures, |totals| totals.seeders));
     let peers = seeders + sum(figures, |totals| totals.leechers);
     let serving = format!("serving {torrents} torrents");
-    let of = |protocol: &'static str| move |traffic: &Traffic| traffic.protocol == protocol;
     let text = match mode {
         OpentrackerMode::Everything => return Some(("application/xml", everything(figures))),
         OpentrackerMode::Peer => mrtg([peers, seeders], &serving, "Shoal"),
         OpentrackerMode::Torr => mrtg([torrents, 0], &serving, "Shoal"),
         OpentrackerMode::Conn => mrtg(handled(figures, |_| true), &uptime(figures), "Shoal, all protocols"),
-        OpentrackerMode::Udp4 => mrtg(handled(figures, of("udp")), &uptime(figures), "Shoal, UDP"),
-        OpentrackerMode::Tcp4 => mrtg(handled(figures, of("http")), &uptime(figures), "Shoal, HTTP"),
+        OpentrackerMode::Udp4 => mrtg(handled(figures, is_udp), &uptime(figures), "Shoal, UDP"),
+        OpentrackerMode::Tcp4 => mrtg(handled(figures, is_tcp), &uptime(figures), "Shoal, TCP"),
         OpentrackerMode::Top10 => top(figures, 10),
         OpentrackerMode::Top100 => top(figures, 100),
         // All torrents are too many for a text.
         OpentrackerMode::Tpbs => return None,
         OpentrackerMode::Scrp => {
-            let scrapes = [requests(figures, of("http"), "scrape"), requests(figures, of("udp"), "scrape")];
+            let scrapes = [requests(figures, is_tcp, "scrape"), requests(figures, is_udp, "scrape")];
             mrtg(scrapes, &uptime(figures), "Shoal, scrapes")
         }
     };
     Some((PLAIN_TEXT, text))
+}
+
+fn is_udp(traffic: &Traffic) -> bool {
+    traffic.protocol == "udp"
+}
+
+/// HTTP and WebTorrent.
+fn is_tcp(traffic: &Traffic) -> bool {
+    !is_udp(traffic)
 }
 
 /// Returns the numbers of requests and of successful ones.
@@ -69,8 +77,8 @@ fn everything(figures: &Figures) -> String {
     let torrents = sum(figures, |totals| totals.swarms);
     let seeders = sum(figures, |totals| totals.seeders);
     let peers = seeders + sum(figures, |totals| totals.leechers);
-    let udp = |kind: &str| requests(figures, |traffic| traffic.protocol == "udp", kind);
-    let tcp = |kind: &str| requests(figures, |traffic| traffic.protocol != "udp", kind);
+    let udp = |kind: &str| requests(figures, is_udp, kind);
+    let tcp = |kind: &str| requests(figures, is_tcp, kind);
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<stats>\n\
          <version>Shoal</version>\n\
@@ -87,10 +95,34 @@ fn everything(figures: &Figures) -> String {
         figures.connections_accepted,
         tcp("announce"),
         tcp("scrape"),
-        handled(figures, |traffic| traffic.protocol == "udp")[0],
+        handled(figures, is_udp)[0],
         udp("connect"),
         udp("announce"),
         udp("scrape"),
         figures.wrong_connection_ids,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tcp_is_http_and_webtorrent_in_every_mode() {
+        let of = |protocol: &str, count: u64| Traffic {
+            protocol: protocol.to_owned(),
+            requests: [("announce".to_owned(), count), ("scrape".to_owned(), 10 * count)].into(),
+            ok: count,
+            ..Traffic::default()
+        };
+        let traffic = vec![of("udp", 1), of("http", 2), of("webtorrent", 4)];
+        let figures = Figures { traffic, ..Figures::default() };
+        let text = |mode| render(mode, &figures).unwrap().1;
+        assert!(text(OpentrackerMode::Tcp4).starts_with("66\n6\n"));
+        assert!(text(OpentrackerMode::Udp4).starts_with("11\n1\n"));
+        assert!(text(OpentrackerMode::Scrp).starts_with("60\n10\n"));
+        assert!(
+            text(OpentrackerMode::Everything).contains("<announce>6</announce><scrape>60</scrape></tcp>")
+        );
+    }
 }

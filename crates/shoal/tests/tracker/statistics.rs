@@ -60,12 +60,15 @@ fn every_shape_tells_the_same_numbers(way: Way) {
     assert_eq!(stats["peers"]["v6"], json!({ "seeders": 1, "leechers": 0 }));
     assert_eq!(stats["traffic"]["udp"]["v4"]["requests"]["announce"], 3);
     assert_eq!(stats["traffic"]["udp"]["v4"]["refused"], 0);
+    // Kinds that have not occurred are members, too.
+    assert_eq!(stats["traffic"]["udp"]["v4"]["requests"]["scrape"], 0);
 
     let page = web.get("/stats");
     assert_eq!(page.status, 200);
     assert!(page.head.contains("content-type: text/html; charset=utf-8"), "{}", page.head);
     assert!(page.head.contains("content-security-policy: default-src 'none'"), "{}", page.head);
     assert!(page.head.contains("access-control-allow-origin: *"), "{}", page.head);
+    assert_eq!(page.head.matches("x-content-type-options: nosniff").count(), 1, "{}", page.head);
     let page = String::from_utf8(page.body).unwrap();
     assert!(page.contains("<th scope=\"row\">IPv4</th><td>2</td><td>1</td><td>2</td>"), "{page}");
 
