@@ -11,10 +11,10 @@ import { join } from 'node:path'
 
 const PATIENCE_MS = 60_000
 const VIEWS = [
-  { name: 'phone-light', width: 390, height: 844, mobile: true, theme: 'light' },
+  { name: 'phone-light', width: 360, height: 844, mobile: true, theme: 'light' },
   { name: 'phone-dark', width: 390, height: 844, mobile: true, theme: 'dark' },
-  { name: 'desktop-light', width: 1360, height: 900, mobile: false, theme: 'light' },
-  { name: 'desktop-dark', width: 1360, height: 900, mobile: false, theme: 'dark' }
+  { name: 'desktop-light', width: 1280, height: 900, mobile: false, theme: 'light' },
+  { name: 'desktop-dark', width: 1440, height: 900, mobile: false, theme: 'dark' }
 ]
 
 const [program, url, state, token, screenshots] = process.argv.slice(2)
@@ -48,6 +48,11 @@ function receive ({ id, method, params, result, error }) {
   if (method === 'Runtime.consoleAPICalled') problems.push(`console: ${params.args.map(arg => arg.value ?? arg.description)}`)
   if (method === 'Runtime.exceptionThrown') problems.push(`exception: ${params.exceptionDetails.exception?.description}`)
   if (method === 'Log.entryAdded') problems.push(`log: ${params.entry.text} ${params.entry.url ?? ''}`)
+  if (method === 'Fetch.requestPaused') {
+    const { requestId } = params
+    const body = Buffer.from(JSON.stringify({ error: 'too many feeds are open' })).toString('base64')
+    page('Fetch.fulfillRequest', { requestId, responseCode: 503, body })
+  }
   if (method === 'Network.requestWillBeSent') requests.push(params.request.url)
 }
 
@@ -82,6 +87,29 @@ async function until (expression) {
 async function press (key, code, text = '') {
   await page('Input.dispatchKeyEvent', { type: text ? 'keyDown' : 'rawKeyDown', key, windowsVirtualKeyCode: code, text })
   await page('Input.dispatchKeyEvent', { type: 'keyUp', key, windowsVirtualKeyCode: code })
+}
+
+/** Runs in the page: shows the figures of a large tracker, with long numbers and names. Returns the cards whose content is cut. */
+function load () {
+  const large = (value, key) => {
+    if (Array.isArray(value)) return value.map(part => large(part, key))
+    if (value !== null && typeof value === 'object') return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, large(part, key)]))
+    return typeof value === 'number' && !/_s$|_ms$|^max$/.test(key) ? 888888888 : value
+  }
+  const { stats } = state
+  const shown = structuredClone(stats)
+  shown.monotonic_ms += 1
+  for (const name of ['traffic', 'swarms', 'datagrams', 'relays', 'connections', 'lists']) shown[name] = large(shown[name])
+  for (const worker of shown.workers) Object.assign(worker, { busy: 0.8888, interval_raise: 0.8888, batches: 888888888, kernel_drops: 88888 })
+  shown.memory.per_peer = 112.4
+  for (const reason of ['wrong connection id', 'malformed_info_hash']) shown.refusals.push({ protocol: 'webtorrent', family: 'v6', reason, count: 888888888 })
+  shown.top_swarms = [{ info_hash: 'abcdef0123456789abcdef0123456789abcdef01', seeders: 888888, leechers: 888888, completed: 888888888 }]
+  shown.clients = [{ software: 'libtorrent (Rasterbar)', share: 0.8888, versions: [['4.6.5', 0.8888], ['5.0.1', 0.0888]] }]
+  shown.certificates = [{ file: '/etc/shoal/tls/tracker.example.org/fullchain.pem', names: ['tracker.example.org'], not_after_unix_s: shown.now_unix_s + 8e6 }]
+  shown.list_sources = [{ list: 'deny', source: 'https://lists.example.org/some/long/path/of/a/blocklist.txt', failures: 88888, age_s: 266400 }]
+  show({ stats: shown, samples: [null, null] })
+  const isCut = node => node.scrollWidth > node.clientWidth
+  return [...document.querySelectorAll('.card, .card > div, .note')].filter(isCut).map(node => `${node.scrollWidth - node.clientWidth} px of ${node.textContent}`)
 }
 
 /** Runs in the page: what a reader could not see, read or reach. */
@@ -131,12 +159,13 @@ for (const { name, width, height, mobile, theme } of VIEWS) {
   await page('Page.navigate', { url })
   await until('document.readyState === "complete"')
   if (token && name === 'phone-light') {
-    // A wrong token first; then the right one, typed.
-    for (const typed of ['wrong', token]) {
+    // Tokens that cannot be sent or are wrong first; then the right one, typed.
+    const refusals = { 'тест': 'A token consists of', wrong: 'The tracker does not accept' }
+    for (const typed of ['тест', 'wrong', token]) {
       await until('document.activeElement?.id === "token"')
       await page('Input.insertText', { text: typed })
       await press('Enter', 13, '\r')
-      if (typed === 'wrong') await until('document.getElementById("login-error").textContent !== ""')
+      if (refusals[typed]) await until(`document.getElementById("login-error").textContent.startsWith("${refusals[typed]}")`)
     }
   }
   // Rates need two snapshots.
@@ -152,6 +181,8 @@ for (const { name, width, height, mobile, theme } of VIEWS) {
     const { data } = await page('Page.captureScreenshot', { clip, captureBeyondViewport: true })
     await writeFile(join(screenshots, `${name}.png`), Buffer.from(data, 'base64'))
   }
+  view.cut = await evaluate(`(${load})()`)
+  await until('total(state.stats.traffic[0].requests) < 888888888')
 }
 
 // The keyboard reaches every control in order, and works them.
@@ -195,6 +226,15 @@ found.policy = await evaluate(`new Promise(resolve => {
   try { script.textContent = 'document.title = "run"' } catch { resolve('require-trusted-types-for') }
   document.head.append(script)
 })`)
+// The page tells the words of a refusal, and is live again when there is none.
+const problem = 'document.getElementById("problem")'
+await page('Fetch.enable', { patterns: [{ urlPattern: '*/status/history' }] })
+await page('Page.navigate', { url })
+await until(`document.readyState === "complete" && ${problem}.checkVisibility()`)
+found.refused = await evaluate(`[${problem}.textContent, document.getElementById("link").textContent]`)
+await page('Fetch.disable')
+await until(`document.getElementById("link").textContent === "Live" && ${problem}.hidden`)
+found.pause = await evaluate('[0, 1, 30].map(failures => { state.failures = failures; return pauseMs() })')
 process.stdout.write(JSON.stringify(found) + '\n')
 input.end()
 browser.kill('SIGTERM')

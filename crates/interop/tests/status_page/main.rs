@@ -82,7 +82,7 @@ fn check(found: &Value) {
         let theme = name.rsplit('-').next().expect("a theme");
         let clean = json!({
             "faint": [], "nameless": [], "charts": 0, "tables": 0, "overflow": 0, "landmarks": [], "handles": 0,
-            "theme": theme, "documents": 1, "foreign": [],
+            "theme": theme, "documents": 1, "foreign": [], "cut": [],
         });
         assert_eq!(*view, clean, "{name}");
     }
@@ -94,6 +94,9 @@ fn check(found: &Value) {
     let times = "Time in the tracker: 50 % –, from 25 µs to 25 µs; 99 % –, from 250 µs to 250 µs";
     assert_eq!(found["times"], json!({ "label": times, "curves": 2 }));
     assert_eq!(found["policy"], "require-trusted-types-for");
+    let refused = "The tracker refuses to show its figures: too many feeds are open";
+    assert_eq!(found["refused"], json!([refused, "Refused"]));
+    assert_eq!(found["pause"], json!([1000, 1000, 10_000]));
 }
 
 #[test]

@@ -84,19 +84,23 @@ function bar(part, high = Infinity) {
   return element("span", {}, made, percent(part));
 }
 
-/** A table; the first cell of each row is its header. A cell is text, an element, or { text: … } for words. */
+/** A table; the first cell of each row is its header. A cell is text, an element, or { text: … } for words. A column whose
+    name is { minor: … } is left out where there is little space. */
 function table(head, rows, caption) {
+  const minor = (index) => (head[index]?.minor === undefined ? [] : ["minor"]);
+  const classes = (...names) => (names.length ? { class: names.join(" ") } : {});
   const cell = (content, index) => {
     if (index === 0) {
       const isLong = typeof content === "string" && content.length > 24;
       return element("th", isLong ? { scope: "row", class: "long" } : { scope: "row" }, content);
     }
-    return content?.text === undefined ? element("td", {}, content) : element("td", { class: "text" }, content.text);
+    const isWords = content?.text !== undefined;
+    return element("td", classes(...minor(index), ...(isWords ? ["text"] : [])), isWords ? content.text : content);
   };
   const made = element("table", {},
     element("caption", { class: "hidden" }, caption),
     element("thead", {}, element("tr", {}, ...head.map((name, index) =>
-      element("th", rows[0]?.[index]?.text === undefined ? { scope: "col" } : { scope: "col", class: "text" }, name)))),
+      element("th", { scope: "col", ...classes(...minor(index), ...(rows[0]?.[index]?.text === undefined ? [] : ["text"])) }, name?.minor ?? name)))),
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell)))));
   return made;
 }

@@ -110,7 +110,7 @@ function trafficTable(stats) {
     const now = rate((snapshot) => total(snapshot.traffic[index]?.requests ?? {}));
     return [`${named(row.protocol)} ${named(row.family)}`, perSecond(now), short(row.requests.announce), short(row.requests.scrape + row.requests.full_scrape), short(row.ok), short(row.refused)];
   });
-  return table(["", "Now", "Announces", "Scrapes", "Answered", "Errors"], rows, "Requests and replies by protocol and family");
+  return table(["", "Now", "Announces", { minor: "Scrapes" }, "Answered", "Errors"], rows, "Requests and replies by protocol and family");
 }
 
 function refusalTable(stats) {
@@ -123,13 +123,13 @@ function refusalTable(stats) {
   }
   const ofReason = (snapshot, reason) => sum(snapshot.refusals.filter((row) => row.reason === reason).map((row) => row.count));
   const rows = [...byReason].sort(([, one], [, other]) => other.count - one.count)
-    .map(([reason, { count, parts }]) => [words(reason), whole(count), perSecond(rate((snapshot) => ofReason(snapshot, reason))), { text: parts.join(", ") }]);
-  return rows.length ? table(["Reason", "Count", "Now", "Where"], rows, "Error replies by reason") : "No request was refused.";
+    .map(([reason, { count, parts }]) => [words(reason), short(count), perSecond(rate((snapshot) => ofReason(snapshot, reason))), { text: parts.join(", ") }]);
+  return rows.length ? table(["Reason", "Count", "Now", { minor: "Where" }], rows, "Error replies by reason") : "No request was refused.";
 }
 
 function swarmTable(stats) {
   const rows = stats.swarms.map((row) => [named(row.family), short(row.swarms), short(row.seeders), short(row.leechers), short(row.completed), short(row.expired)]);
-  return table(["", "Swarms", "Seeders", "Leechers", "Completed", "Expired"], rows, "Swarms and peers by family");
+  return table(["", "Swarms", "Seeders", "Leechers", "Completed", { minor: "Expired" }], rows, "Swarms and peers by family");
 }
 
 const MEMORY_NAMES = { store: "Swarms and peers", webtorrent_swarms: "WebTorrent peers", connections: "Connections", other: "Program and other" };
@@ -146,7 +146,7 @@ function memoryPart(stats) {
 
 function workerTable(stats) {
   const rows = stats.workers.map((worker, number) => [`Worker ${number}`, bar(worker.busy, 0.85), `+${percent(worker.interval_raise)}`, short(worker.batches), short(worker.kernel_drops)]);
-  return table(["", "Load", "Intervals", "Batches", "Drops"], rows, "Workers");
+  return table(["", "Load", "Intervals", { minor: "Batches" }, "Drops"], rows, "Workers");
 }
 
 /** A table of counts by name, the most frequent first. */
@@ -220,12 +220,12 @@ function processingPart(stats) {
 function clientTable(stats) {
   const rows = stats.clients.map(({ software, share, versions }) =>
     [software, bar(share), { text: versions.slice(0, 3).map(([version, part]) => `${version} ${percent(part)}`).join(", ") }]);
-  return table(["Software", "Announces", "Versions"], rows, "Software of clients");
+  return table(["Software", "Announces", { minor: "Versions" }], rows, "Software of clients");
 }
 
 function topTable(stats) {
   const rows = stats.top_swarms.map((row) => [element("code", {}, row.info_hash), short(row.seeders), short(row.leechers), short(row.completed)]);
-  return table(["Info hash", "Seeders", "Leechers", "Completed"], rows, "Largest swarms");
+  return table(["Info hash", "Seeders", "Leechers", { minor: "Completed" }], rows, "Largest swarms");
 }
 
 function certificateTable(stats) {
@@ -234,7 +234,7 @@ function certificateTable(stats) {
     const shown = !end ? "unknown" : element("span", { class: left < 14 * 86400 ? "bad-text" : "" }, left < 0 ? "expired" : `in ${duration(left)}`);
     return [names.join(", ") || file, { text: file }, shown];
   });
-  return table(["Names", "File", "Expires"], rows, "Certificates");
+  return table(["Names", { minor: "File" }, "Expires"], rows, "Certificates");
 }
 
 function listTable(stats) {
@@ -365,10 +365,17 @@ async function ask(path, signal) {
   const token = remembered("token") ?? state.token;
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
   const response = await fetch(path, { headers, signal, cache: "no-store", credentials: "omit" });
-  if (response.status === 401 || response.status === 403) throw new Denied(token);
-  if (!response.ok) throw new Error((await response.text()).trim() || response.statusText);
+  if (response.status === 401) throw new Denied(token);
+  if (!response.ok) throw new Refused(wordsOf(await response.text()) || response.statusText);
   return response;
 }
+
+/** The reason that a reply tells, as text or as the member `error`. */
+function wordsOf(reply) {
+  try { return JSON.parse(reply).error ?? ""; } catch { return reply.trim(); }
+}
+
+class Refused extends Error {}
 
 class Denied extends Error {
   constructor(token) {
@@ -395,6 +402,7 @@ async function follow() {
       for (const event of events) if (event.startsWith("data: ")) show(JSON.parse(event.slice(6)));
       state.failures = 0;
       showLink("Live", "good");
+      showProblem("");
     }
   } finally {
     clearTimeout(silence);
@@ -406,18 +414,27 @@ function askForToken(denied) {
   state.token = null;
   remember("token", "");
   showLink("Token required", "");
+  showProblem("");
   $("login-error").textContent = denied.token ? "The tracker does not accept this token." : "";
   $("figures").hidden = true;
   $("login").hidden = false;
   $("token").focus();
-  return new Promise((resolve) => $("login").addEventListener("submit", (event) => {
-    event.preventDefault();
-    state.token = $("token").value.trim();
-    remember("token", state.token);
-    $("token").value = "";
-    $("login").hidden = true;
-    resolve();
-  }, { once: true }));
+  return new Promise((resolve) => {
+    $("login").onsubmit = (event) => {
+      event.preventDefault();
+      const token = $("token").value.trim();
+      $("token").value = "";
+      // Others cannot be sent.
+      if (!/^[\x21-\x7e]+$/.test(token)) {
+        $("login-error").textContent = "A token consists of Latin letters, digits and ASCII signs, without spaces.";
+        return;
+      }
+      state.token = token;
+      remember("token", token);
+      $("login").hidden = true;
+      resolve();
+    };
+  });
 }
 
 async function run() {
@@ -430,10 +447,27 @@ async function run() {
         continue;
       }
       state.failures += 1;
-      showLink(state.failures > 1 ? "No connection" : "Connecting", state.failures > 1 ? "bad" : "");
+      showFailure(error);
     }
-    await new Promise((resolve) => setTimeout(resolve, Math.min(1000 * state.failures, 10000)));
+    await new Promise((resolve) => setTimeout(resolve, pauseMs()));
   }
+}
+
+function showFailure(error) {
+  const isRefused = error instanceof Refused;
+  showProblem(isRefused ? `The tracker refuses to show its figures: ${error.message}` : "");
+  if (isRefused) showLink("Refused", "bad");
+  else showLink(state.failures > 1 ? "No connection" : "Connecting", state.failures > 1 ? "bad" : "");
+}
+
+function showProblem(text) {
+  if ($("problem").textContent !== text) $("problem").textContent = text;
+  $("problem").hidden = text === "";
+}
+
+/** The time until the next attempt: a second also after a stream that has ended without a failure. */
+function pauseMs() {
+  return Math.min(1000 * Math.max(1, state.failures), 10000);
 }
 
 showTheme();
