@@ -155,7 +155,9 @@ fn an_unknown_name_is_reported_with_all_that_exist() {
 
 #[test]
 fn a_key_outside_its_section_is_reported_with_its_section() {
-    assert!(refusal("interval_s = 900").ends_with("this one to [webtorrent] or [announce] or [fetch] or [state]"));
+    assert!(
+        refusal("interval_s = 900").ends_with("this one to [webtorrent] or [announce] or [fetch] or [state]")
+    );
     assert!(refusal("listen = \"\"").ends_with("this one to [udp] or [http] or [tls] or [control]"));
     assert!(refusal("speed = 1").contains("every key belongs to a section"));
 }
