@@ -573,7 +573,7 @@ settings! {
 
     /// The state that outlives a run: swarms with their peers, and secret keys.
     section state: StateConfig {
-        /// Directory of the state, which the tracker creates if its parent exists; "" keeps none. The tracker reads it before
+        /// Directory of the state, which the tracker creates for its own user; "" keeps none. The tracker reads it before
         /// it serves, so that a restart loses no peers, and writes a snapshot when it stops. It takes about as much
         /// space as the swarms take memory, twice that while a snapshot is being written. One tracker uses it at a time.
         path: Option<PathBuf> = None => Restart;

@@ -176,7 +176,7 @@ impl Front {
         }
     }
 
-    /// Decides about an announce of a torrent without a swarm, see [`Policy::permits_swarms`].
+    /// Decides about an announce of a torrent without a swarm, see [`Policy::permits_swarms`](crate::policy::Policy::permits_swarms).
     #[cold]
     fn check_new(&self, action: Action, exchange: &Exchange<'_>) -> Result<(), Refused> {
         match wire::Request::decode(exchange.request) {

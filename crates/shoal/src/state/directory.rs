@@ -22,7 +22,7 @@ pub(crate) struct StateDirectory {
 }
 
 impl StateDirectory {
-    /// Locks the directory, and creates it if its parent exists.
+    /// Locks the directory, and creates it if there is none.
     ///
     /// # Errors
     /// Returns what is wrong with it, with the key, the value and what would be accepted.
@@ -33,7 +33,7 @@ impl StateDirectory {
                  or \"\""
             )
         };
-        match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
+        match DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(fault(&error.to_string()));
             }
@@ -103,9 +103,14 @@ mod tests {
         assert!(refusal.contains("another tracker uses it"), "{refusal}");
         drop(first);
         StateDirectory::open(&path).unwrap();
-        let missing = parent.path().join("no/such/state");
-        let refusal = StateDirectory::open(&missing).unwrap_err();
-        assert!(refusal.starts_with("state.path = ") && refusal.contains("No such file"), "{refusal}");
+        StateDirectory::open(&parent.path().join("deeper/state")).unwrap();
+        let no_directory = parent.path().join("file");
+        fs::write(&no_directory, "").unwrap();
+        let refusal = StateDirectory::open(&no_directory).unwrap_err();
+        assert!(
+            refusal.starts_with("state.path = ") && refusal.contains("expected a directory"),
+            "{refusal}"
+        );
     }
 
     #[test]
