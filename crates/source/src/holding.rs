@@ -89,6 +89,24 @@ impl Holdings {
         is_limited.then(|| Self { hasher: SourceHasher::new(secret), peers, torrents })
     }
 
+    /// Returns all counts, for [`set_words`](Self::set_words) in another process.
+    pub fn words(&self) -> impl Iterator<Item = u32> {
+        self.held().flat_map(|held| held.sketch.words())
+    }
+
+    /// Replaces all counts by those of another one with the same secret and the same kinds of limits.
+    pub fn set_words(&self, words: impl IntoIterator<Item = u32>) {
+        let mut words = words.into_iter();
+        for held in self.held() {
+            held.sketch.set_words(&mut words);
+            held.total.store(held.sketch.total(), Ordering::Relaxed);
+        }
+    }
+
+    fn held(&self) -> impl Iterator<Item = &Held> {
+        self.peers.iter().chain(&self.torrents)
+    }
+
     /// Returns the hasher of the sources that the other methods take.
     #[must_use]
     pub const fn hasher(&self) -> &SourceHasher {

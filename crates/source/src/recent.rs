@@ -36,6 +36,16 @@ impl Recent {
         Self { slots: vec![[0; WAYS]; SLOTS / WAYS].into(), step_s: window_s.div_ceil(STEPS).max(1) }
     }
 
+    /// Returns the whole record, for [`set_words`](Self::set_words) in another process.
+    pub fn words(&self) -> impl Iterator<Item = u32> {
+        self.slots.iter().flatten().copied()
+    }
+
+    /// Replaces the record by that of another one with the same window.
+    pub fn set_words(&mut self, words: impl IntoIterator<Item = u32>) {
+        self.slots.iter_mut().flatten().zip(words).for_each(|(slot, word)| *slot = word);
+    }
+
     /// Returns whether an event has been admitted or refused within the window. If so, the event is treated as having
     /// just happened.
     pub fn is_known(&mut self, hash: u64, now_s: u32) -> bool {

@@ -46,6 +46,25 @@ impl Sketch {
         Self::with_counters(counters.ilog2())
     }
 
+    /// Returns all counters, for [`set_words`](Self::set_words) in another process.
+    pub fn words(&self) -> impl Iterator<Item = u32> {
+        self.rows.iter().flatten().map(|counter| counter.load(Ordering::Relaxed))
+    }
+
+    /// Replaces all counters by those of a sketch of the same size, whose entries have the same hashes.
+    pub fn set_words(&self, counters: impl IntoIterator<Item = u32>) {
+        let mut counters = counters.into_iter();
+        // The counts behind the last one are those of another sketch.
+        for counter in self.rows.iter().flatten() {
+            counter.store(counters.next().unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the sum of all counts.
+    pub(crate) fn total(&self) -> u64 {
+        self.rows[0].iter().map(|counter| u64::from(counter.load(Ordering::Relaxed))).sum()
+    }
+
     /// Creates a sketch with all counts at zero and this number of counters in each row, as a power of two, at most 2²⁴.
     /// It takes [`bytes`](Self::bytes).
     #[must_use]

@@ -12,6 +12,7 @@
 
 use core::fmt::Debug;
 
+use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Minimum length of a unit of scale 0 in seconds.
@@ -50,7 +51,7 @@ const ORIGIN_S: u64 = 1 << 40;
 /// The clock of ages. Its differences are those of the clock of the store, except that it never goes back, and that it
 /// goes forward by at most [`STEP_UNITS_MAX`] between two calls of [`advance`](Self::advance): after a greater distance, some
 /// stamps could not be read. That is half a timeout, or fifteen minutes if these are more.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct AgeClock {
     unit_s: u32,
     step_s_max: u32,

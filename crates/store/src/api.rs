@@ -8,6 +8,7 @@ use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
 
 use crate::arena::Arena;
 use crate::hash::HashKey;
+use crate::memory_file::MemoryFile;
 use crate::pressure::Pressure;
 use crate::private::{self, PrivateSwarms};
 use crate::shard::Rules;
@@ -65,6 +66,7 @@ pub struct Store<I: SwarmId = InfoHash> {
     pub v6: Swarms<PeerV6, I>,
     /// The swarms of private networks that are kept apart.
     pub private: PrivateSwarms<I>,
+    pressure: Arc<Pressure>,
     arena: Arc<Arena>,
 }
 
@@ -131,7 +133,7 @@ impl Store {
     /// # Errors
     /// As there.
     pub fn with_shards(settings: &Settings, shards: usize) -> std::io::Result<Self> {
-        Self::build(settings, shards, ())
+        Self::build(settings, shards, (), None)
     }
 
     /// Replaces the content of `listed` with the next torrents of a walk over all of them: some hundreds, occasionally
@@ -151,14 +153,20 @@ impl Store<Fingerprint> {
     /// # Errors
     /// As there.
     pub fn of_fingerprints(settings: &Settings, shards: usize, key: FingerprintKey) -> std::io::Result<Self> {
-        Self::build(settings, shards, key)
+        Self::build(settings, shards, key, None)
     }
 }
 
 impl<I: SwarmId> Store<I> {
-    fn build(settings: &Settings, shards: usize, secret: I::Secret) -> std::io::Result<Self> {
+    /// Creates an empty store in private memory, or in a file.
+    pub(crate) fn build(
+        settings: &Settings,
+        shards: usize,
+        secret: I::Secret,
+        file: Option<MemoryFile>,
+    ) -> std::io::Result<Self> {
         let shards = shards.clamp(1, SHARDS_MAX).next_power_of_two();
-        let arena = Arc::new(Arena::new(settings.memory_bytes_max)?);
+        let arena = Arc::new(Arena::new(settings.memory_bytes_max, file)?);
         let key = HashKey::new(settings.hash_key);
         let rules = Rules {
             key,
@@ -171,7 +179,16 @@ impl<I: SwarmId> Store<I> {
         // The shards of a store are numbered consecutively.
         let private_v4 = Swarms::new(&arena, &rules, secret, private::SHARDS, shards);
         let private_v6 = Swarms::new(&arena, &rules, secret, private::SHARDS, shards);
-        Ok(Self { v4, v6, private: PrivateSwarms::new(private_v4, private_v6, &key), arena })
+        let private = PrivateSwarms::new(private_v4, private_v6, &key);
+        Ok(Self { v4, v6, private, pressure: rules.pressure, arena })
+    }
+
+    pub(crate) fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    pub(crate) fn pressure(&self) -> &Pressure {
+        &self.pressure
     }
 
     /// Asks the kernel to populate the memory that will be needed next, and to combine pages that are all in use. Call

@@ -5,6 +5,9 @@
 //! one caller is [`crate::memory::Memory`], and all code above that is safe Rust. The module must not know the content
 //! of a page.
 //!
+//! The range is private memory, or a memory file ([`MemoryFile`]) that a later process can map to take over the pages with
+//! their content ([`Claims`]). A range of a file gets its huge pages in another way, see [`Arena::make_ready`].
+//!
 //! Up to [`SMALL_PAGES_BYTES`], the kernel first backs the range with ordinary pages, so that a small store takes
 //! little memory. Behind that, it uses huge pages (`MADV_HUGEPAGE`), because a random access then costs one miss
 //! instead of two. Ordinary pages are combined into huge ones as soon as a whole huge page of them is in use
@@ -20,7 +23,11 @@ use std::collections::VecDeque;
 use std::io;
 
 use parking_lot::Mutex;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use serde::{Deserialize, Serialize};
+
+use crate::memory_file::MemoryFile;
 
 /// Size of a page in bytes: small, so that a page that is not needed can be released, but large enough that blocks of
 /// many sizes nearly fill it.
@@ -99,6 +106,25 @@ pub(crate) struct Arena {
     free: Mutex<Free>,
     /// Buffers for entries that are moved, as many as there were moves at the same time.
     buffers: Mutex<Vec<MoveBuffers>>,
+    /// The file that holds the memory, unless it is private.
+    file: Option<MemoryFile>,
+    /// Held while free pages are returned to the kernel, when they are in no list.
+    trimming: Mutex<()>,
+}
+
+/// The free pages of an arena, by index, as an image lists them.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct FreePages {
+    resident: Vec<u32>,
+    released: Vec<u32>,
+    fresh: u32,
+}
+
+/// The pages of a memory file that a new arena takes over, each of which is claimed once.
+pub(crate) struct Claims<'a> {
+    arena: &'a Arena,
+    is_claimed: Vec<bool>,
+    unclaimed: usize,
 }
 
 /// Buffers for the lines whose entries are moved, before and after the move.
@@ -174,7 +200,7 @@ impl Arena {
     ///
     /// # Errors
     /// Fails if the kernel refuses the reservation.
-    pub(crate) fn new(bytes_max: u64) -> io::Result<Self> {
+    pub(crate) fn new(bytes_max: u64, file: Option<MemoryFile>) -> io::Result<Self> {
         let too_large =
             || io::Error::new(io::ErrorKind::InvalidInput, "memory ceiling beyond the address space");
         let pages = usize::try_from(bytes_max).map_err(|_| too_large())?.div_ceil(PAGE_BYTES);
@@ -193,6 +219,13 @@ impl Arena {
         // SAFETY: the boundary is less than a huge page away, and the mapping is longer than the range by one huge
         // page.
         let base = unsafe { mapping.add(to_border) };
+        if let Some(file) = &file {
+            file.extend(usable_bytes as u64)?;
+            let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
+            // SAFETY: the range lies inside the mapping that was just made, of which nothing is in use yet. No other process
+            // changes the file meanwhile (the contract of `MemoryFile`).
+            unsafe { mmap(base.as_ptr().cast(), usable_bytes, protection, flags, file, 0)? };
+        }
         let arena = Self {
             mapping,
             mapping_bytes,
@@ -204,6 +237,8 @@ impl Arena {
             ready_bytes: AtomicUsize::new(SMALL_PAGES_BYTES),
             settled_bytes: AtomicUsize::new(0),
             buffers: Mutex::new(Vec::new()),
+            file,
+            trimming: Mutex::default(),
             free: Mutex::new(Free { resident: VecDeque::new(), released: Vec::new(), fresh: 0 }),
         };
         arena.advise_huge_pages();
@@ -295,6 +330,8 @@ impl Arena {
     /// Combines ordinary pages, see [`Arena::settle`], and asks the kernel to populate the next huge page ahead of
     /// need. Clearing a huge page takes the kernel a tenth of a millisecond, and up to ten milliseconds on a virtual
     /// machine whose host must find the memory first. Call this from a thread that serves no requests.
+    ///
+    /// Most systems let no file in memory have huge pages by itself, but combine its pages on demand (`MADV_COLLAPSE`).
     pub(crate) fn make_ready(&self) {
         let fresh = self.free.lock().fresh;
         self.settle(fresh);
@@ -313,6 +350,9 @@ impl Arena {
         let _refused =
             unsafe { madvise(start.as_ptr().cast::<c_void>(), wanted - from, Advice::LinuxPopulateWrite) };
         self.ready_bytes.store(wanted, Ordering::Relaxed);
+        if self.file.is_some() {
+            let _refused = self.combine(wanted - HUGE_PAGE_BYTES);
+        }
     }
 
     /// Asks the kernel to combine the next ordinary pages into a huge page, once all of them were handed out: then the
@@ -321,18 +361,35 @@ impl Arena {
     fn settle(&self, fresh: usize) {
         let from = self.settled_bytes.load(Ordering::Relaxed);
         let to = from + HUGE_PAGE_BYTES;
-        if to > (fresh * PAGE_BYTES).min(SMALL_PAGES_BYTES).min(self.usable_bytes) {
+        // A range of a file may have been used before it was ready.
+        let end =
+            if self.file.is_some() { self.usable_bytes } else { SMALL_PAGES_BYTES.min(self.usable_bytes) };
+        if to > (fresh * PAGE_BYTES).min(end) {
             return;
         }
         self.settled_bytes.store(to, Ordering::Relaxed);
-        // SAFETY: `from` is below `to`, which lies inside the range.
+        let _refused = self.combine(from);
+    }
+
+    /// Asks the kernel to back the huge page at this offset by one, whatever it consists of. Keeps its content.
+    fn combine(&self, from: usize) -> io::Result<()> {
+        // SAFETY: the huge page lies inside the range.
         let start = unsafe { self.base.add(from) }.as_ptr().cast::<c_void>();
         // SAFETY: the range lies inside the mapping, and the advice changes no content. If huge pages are disabled, the
         // kernel refuses, which is harmless.
         let _refused = unsafe { madvise(start, HUGE_PAGE_BYTES, Advice::LinuxHugepage) };
         // SAFETY: as above: the bytes move to other physical memory, but keep their addresses. Kernels before 6.1
         // refuse, and combine the pages by themselves after a while.
-        let _refused = unsafe { libc::madvise(start, HUGE_PAGE_BYTES, libc::MADV_COLLAPSE) };
+        let failed = unsafe { libc::madvise(start, HUGE_PAGE_BYTES, libc::MADV_COLLAPSE) };
+        if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Tries whether the kernel backs the beginning of the range with a huge page. There must be one.
+    pub(crate) fn probe_huge_pages(&self) -> io::Result<()> {
+        let start = self.base.as_ptr().cast::<c_void>();
+        // SAFETY: the range has at least one huge page, and populating it changes no content.
+        unsafe { madvise(start, HUGE_PAGE_BYTES, Advice::LinuxPopulateWrite)? };
+        self.combine(0)
     }
 
     /// Asks the kernel to take the memory from all `nodes` in turn (a bit for each), and not from the node of the thread
@@ -363,6 +420,7 @@ impl Arena {
 
     /// Returns memory of free pages to the kernel, a bounded number of pages per call. Returns whether there is more.
     pub(crate) fn trim(&self) -> bool {
+        let _trimming = self.trimming.lock();
         let mut pages = {
             let mut free = self.free.lock();
             let spare = RESIDENT_SPARE_PAGES + self.pages_used() / RESIDENT_SPARE_SHARE;
@@ -378,12 +436,66 @@ impl Arena {
         for run in pages.chunk_by(|a, b| a.0.addr().get() + PAGE_BYTES == b.0.addr().get()) {
             let Some(first) = run.first() else { continue };
             let start = first.0.as_ptr().cast::<c_void>();
+            let bytes = run.len() * PAGE_BYTES;
+            if let Some(file) = &self.file {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                let offset = u64::from(self.index_of(first)) * PAGE_BYTES as u64;
+                let _refused = fallocate(file, flags, offset, bytes as u64);
+                continue;
+            }
             // SAFETY: the run consists of pages that this function owns, inside the mapping. They read as zeroes
             // afterwards.
-            let _refused = unsafe { madvise(start, run.len() * PAGE_BYTES, Advice::LinuxDontNeed) };
+            let _refused = unsafe { madvise(start, bytes, Advice::LinuxDontNeed) };
         }
         self.free.lock().released.append(&mut pages);
         true
+    }
+
+    /// Returns the file that holds the memory, unless it is private.
+    pub(crate) fn file(&self) -> Option<&MemoryFile> {
+        self.file.as_ref()
+    }
+
+    /// Returns the free pages, for an image. The shards must be locked, so that none comes or goes.
+    pub(crate) fn free_pages(&self) -> FreePages {
+        let _trimming = self.trimming.lock();
+        let free = self.free.lock();
+        FreePages {
+            resident: free.resident.iter().map(|page| self.index_of(page)).collect(),
+            released: free.released.iter().map(|page| self.index_of(page)).collect(),
+            fresh: u32::try_from(free.fresh).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Returns the index of a page of this arena.
+    pub(crate) fn index_of(&self, page: &Page) -> u32 {
+        let offset = page.0.addr().get() - self.base.addr().get();
+        u32::try_from(offset / PAGE_BYTES).expect("an arena has fewer than 2^32 pages, which are 32 TiB")
+    }
+
+    /// Makes a new arena over a memory file continue where the last one has ended. The free pages are claimed, and all others
+    /// wait to be. Returns `None` if there are more pages than the ceiling allows, or one twice.
+    pub(crate) fn resume(&self, free_pages: &FreePages) -> Option<Claims<'_>> {
+        let fresh = usize::try_from(free_pages.fresh).ok()?;
+        if fresh > self.pages_max + self.overdraft_pages {
+            return None;
+        }
+        let mut claims = Claims { arena: self, is_claimed: vec![false; fresh], unclaimed: fresh };
+        let mut free = self.free.lock();
+        free.fresh = fresh;
+        for &index in &free_pages.resident {
+            free.resident.push_back(claims.claim(index)?);
+        }
+        for &index in &free_pages.released {
+            free.released.push(claims.claim(index)?);
+        }
+        drop(free);
+        self.used.store(claims.unclaimed, Ordering::Relaxed);
+        let in_use_bytes = fresh * PAGE_BYTES;
+        self.settled_bytes.store(in_use_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, Ordering::Relaxed);
+        let ready_bytes = in_use_bytes.next_multiple_of(HUGE_PAGE_BYTES).max(SMALL_PAGES_BYTES);
+        self.ready_bytes.store(ready_bytes, Ordering::Relaxed);
+        Some(claims)
     }
 
     /// Creates the token of page `index`. Must be called only once for each index.
@@ -393,6 +505,25 @@ impl Arena {
         // SAFETY: the assertion above keeps the address inside the mapping.
         let start = unsafe { self.base.add(offset) };
         Page(start.cast())
+    }
+}
+
+impl Claims<'_> {
+    /// Takes the page with this index, unless there is no such page or it was taken before.
+    pub(crate) fn claim(&mut self, index: u32) -> Option<Page> {
+        let is_claimed = self.is_claimed.get_mut(index as usize)?;
+        if core::mem::replace(is_claimed, true) {
+            return None;
+        }
+        self.unclaimed -= 1;
+        let page = self.arena.page(index as usize);
+        sanitizer::permit(page.0.cast(), PAGE_BYTES);
+        Some(page)
+    }
+
+    /// Returns whether every page has an owner.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.unclaimed == 0
     }
 }
 
@@ -422,7 +553,7 @@ mod tests {
     #[test]
     fn settling_keeps_every_byte() {
         const PAGES: usize = 3 * HUGE_PAGE_BYTES / PAGE_BYTES;
-        let arena = Arena::new(64 << 20).unwrap();
+        let arena = Arena::new(64 << 20, None).unwrap();
         let mut pages = Vec::new();
         // SAFETY: `pages` goes back to the arena below.
         assert_eq!(unsafe { arena.take(PAGES, Purpose::Growing, &mut pages) }, PAGES);
@@ -442,7 +573,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "its own arena")]
     fn a_page_of_another_arena_is_not_taken_back() {
-        let [one, other] = [(); 2].map(|()| Arena::new(64 << 20).unwrap());
+        let [one, other] = [(); 2].map(|()| Arena::new(64 << 20, None).unwrap());
         let mut pages = Vec::new();
         // SAFETY: `pages` is dropped before `one`, and not accessed.
         unsafe { one.take(1, Purpose::Growing, &mut pages) };
@@ -451,7 +582,7 @@ mod tests {
 
     #[test]
     fn memory_is_taken_from_nodes_that_exist() {
-        let arena = Arena::new(8 << 20).unwrap();
+        let arena = Arena::new(8 << 20, None).unwrap();
         // Some kernels and sandboxes have no memory policies at all.
         if arena.interleave(1).is_ok() {
             let nowhere = arena.interleave(1 << 63).unwrap_err();
@@ -461,7 +592,7 @@ mod tests {
 
     #[test]
     fn a_partly_used_huge_page_is_not_settled() {
-        let arena = Arena::new(64 << 20).unwrap();
+        let arena = Arena::new(64 << 20, None).unwrap();
         let mut pages = Vec::new();
         // SAFETY: `pages` goes back to the arena below.
         unsafe { arena.take(HUGE_PAGE_BYTES / PAGE_BYTES - 1, Purpose::Growing, &mut pages) };

@@ -17,6 +17,7 @@ use crate::stamp::Stamp;
 use crate::swarm_id::SwarmId;
 use crate::swarm_line::{Form, SwarmRow};
 use crate::table::At;
+use serde::{Deserialize, Serialize};
 
 /// Number of sweeps during one timeout.
 const SWEEPS_PER_TIMEOUT: u32 = 8;
@@ -29,7 +30,7 @@ const SWEEPS_PER_TIMEOUT_IN_HASTE: u32 = 32;
 const STAMPS_PER_UNIT: usize = 16;
 
 /// The progress of the sweep of a shard.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Sweep {
     started_s: u32,
     at: SweepPosition,
@@ -38,7 +39,7 @@ pub(crate) struct Sweep {
 }
 
 /// A position in the walk over all peers.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct SweepPosition {
     /// The number of the line.
     line: u32,

@@ -10,6 +10,8 @@
 //! After a single fold, consecutive inputs, such as the ports of an address, would lie on a lattice
 //! whose spacing could be computed from a few known neighbours.
 
+use serde::{Deserialize, Serialize};
+
 /// The secret, and the mask on which the positions of peers depend.
 #[derive(Clone, Copy)]
 pub(crate) struct HashKey {
@@ -91,7 +93,7 @@ impl HashKey {
 }
 
 /// The secret of one table, by which it orders its entries.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seed(u64);
 
 impl core::fmt::Debug for Seed {
@@ -140,7 +142,7 @@ impl Mixed {
 }
 
 /// The secret of one segment, by which it selects the lines of its entries.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Salt(u32);
 
 impl core::fmt::Debug for Salt {

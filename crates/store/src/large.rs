@@ -1,5 +1,6 @@
 //! A large swarm: two tables of peers, so that a request of a seeder never walks over seeders.
 
+use serde::{Deserialize, Serialize};
 use shoal_source::Networks;
 
 use crate::family::{Family, PeerRow, Stored};
@@ -20,7 +21,8 @@ const UNITS_PER_TORRENT: usize = 4;
 pub(crate) type Peers<P> = Table<<P as Stored>::Line>;
 
 /// The peers of a large swarm, separated by role.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub(crate) struct Large<P: Family> {
     pub(crate) leechers: Peers<P>,
     pub(crate) seeders: Peers<P>,
@@ -37,7 +39,7 @@ pub(crate) struct LargeAt {
 
 /// The progress of a walk over a large swarm: over the leechers first. Segments are merged only after the walk, since
 /// that moves entries to where it would miss them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum LargeCursor {
     /// In the table of one role.
     Line {

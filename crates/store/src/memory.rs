@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::arena::{Arena, MoveBuffers, Page, Purpose};
+use crate::arena::{Arena, Claims, MoveBuffers, Page, Purpose};
 use crate::prefetch::prefetch_bytes;
-use crate::slab::{BLOCK_BYTES_MAX, Block, Class, Slab};
+use crate::slab::{BLOCK_BYTES_MAX, Block, Class, Slab, SlabImage};
 
 /// Number of pages that any single operation may need. The maximum is reached when a segment of swarms is split: its two
 /// halves have nine full chunks, four of which fill a page, and a smaller block each. Every step of growth checks again.
@@ -27,6 +28,13 @@ const RESERVE_PAGES_MAX: usize = 3;
 /// room.
 const SWARM_MARGIN_SHARE: usize = 32;
 
+/// The pages of a shard by index, and how its slab divides them.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct MemoryImage {
+    reserve: Vec<u32>,
+    slab: SlabImage,
+}
+
 /// Pages and blocks of one shard.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -42,6 +50,20 @@ pub(crate) struct Memory {
 impl Memory {
     pub(crate) fn new(arena: Arc<Arena>) -> Self {
         Self { arena, reserve: Vec::new(), slab: Slab::new(), pages: 0, is_moving: false }
+    }
+
+    /// Returns the image of this memory.
+    pub(crate) fn image(&self) -> MemoryImage {
+        let index = |page: &Page| self.arena.index_of(page);
+        MemoryImage { reserve: self.reserve.iter().map(index).collect(), slab: self.slab.image(index) }
+    }
+
+    /// Takes over the memory of an image. Returns `None` if its pages are not there to be claimed.
+    pub(crate) fn resume(arena: &Arc<Arena>, image: MemoryImage, claims: &mut Claims<'_>) -> Option<Self> {
+        let reserve: Option<Vec<Page>> = image.reserve.iter().map(|&index| claims.claim(index)).collect();
+        let (reserve, slab) = (reserve?, Slab::resume(image.slab, |index| claims.claim(index))?);
+        let pages = reserve.len() + slab.pages();
+        Some(Self { arena: Arc::clone(arena), reserve, slab, pages, is_moving: false })
     }
 
     /// Returns whether there is room for another peer: for a block now, and below the ceiling for a growth of its table,

@@ -75,6 +75,27 @@ impl Pressure {
         }
     }
 
+    /// Returns all counts of sources, for [`set_words`](Self::set_words) in another process.
+    pub(crate) fn words(&self) -> Vec<u32> {
+        let held = self.holdings.iter().flat_map(|holdings| holdings.words());
+        self.sketch.words().chain(held).collect()
+    }
+
+    /// Returns the number of words.
+    pub(crate) fn words_len(&self) -> u32 {
+        let held = self.holdings.as_ref().map_or(0, |holdings| holdings.words().count());
+        u32::try_from(self.sketch.words().count() + held).unwrap_or(u32::MAX)
+    }
+
+    /// Replaces all counts of sources by those of a store with the same secrets and limits.
+    pub(crate) fn set_words(&self, words: &[u32]) {
+        let mut words = words.iter().copied();
+        self.sketch.set_words(&mut words);
+        if let Some(holdings) = &self.holdings {
+            holdings.set_words(words);
+        }
+    }
+
     /// Decides whether a new peer may be stored, in a swarm that is a new torrent for these of its networks.
     #[inline]
     pub(crate) fn admit<P: Family>(&self, peer: &P, new: Networks, is_exempt: bool) -> Result<(), Rejection> {

@@ -482,7 +482,7 @@ mod tests {
     fn check(peers: u16, left: u16, wanted: usize, skips: bool) {
         const ROUNDS: u32 = 6000;
         let key = HashKey::new([5, 6, 7, 8]);
-        let mut memory = Memory::new(Arc::new(Arena::new(1 << 26).unwrap()));
+        let mut memory = Memory::new(Arc::new(Arena::new(1 << 26, None).unwrap()));
         let mut table = Table::<<PeerV4 as Stored>::Line>::new(key.seed(1, 1));
         let find = |table: &Table<<PeerV4 as Stored>::Line>, memory: &Memory, number| {
             table
@@ -530,7 +530,7 @@ mod tests {
     #[test]
     fn a_prefetch_draws_the_same_numbers_as_the_sample() {
         let key = HashKey::new([5, 6, 7, 8]);
-        let mut memory = Memory::new(Arc::new(Arena::new(1 << 26).unwrap()));
+        let mut memory = Memory::new(Arc::new(Arena::new(1 << 26, None).unwrap()));
         let mut table = Table::<<PeerV4 as Stored>::Line>::new(key.seed(1, 1));
         for number in 0..500 {
             let entry = PeerEntry { peer: peer(number), stamp: Stamp(0) };

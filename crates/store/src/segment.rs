@@ -14,6 +14,7 @@
 
 use core::marker::PhantomData;
 
+use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::hash::{HashKey, Mixed, Salt};
@@ -74,7 +75,8 @@ pub(crate) const fn lines_just_for<B: Bucket>(entries: usize) -> usize {
 }
 
 /// Entries whose mixed hashes have a common prefix.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub(crate) struct Segment<B> {
     chunks: [Block; CHUNKS],
     salt: Salt,

@@ -8,6 +8,7 @@ use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use shoal_insight::ChangeBuffer;
 use shoal_source::{Networks, Recent};
 use shoal_types::{Action, Counts, InfoHash};
@@ -33,7 +34,7 @@ use crate::table::{At, Bucket, Table};
 use crate::{Place, sample};
 
 /// Totals of a shard.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) swarms: u64,
     pub(crate) seeders: u64,
@@ -79,10 +80,10 @@ pub(crate) struct Shard<P: Family, I: SwarmId> {
     /// Whether the current announce is exempt from the limits of sources.
     pub(crate) is_exempt: bool,
     /// Recently completed downloads, so that a peer that leaves and returns is not counted again.
-    completions: Recent,
+    pub(crate) completions: Recent,
     pub(crate) swarms: Table<I::Line<P>>,
     /// The downloads of torrents that have [`DOWNLOADS_MAX`] or more.
-    many_downloads: BTreeMap<I, u32>,
+    pub(crate) many_downloads: BTreeMap<I, u32>,
     pub(crate) larges: Larges<P>,
     pub(crate) sweep: Sweep,
     pub(crate) tally: Tally,
@@ -99,7 +100,8 @@ pub(crate) fn seed_of_swarms(key: &HashKey, shard: u64) -> Seed {
 }
 
 /// The large swarms of a shard, by index.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub(crate) struct Larges<P: Family> {
     list: Vec<Option<Box<Large<P>>>>,
     vacant: Vec<u32>,

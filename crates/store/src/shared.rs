@@ -8,6 +8,7 @@ use shoal_insight::ChangeBuffer;
 use shoal_types::{Counts, Expired, InfoHash, Totals};
 
 use crate::api::{Settings, Store};
+use crate::memory_file::MemoryFile;
 use crate::swarm_id::{Fingerprint, FingerprintKey};
 use crate::{Place, StoredPeer};
 
@@ -37,9 +38,31 @@ impl SharedStore {
     /// # Errors
     /// Fails if the kernel refuses the reservation.
     pub fn new(settings: &Settings, shards: usize, key: Option<FingerprintKey>) -> std::io::Result<Self> {
+        Self::build(settings, shards, key, None)
+    }
+
+    /// As [`new`](Self::new), with the memory in a file, so that another process can take it over.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn in_file(
+        settings: &Settings,
+        shards: usize,
+        key: Option<FingerprintKey>,
+        file: MemoryFile,
+    ) -> std::io::Result<Self> {
+        Self::build(settings, shards, key, Some(file))
+    }
+
+    fn build(
+        settings: &Settings,
+        shards: usize,
+        key: Option<FingerprintKey>,
+        file: Option<MemoryFile>,
+    ) -> std::io::Result<Self> {
         Ok(match key {
-            None => Store::with_shards(settings, shards)?.into(),
-            Some(key) => Store::of_fingerprints(settings, shards, key)?.into(),
+            None => Store::<InfoHash>::build(settings, shards, (), file)?.into(),
+            Some(key) => Store::<Fingerprint>::build(settings, shards, key, file)?.into(),
         })
     }
 

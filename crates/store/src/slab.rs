@@ -5,6 +5,8 @@
 
 use core::num::NonZeroU32;
 
+use serde::{Deserialize, Serialize};
+
 use crate::arena::{PAGE_BYTES, Page};
 
 /// Sizes of blocks, in bytes. Up to 128 they rise by 8 or 16, then by an eighth or less, and from 576 on they are the
@@ -32,15 +34,15 @@ const PAGES_MAX: u32 = 1 << (u32::BITS - OFFSET_BITS);
 const NO_SLOT: u16 = u16::MAX;
 
 /// Index into [`CLASS_BYTES`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Class(pub(crate) u8);
 
 /// Identifies a block: the page of the slab, and the offset in it in units of 8 bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Block(pub(crate) u32);
 
 /// The state of a page that is divided into blocks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Division {
     class: Class,
     used: u16,
@@ -62,6 +64,15 @@ pub(crate) struct Slab {
     vacant: Vec<u32>,
     /// First page of each class that has free blocks; index + 1.
     open: [Option<NonZeroU32>; CLASSES],
+}
+
+/// A slab with the indices of its pages instead of the pages.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SlabImage {
+    pages: Vec<Option<u32>>,
+    divisions: Vec<Division>,
+    vacant: Vec<u32>,
+    open: Vec<Option<NonZeroU32>>,
 }
 
 impl Class {
@@ -108,6 +119,34 @@ impl Block {
 impl Slab {
     pub(crate) fn new() -> Self {
         Self { pages: Vec::new(), divisions: Vec::new(), vacant: Vec::new(), open: [None; CLASSES] }
+    }
+
+    /// Returns the image of this slab. `index` returns the index of a page.
+    pub(crate) fn image(&self, index: impl Fn(&Page) -> u32) -> SlabImage {
+        SlabImage {
+            pages: self.pages.iter().map(|page| page.as_ref().map(&index)).collect(),
+            divisions: self.divisions.clone(),
+            vacant: self.vacant.clone(),
+            open: self.open.to_vec(),
+        }
+    }
+
+    /// Creates the slab of an image, whose pages `claim` returns. Returns `None` if one is missing.
+    pub(crate) fn resume(image: SlabImage, mut claim: impl FnMut(u32) -> Option<Page>) -> Option<Self> {
+        let mut pages = Vec::with_capacity(image.pages.len());
+        for index in image.pages {
+            pages.push(match index {
+                Some(index) => Some(claim(index)?),
+                None => None,
+            });
+        }
+        let open = image.open.try_into().ok()?;
+        Some(Self { pages, divisions: image.divisions, vacant: image.vacant, open })
+    }
+
+    /// Returns the number of pages.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages.iter().flatten().count()
     }
 
     /// Allocates a block of this class. Takes a page from `spare` if no slab page has a free block. The content is left

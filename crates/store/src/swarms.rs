@@ -109,6 +109,20 @@ impl Place {
 }
 
 impl<P: Family, I: SwarmId> Cell<P, I> {
+    fn new(shard: Shard<P, I>) -> Self {
+        Self {
+            shard: Mutex::new(shard),
+            swarms: AtomicU64::new(0),
+            seeders: AtomicU64::new(0),
+            leechers: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
+        }
+    }
+
     /// Publishes the totals of a shard. The caller holds its lock.
     #[inline]
     fn publish(&self, shard: &Shard<P, I>) {
@@ -274,17 +288,7 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
         shards: usize,
         first: usize,
     ) -> Self {
-        let cell = |shard| Cell {
-            shard: Mutex::new(Shard::new(Arc::clone(arena), rules, (first + shard) as u64)),
-            swarms: AtomicU64::new(0),
-            seeders: AtomicU64::new(0),
-            leechers: AtomicU64::new(0),
-            completed: AtomicU64::new(0),
-            expired: AtomicU64::new(0),
-            evicted: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            changes: AtomicU64::new(0),
-        };
+        let cell = |shard| Cell::new(Shard::new(Arc::clone(arena), rules, (first + shard) as u64));
         let shards = (0..shards).map(cell).collect();
         let Rules { key, timeout_s, .. } = *rules;
         Self { key, secret, timeout_s, next_shard: NextShard::default(), shards }
@@ -323,6 +327,39 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
     /// Locks a shard for a step that changes nothing.
     pub(crate) fn lock_to_read(&self, shard: usize) -> MutexGuard<'_, Shard<P, I>> {
         self.shards[shard].shard.lock()
+    }
+
+    /// Locks all shards. No other thread may lock more than one at a time.
+    pub(crate) fn lock_all(&self) -> Vec<MutexGuard<'_, Shard<P, I>>> {
+        self.shards.iter().map(|cell| cell.shard.lock()).collect()
+    }
+
+    /// Replaces the content of all shards.
+    pub(crate) fn replace_shards<E>(
+        &mut self,
+        mut replace: impl FnMut(&mut Shard<P, I>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for cell in &mut self.shards {
+            replace(cell.shard.get_mut())?;
+            cell.publish(&cell.shard.lock());
+        }
+        Ok(())
+    }
+
+    /// Returns a hash under the secrets, by which two stores with the same ones are recognised.
+    pub(crate) fn key_check(&self) -> u64 {
+        let place = self.locate(&InfoHash(*b"a check of both keys"));
+        self.key.hash(place.hash, 0, 0)
+    }
+
+    /// Returns the time after which a peer is forgotten in seconds.
+    pub(crate) fn timeout_s(&self) -> u32 {
+        self.timeout_s
+    }
+
+    /// Returns the number of positions of the peers of a source in a large swarm, if it is limited.
+    pub(crate) fn source_slots(&self) -> Option<u64> {
+        self.shards.first().and_then(|cell| Some(cell.shard.lock().source_limit?.slots))
     }
 
     /// Makes room for this many swarms in shards that have none.

@@ -16,6 +16,8 @@ mod directory;
 
 use core::ops::RangeInclusive;
 
+use serde::{Deserialize, Serialize};
+
 use self::directory::Directory;
 use crate::arena::Purpose;
 use crate::hash::{HashKey, Mixed, Salt, Seed};
@@ -71,7 +73,8 @@ impl At {
 }
 
 /// A hash table.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub(crate) struct Table<B> {
     seed: Seed,
     len: u32,
@@ -80,7 +83,8 @@ pub(crate) struct Table<B> {
     segments: Segments<B>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(bound = "")]
 enum Segments<B> {
     One(Segment<B>),
     Many(Box<Directory<B>>),

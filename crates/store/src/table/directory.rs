@@ -3,11 +3,14 @@
 //! It has an entry for each combination of the first bits of a mixed hash, as many bits as the deepest segment has. This
 //! module owns the segments of the table. It must not touch their entries.
 
+use serde::{Deserialize, Serialize};
+
 use super::DEPTH_MAX;
 use crate::segment::{Bucket, Segment};
 
 /// The segments of a table that has several, in no particular order.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(bound = "")]
 pub(super) struct Directory<B> {
     /// The number of bits that select an entry of `index`.
     pub(super) depth: u8,

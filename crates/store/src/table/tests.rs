@@ -151,7 +151,7 @@ struct World<B: Numbered> {
 
 impl<B: Numbered> World<B> {
     fn new(pages: u64) -> Self {
-        let memory = Memory::new(Arc::new(Arena::new(pages * PAGE_BYTES as u64).unwrap()));
+        let memory = Memory::new(Arc::new(Arena::new(pages * PAGE_BYTES as u64, None).unwrap()));
         let table = Table::new(key().seed(1, 1));
         Self { table, memory, key: key(), model: BTreeSet::new(), refused: 0, lines_max: 0 }
     }
@@ -398,7 +398,7 @@ fn crowded_peer(number: u32) -> PeerV4 {
 fn entries_that_lie_badly_cost_as_much_as_a_few_rebuilds_now_and_then() {
     let key = key().with_slots(16);
     for count in [300, 600, 1000, 3000] {
-        let mut memory = Memory::new(Arc::new(Arena::new(1 << 28).unwrap()));
+        let mut memory = Memory::new(Arc::new(Arena::new(1 << 28, None).unwrap()));
         let mut table = Table::<PeerLine<PeerV4, 9>>::new(key.seed(1, 1));
         let mut rng = fastrand::Rng::with_seed(u64::from(count));
         let mut announce = |number: u32, comes: bool| {
