@@ -50,7 +50,7 @@ pub enum ImageError {
     Settings(&'static str),
 }
 
-/// What two stores must have in common.
+/// The properties that two stores must have in common.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     layout: u32,
