@@ -84,6 +84,19 @@ impl Sockets {
         Ok(sets)
     }
 
+    /// Binds the sockets of one address for another process, which uses them as [`InheritedSockets`]: one for each worker.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_for_others(
+        wanted: &SocketSettings,
+        workers: NonZeroUsize,
+    ) -> Result<Vec<OwnedFd>, BindError> {
+        let group = bind::bind_group(wanted, workers, &InheritedSockets::default())?;
+        let own = |bound: BoundSocket| Arc::into_inner(bound.socket).expect("each was opened just now");
+        Ok(group.into_iter().map(own).collect())
+    }
+
     /// Makes the kernel give each datagram to the worker on the processor that received it: worker `i` of `workers`, as
     /// returned by [`bind`](Self::bind), runs on the `i`th of `processors`. Datagrams that other processors receive are
     /// distributed as before. So are all of them if there are more workers than processors.

@@ -5,9 +5,12 @@
 //! manager to keep have names that begin with [`STORED`]; those that the configuration lists no more are closed.
 #![allow(unsafe_code, reason = "descriptors are passed by number")]
 
-use std::env;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileTypeExt;
+use std::{env, fs};
 
+use anyhow::Context;
+use rustix::io::{FdFlags, fcntl_setfd};
 use shoal_config::{BindAddress, Config, Listen};
 use shoal_net::stream::ListenAddress;
 use shoal_net::{InheritedSocket, InheritedSockets, SocketKind};
@@ -64,6 +67,24 @@ pub(crate) fn take(config: &Config, manager: &ServiceManager) -> Result<Inherite
         manager.discard(&name);
     }
     Ok(inherited)
+}
+
+/// Takes the connection to a running tracker, from which this one takes over. To be called once, before any other
+/// descriptor is opened.
+///
+/// # Errors
+/// Returns an error if the descriptor is no socket.
+pub(crate) fn take_connection(number: RawFd) -> Result<OwnedFd, Failure> {
+    let file = fs::metadata(format!("/proc/self/fd/{number}"));
+    if number < FIRST || !file.is_ok_and(|file| file.file_type().is_socket()) {
+        return Err(Failure::Configuration(format!(
+            "--take-over: descriptor {number} is not a socket; only a running tracker passes it"
+        )));
+    }
+    let connection = own(number);
+    // Programs that this one starts must not inherit it.
+    fcntl_setfd(&connection, FdFlags::CLOEXEC).context("cannot use the connection to the running tracker")?;
+    Ok(connection)
 }
 
 /// Returns the descriptors that were passed to this process, with their names.

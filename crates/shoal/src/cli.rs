@@ -1,5 +1,6 @@
 //! The command line: its arguments and what they do.
 
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -7,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 use crate::access::command;
 use crate::failure::Failure;
-use crate::{config_file, ctl, log, output, state, tls, top, tracker, version};
+use crate::{activation, broker, config_file, ctl, log, output, state, tls, top, tracker, version};
 
 /// A BitTorrent tracker.
 ///
@@ -20,6 +21,10 @@ struct Arguments {
     /// Read the configuration from FILE; `shoal config` prints one to start from
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// Take over from the tracker at the other end of this descriptor
+    #[arg(long, value_name = "DESCRIPTOR", hide = true)]
+    take_over: Option<RawFd>,
 
     #[command(subcommand)]
     command: Option<Command>,
@@ -51,6 +56,9 @@ enum Command {
         #[command(subcommand)]
         action: tls::Action,
     },
+    /// Bind sockets and start programs for a tracker, which starts this process itself
+    #[command(name = broker::COMMAND, hide = true)]
+    Broker(broker::Arguments),
 }
 
 #[derive(Debug, Subcommand)]
@@ -89,7 +97,7 @@ Exit codes: 0 stopped on request, 1 failed, 2 the command line or the configurat
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
-        None => return serve(arguments.config.as_deref()),
+        None => return serve(arguments.config.as_deref(), arguments.take_over),
         Some(Command::Config { action: None }) => print(&shoal_config::default_toml()),
         Some(Command::Config { action: Some(ConfigAction::Check { file }) }) => check(&file),
         Some(Command::Access { action }) => return examine(&action),
@@ -97,18 +105,23 @@ pub fn run() -> ExitCode {
         Some(Command::Top(top)) => top::run(&top),
         Some(Command::State { action }) => state::command::run(&action).and_then(|text| print(&text)),
         Some(Command::Tls { action }) => tls::run(&action).and_then(|text| print(&text)),
+        Some(Command::Broker(arguments)) => broker::run(arguments).map_err(Failure::from),
     };
     exit_code(outcome)
 }
 
-fn serve(file: Option<&Path>) -> ExitCode {
+fn serve(file: Option<&Path>, take_over: Option<RawFd>) -> ExitCode {
+    let connection = match take_over.map(activation::take_connection).transpose() {
+        Ok(connection) => connection,
+        Err(failure) => return exit_code(Err(failure)),
+    };
     let config = match config_file::read(file) {
         Ok(config) => config,
         Err(failure) => return exit_code(Err(failure)),
     };
     // The log stays open until the failure, if any, is reported, so that the failure is its last line.
     let log = log::begin(&config.log);
-    exit_code(tracker::run(&config, file, log.filter()))
+    exit_code(tracker::run(&config, file, log.filter(), connection))
 }
 
 /// Executes a command about lists.

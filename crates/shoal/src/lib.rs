@@ -13,6 +13,7 @@ mod advice;
 mod allocator;
 mod background;
 mod bound;
+mod broker;
 mod certificates;
 pub mod cli;
 mod clock;

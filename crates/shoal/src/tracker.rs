@@ -5,6 +5,7 @@
 //! sandbox, and then all files and all threads.
 
 use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,6 +24,7 @@ use tokio::net::TcpListener;
 use crate::access::{ListControl, Lists, Publisher};
 use crate::access_log::{AccessLog, OpenTarget, Reopener};
 use crate::bound::{self, Bound};
+use crate::broker::Broker;
 use crate::certificates::Certificates;
 use crate::control::{self, Control, Sources, TokenSet, Tokens};
 use crate::drain::Drain;
@@ -56,7 +58,16 @@ const ROOT: &str = "/";
 ///
 /// # Errors
 /// Returns why it could not start or had to stop.
-pub(crate) fn run(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<(), Failure> {
+pub(crate) fn run(
+    config: &Config,
+    file: Option<&Path>,
+    log: LogFilter,
+    running: Option<OwnedFd>,
+) -> Result<(), Failure> {
+    if running.is_some() {
+        let text = "--take-over: this version cannot take over from a running tracker";
+        return Err(Failure::Other(anyhow::anyhow!(text)));
+    }
     allocator::prepare();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -73,6 +84,8 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     greet(config, file);
     let manager = ServiceManager::connect();
     let inherited = activation::take(config, &manager)?;
+    // Descriptors that were passed to this process are closed in programs that it starts from here on.
+    let _broker = Broker::spawn(config);
     let identity = Identity::of(config)?;
     let division =
         memory::divide(config, settings::workers(config), Path::new(ROOT)).map_err(Failure::Configuration)?;

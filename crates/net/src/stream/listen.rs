@@ -121,6 +121,25 @@ impl StreamListeners {
         Ok(sets)
     }
 
+    /// Opens the listeners of one address for another process, which uses them as [`InheritedSockets`]: one for each
+    /// worker, or a single one if it is a Unix socket, whose file stays.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_for_others(
+        address: &ListenAddress,
+        workers: NonZeroUsize,
+    ) -> Result<Vec<OwnedFd>, ListenError> {
+        match address {
+            ListenAddress::Tcp(address) => bind_tcp(*address, workers).map(|(sockets, _)| sockets),
+            ListenAddress::Unix(path) => {
+                let (socket, file) = bind_unix(path)?;
+                file.leave();
+                Ok(vec![socket])
+            }
+        }
+    }
+
     /// Returns the addresses of the listeners, in the order of the settings, with the actual ports.
     pub fn local_addresses(&self) -> impl Iterator<Item = &ListenAddress> {
         self.listeners.iter().map(|listener| &listener.local)
@@ -152,6 +171,19 @@ impl StreamListeners {
 }
 
 fn bind_tcp_group(addr: SocketAddr, workers: NonZeroUsize) -> Result<Vec<StreamListener>, ListenError> {
+    let (sockets, local) = bind_tcp(addr, workers)?;
+    let listener = |socket| StreamListener {
+        _file: None,
+        socket: Arc::new(socket),
+        local: ListenAddress::Tcp(local),
+        is_inherited: false,
+        is_shared: false,
+    };
+    Ok(sockets.into_iter().map(listener).collect())
+}
+
+/// Returns a listener for each worker, and their address with the actual port.
+fn bind_tcp(addr: SocketAddr, workers: NonZeroUsize) -> Result<(Vec<OwnedFd>, SocketAddr), ListenError> {
     let first = open_tcp(addr)?;
     let at = |doing| ListenError::at(ListenAddress::Tcp(addr), doing);
     rustix::net::bind(&first, &addr).map_err(at("bind"))?;
@@ -168,14 +200,7 @@ fn bind_tcp_group(addr: SocketAddr, workers: NonZeroUsize) -> Result<Vec<StreamL
     for socket in &sockets {
         rustix::net::listen(socket, BACKLOG).map_err(at("listen"))?;
     }
-    let listener = |socket| StreamListener {
-        _file: None,
-        socket: Arc::new(socket),
-        local: ListenAddress::Tcp(local),
-        is_inherited: false,
-        is_shared: false,
-    };
-    Ok(sockets.into_iter().map(listener).collect())
+    Ok((sockets, local))
 }
 
 /// Uses the listeners that this process was given. If there are fewer than workers, and the kernel allows no more at this
@@ -246,11 +271,7 @@ fn prepare_tcp(socket: &OwnedFd) -> Result<(), (&'static str, Errno)> {
 }
 
 fn bind_unix_group(path: &Path, workers: NonZeroUsize) -> Result<Vec<StreamListener>, ListenError> {
-    let at = |doing| ListenError::at(ListenAddress::Unix(path.to_owned()), doing);
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(at("socket"))?;
-    let file = SocketFile::bind(&socket, path).map_err(at("bind"))?;
-    rustix::net::listen(&socket, BACKLOG).map_err(at("listen"))?;
+    let (socket, file) = bind_unix(path)?;
     let (file, socket) = (Arc::new(file), Arc::new(socket));
     let listener = |_| StreamListener {
         _file: Some(Arc::clone(&file)),
@@ -260,6 +281,15 @@ fn bind_unix_group(path: &Path, workers: NonZeroUsize) -> Result<Vec<StreamListe
         is_shared: workers.get() > 1,
     };
     Ok((0..workers.get()).map(listener).collect())
+}
+
+fn bind_unix(path: &Path) -> Result<(OwnedFd, SocketFile), ListenError> {
+    let at = |doing| ListenError::at(ListenAddress::Unix(path.to_owned()), doing);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(at("socket"))?;
+    let file = SocketFile::bind(&socket, path).map_err(at("bind"))?;
+    rustix::net::listen(&socket, BACKLOG).map_err(at("listen"))?;
+    Ok((socket, file))
 }
 
 impl ListenError {

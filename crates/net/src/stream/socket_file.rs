@@ -21,7 +21,8 @@ const MODE: u32 = 0o666;
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    identity: Identity,
+    /// `None` if another process owns the file.
+    identity: Option<Identity>,
 }
 
 /// The identity of a file, independent of its name: its file system, and its number there.
@@ -47,13 +48,18 @@ impl SocketFile {
         bind(socket, &name)?;
         let made = fs::set_permissions(path, Permissions::from_mode(MODE));
         let file = made.and_then(|()| fs::symlink_metadata(path)).map_err(errno)?;
-        Ok(Self { path: path.to_owned(), identity: Identity::of(&file) })
+        Ok(Self { path: path.to_owned(), identity: Some(Identity::of(&file)) })
+    }
+
+    /// Leaves the file to another process.
+    pub(super) fn leave(mut self) {
+        self.identity = None;
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let is_ours = |file: Metadata| Identity::of(&file) == self.identity;
+        let is_ours = |file: Metadata| Some(Identity::of(&file)) == self.identity;
         if fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
             // If another process has removed it in the meantime, nothing is left to do.
             let _ = fs::remove_file(&self.path);

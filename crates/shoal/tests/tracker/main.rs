@@ -9,6 +9,7 @@ mod access;
 mod access_log;
 mod access_urls;
 mod blocklist;
+mod broker;
 mod browser;
 mod cli;
 mod client;

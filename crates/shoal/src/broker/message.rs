@@ -1,0 +1,162 @@
+//! The messages between tracker and broker: one packet for each, in JSON, with descriptors beside it.
+//!
+//! A message has a bounded size. An answer with more descriptors than the kernel passes at once is followed by packets
+//! that carry the others.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Maximum size of a message. The longest one carries a path.
+const MESSAGE_BYTES_MAX: usize = 8192;
+
+/// Maximum number of descriptors beside a message. The kernel passes 253 (`SCM_MAX_FD` in net/scm.h).
+const DESCRIPTORS_MAX: usize = 250;
+
+/// A request of the tracker.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Request {
+    /// Bind UDP sockets, as `shoal_net::SocketSettings` describes them.
+    BindDatagrams {
+        addr: SocketAddr,
+        recv_buffer_bytes: usize,
+        send_buffer_bytes: usize,
+        workers: NonZeroUsize,
+    },
+    /// Listen for TCP connections.
+    BindTcp { addr: SocketAddr, workers: NonZeroUsize },
+    /// Listen on a Unix socket.
+    BindUnix { path: PathBuf },
+    /// Start the installed program, with the descriptor that comes with this message.
+    Start,
+}
+
+/// The answer of the broker.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// The sockets, with this message and those that follow.
+    Bound { sockets: usize },
+    /// The program runs. The descriptor carries its exit status, four bytes in network order, when it has ended.
+    Started { pid: u32 },
+    /// Nothing was done, for this reason.
+    Refused { reason: String },
+}
+
+impl Answer {
+    /// Returns the number of descriptors that come with it.
+    const fn descriptors(&self) -> usize {
+        match self {
+            Self::Bound { sockets } => *sockets,
+            Self::Started { .. } => 1,
+            Self::Refused { .. } => 0,
+        }
+    }
+}
+
+/// Sends a message with its descriptors.
+pub(super) fn send(
+    socket: BorrowedFd<'_>,
+    message: &impl Serialize,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let bytes = serde_json::to_vec(message)?;
+    let (first, others) = descriptors.split_at(descriptors.len().min(DESCRIPTORS_MAX));
+    send_packet(socket, &bytes, first)?;
+    others.chunks(DESCRIPTORS_MAX).try_for_each(|others| send_packet(socket, b" ", others))
+}
+
+/// Receives a message with its descriptors. Returns `None` at the end of the connection.
+pub(super) fn receive<M: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+    let mut bytes = [0; MESSAGE_BYTES_MAX];
+    let (length, descriptors) = receive_packet(socket, &mut bytes)?;
+    if length == 0 {
+        return Ok(None);
+    }
+    Ok(Some((serde_json::from_slice(&bytes[..length])?, descriptors)))
+}
+
+/// Waits for an answer with all of its descriptors.
+pub(super) fn receive_answer(socket: BorrowedFd<'_>) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
+    let (answer, mut descriptors) = receive::<Answer>(socket)?.ok_or_else(end)?;
+    while descriptors.len() < answer.descriptors() {
+        let (_, more) = receive_packet(socket, &mut [0])?;
+        if more.is_empty() {
+            return Err(end());
+        }
+        descriptors.extend(more);
+    }
+    Ok((answer, descriptors))
+}
+
+fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        let has_room = control.push(SendAncillaryMessage::ScmRights(descriptors));
+        assert!(has_room, "{} descriptors", descriptors.len());
+    }
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+fn receive_packet(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            descriptors.extend(received);
+        }
+    }
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is too long"));
+    }
+    Ok((received.bytes, descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    #[test]
+    fn an_answer_carries_more_descriptors_than_the_kernel_passes_at_once() {
+        let (own, other) = pair();
+        let sockets = 2 * DESCRIPTORS_MAX + 1;
+        let one = own.as_fd();
+        send(one, &Answer::Bound { sockets }, &vec![one; sockets]).unwrap();
+        let (answer, descriptors) = receive_answer(other.as_fd()).unwrap();
+        assert_eq!((answer.descriptors(), descriptors.len()), (sockets, sockets));
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_or_makes_no_sense_is_an_error() {
+        let (own, other) = pair();
+        let reason = "x".repeat(MESSAGE_BYTES_MAX);
+        send(own.as_fd(), &Answer::Refused { reason }, &[]).unwrap();
+        assert!(receive::<Answer>(other.as_fd()).is_err());
+        send(own.as_fd(), &"Anything", &[]).unwrap();
+        assert!(receive::<Request>(other.as_fd()).is_err());
+        drop(own);
+        assert!(receive::<Request>(other.as_fd()).unwrap().is_none());
+    }
+}

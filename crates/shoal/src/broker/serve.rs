@@ -1,0 +1,196 @@
+//! The broker's side: the process that answers requests.
+//!
+//! It trusts the tracker with nothing beyond its two services: a request that makes no sense ends the broker, and so does
+//! the end of the connection.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use shoal_net::stream::{ListenAddress, StreamListeners};
+use shoal_net::{SocketSettings, Sockets};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::message::{self, Answer, Request};
+use super::{TAKE_OVER, directory_of};
+use crate::{advice, descriptors, privileges};
+
+/// Maximum number of programs that run at a time.
+const PROGRAMS_MAX: usize = 4;
+
+/// Variables that a service manager sets for one process.
+const FOR_ONE_PROCESS: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"];
+
+/// The services of the broker, and what they need.
+struct Services {
+    /// The installed program.
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    /// The directories in which Unix sockets may be, without links.
+    directories: Vec<PathBuf>,
+    running: Vec<Program>,
+}
+
+/// A program that was started.
+struct Program {
+    child: Child,
+    /// Readable when it has ended.
+    handle: OwnedFd,
+    /// Where to send its exit status.
+    exit: UnixStream,
+}
+
+/// The command line of the broker.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Arguments {
+    /// The directories in which Unix sockets may be
+    #[arg(long = "directory")]
+    directories: Vec<PathBuf>,
+    /// The program to start
+    program: PathBuf,
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// Serves the tracker at the other end of standard input until that ends.
+///
+/// # Errors
+/// Returns an error if this process cannot serve.
+pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let Arguments { directories, program, arguments } = arguments;
+    // Its environment may contain secrets.
+    privileges::permit_dumps(false)?;
+    descriptors::raise();
+    // It only handles signals; nothing runs in it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let _entered = runtime.enter();
+    let _handled = handle_stop_signals().context("cannot handle signals")?;
+    let directories = directories.iter().filter_map(|directory| directory.canonicalize().ok()).collect();
+    Services { program, arguments, directories, running: Vec::new() }.serve(io::stdin().as_fd())
+}
+
+/// Makes the signals that stop a tracker, or tell it something, end neither this process nor change it: they are meant for
+/// the tracker, and this one ends after it. They are handled rather than ignored, because programs inherit what is ignored.
+fn handle_stop_signals() -> io::Result<Vec<Signal>> {
+    let kinds = [
+        SignalKind::hangup(),
+        SignalKind::interrupt(),
+        SignalKind::quit(),
+        SignalKind::terminate(),
+        SignalKind::user_defined1(),
+        SignalKind::user_defined2(),
+    ];
+    kinds.into_iter().map(signal).collect()
+}
+
+impl Services {
+    /// Serves the tracker at the other end of `socket` until that ends.
+    fn serve(&mut self, socket: BorrowedFd<'_>) -> anyhow::Result<()> {
+        loop {
+            let programs = self.running.iter().map(|program| program.handle.as_fd());
+            let mut descriptors: Vec<_> = std::iter::once(socket)
+                .chain(programs)
+                .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
+                .collect();
+            match poll(&mut descriptors, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            let is_ready = !descriptors[0].revents().is_empty();
+            self.collect_ended();
+            if is_ready {
+                let Some((request, given)) = message::receive(socket)? else { return Ok(()) };
+                self.answer(request, given, socket)?;
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        request: Request,
+        given: Vec<OwnedFd>,
+        socket: BorrowedFd<'_>,
+    ) -> anyhow::Result<()> {
+        let outcome = match request {
+            Request::BindDatagrams { addr, recv_buffer_bytes, send_buffer_bytes, workers } => {
+                let settings = SocketSettings { addr, recv_buffer_bytes, send_buffer_bytes };
+                Sockets::bind_for_others(&settings, workers).map(bound).map_err(advice::bind)
+            }
+            Request::BindTcp { addr, workers } => {
+                let sockets = StreamListeners::bind_for_others(&ListenAddress::Tcp(addr), workers);
+                sockets.map(bound).map_err(|error| advice::listen(&error))
+            }
+            Request::BindUnix { path } => self.bind_unix(path),
+            Request::Start => self.start(given),
+        };
+        let (answer, descriptors) =
+            outcome.unwrap_or_else(|error| (Answer::Refused { reason: format!("{error:#}") }, Vec::new()));
+        let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        Ok(message::send(socket, &answer, &descriptors)?)
+    }
+
+    /// Listens on a Unix socket, in a directory in which the tracker had one before.
+    fn bind_unix(&self, path: PathBuf) -> anyhow::Result<(Answer, Vec<OwnedFd>)> {
+        let directory = directory_of(&path).canonicalize();
+        let directory = directory.with_context(|| format!("cannot listen on unix:{}", path.display()))?;
+        anyhow::ensure!(
+            self.directories.contains(&directory),
+            "cannot listen on unix:{}: only the directories of the Unix sockets at start are permitted; restart the tracker",
+            path.display()
+        );
+        let sockets = StreamListeners::bind_for_others(&ListenAddress::Unix(path), NonZeroUsize::MIN);
+        sockets.map(bound).map_err(|error| advice::listen(&error))
+    }
+
+    /// Starts the installed program with a connection to the tracker.
+    fn start(&mut self, given: Vec<OwnedFd>) -> anyhow::Result<(Answer, Vec<OwnedFd>)> {
+        let connection = given.into_iter().next().context("there is no connection to pass on")?;
+        anyhow::ensure!(
+            self.running.len() < PROGRAMS_MAX,
+            "{PROGRAMS_MAX} programs that were started still run"
+        );
+        let (own, exit) = UnixStream::pair().context("there is no connection for the exit status")?;
+        own.set_nonblocking(true)?;
+        // The program inherits this descriptor, and no other beyond its output.
+        fcntl_setfd(&connection, FdFlags::empty())?;
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).arg(TAKE_OVER).arg(connection.as_raw_fd().to_string());
+        for name in FOR_ONE_PROCESS {
+            command.env_remove(name);
+        }
+        let child = command.stdin(Stdio::null()).spawn();
+        let child = child.with_context(|| format!("cannot start {}", self.program.display()))?;
+        let pid = child.id();
+        let handle = Pid::from_raw(pid.cast_signed()).context("a program has a positive number")?;
+        let handle = pidfd_open(handle, PidfdFlags::empty()).context("cannot wait for a program")?;
+        self.running.push(Program { child, handle, exit: own });
+        Ok((Answer::Started { pid }, vec![exit.into()]))
+    }
+
+    /// Tells the tracker the exit status of programs that have ended.
+    fn collect_ended(&mut self) {
+        self.running.retain_mut(|program| match program.child.try_wait() {
+            Ok(None) => true,
+            Ok(Some(status)) => {
+                // The tracker may not be interested.
+                let _ = program.exit.write_all(&status.into_raw().to_be_bytes());
+                false
+            }
+            Err(_) => false,
+        });
+    }
+}
+
+fn bound(sockets: Vec<OwnedFd>) -> (Answer, Vec<OwnedFd>) {
+    (Answer::Bound { sockets: sockets.len() }, sockets)
+}
