@@ -121,6 +121,13 @@ impl DatagramIo for AnyIo {
             Self::Mmsg(io) => io.poll(timeout, service),
         }
     }
+
+    fn pause(&mut self, service: &mut impl DatagramService) -> io::Result<()> {
+        match self {
+            Self::Uring(io) => io.pause(service),
+            Self::Mmsg(io) => io.pause(service),
+        }
+    }
 }
 
 impl fmt::Display for Backend {

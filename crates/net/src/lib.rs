@@ -92,4 +92,11 @@ pub trait DatagramIo {
         while self.poll(Duration::ZERO, service)? > 0 && should_continue() {}
         Ok(())
     }
+
+    /// Serves the datagrams that the back end has already taken from the kernel, and takes no more until the next poll
+    /// round. Those that arrive in the meantime wait in the sockets, where another process can receive them.
+    ///
+    /// # Errors
+    /// The same as for [`DatagramIo::poll`].
+    fn pause(&mut self, service: &mut impl DatagramService) -> io::Result<()>;
 }

@@ -154,6 +154,11 @@ impl DatagramIo for MmsgIo {
         }
         Ok(taken)
     }
+
+    fn pause(&mut self, _service: &mut impl DatagramService) -> io::Result<()> {
+        // A poll round takes no more than it serves.
+        Ok(())
+    }
 }
 
 impl Ready {

@@ -130,6 +130,11 @@ impl Sockets {
         Ok(sockets)
     }
 
+    /// Returns the sockets of all addresses.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.bound.iter().map(|socket| socket.socket.as_fd())
+    }
+
     /// Returns a sender that sends several datagrams in one call from these sockets.
     #[must_use]
     pub fn segmented_sender(&self) -> SegmentedSender {

@@ -25,12 +25,15 @@ mod slab;
 mod socket_file;
 mod sources;
 mod table;
+mod transfer;
 
 pub use counters::{Evictions, StreamCounters};
 pub use io::{Readiness, StreamIo};
 pub use limits::{Budget, StreamLimits};
 pub use listen::{ListenAddress, ListenError, StreamListeners};
+
 pub use sources::{SourceLimiter, SourceLimits, Sources};
+pub use transfer::DetachedConnection;
 
 /// Maximum number of bytes received from a connection at a time. An announce with ten offers of a browser fits. With
 /// more, each connection waits longer behind others that always have input.

@@ -96,7 +96,7 @@ const CLOSE_ROUNDS_MAX: usize = 20;
 const CLOSE_ROUND_WAIT: Duration = Duration::from_millis(50);
 
 impl UringIo {
-    /// Takes over the sockets of a worker, on its thread.
+    /// Takes over the sockets of a worker, on its thread. Receives nothing before the first poll round.
     ///
     /// # Errors
     /// Returns an error if the kernel lacks or forbids something, see [`crate::Backend::probe`].
@@ -124,7 +124,7 @@ impl UringIo {
             Ok(Channel { buffers, armed: false })
         };
         let channels = (0..).take(sockets.bound.len()).map(open_channel).collect::<io::Result<Vec<_>>>()?;
-        let mut io = Self {
+        Ok(Self {
             template: Template::new()?,
             slots: SlotPool::new(settings.send_slots)?,
             waiting: VecDeque::with_capacity(channels.len() * usize::from(settings.receive_buffers)),
@@ -134,10 +134,7 @@ impl UringIo {
             sockets,
             ring,
             channels,
-        };
-        io.arm();
-        io.ring.enter(Duration::ZERO)?;
-        Ok(io)
+        })
     }
 
     /// Queues the receives, and the poll of the waker, that are not in progress.
@@ -282,6 +279,24 @@ impl UringIo {
         !self.waiting.is_empty() && self.slots.any_free()
     }
 
+    /// Serves all waiting datagrams, and waits until the kernel has sent their replies. Begins no receive.
+    fn finish_replies(&mut self, service: &mut impl DatagramService) -> io::Result<()> {
+        for _ in 0..CLOSE_ROUNDS_MAX {
+            self.collect()?;
+            while self.can_serve() {
+                self.serve(service);
+                self.ring.enter(Duration::ZERO)?;
+                service.sent();
+                self.collect()?;
+            }
+            if self.waiting.is_empty() && !self.slots.any_in_flight() {
+                break;
+            }
+            self.ring.enter(CLOSE_ROUND_WAIT)?;
+        }
+        Ok(())
+    }
+
     /// Cancels all operations in progress. Returns whether the kernel has confirmed it.
     fn close(&mut self) -> bool {
         for _ in 0..CLOSE_ROUNDS_MAX {
@@ -321,6 +336,13 @@ impl DatagramIo for UringIo {
             self.collect()?;
         }
         Ok(taken)
+    }
+
+    fn pause(&mut self, service: &mut impl DatagramService) -> io::Result<()> {
+        // First the replies in progress, which would be cancelled as well.
+        self.finish_replies(service)?;
+        self.ring.cancel_all(CLOSE_ROUND_WAIT);
+        self.finish_replies(service)
     }
 }
 

@@ -45,6 +45,8 @@ pub struct Service {
     plaintext: Vec<u8>,
     /// Scratch buffer for output that is to be encrypted.
     reply: Vec<u8>,
+    /// Whether another process serves in place of this one.
+    is_replaced: bool,
 }
 
 /// One call of the service for a connection: the context of all functions on its way.
@@ -75,7 +77,16 @@ impl Service {
         let http = HttpHandler::new(Arc::clone(&settings), Arc::clone(&counters), http, webtorrent.is_some());
         let websockets =
             webtorrent.map(|responder| WebSocketHandler::new(settings.websocket.clone(), responder));
-        Self { settings, counters, tls, http, websockets, plaintext: Vec::new(), reply: Vec::new() }
+        Self {
+            settings,
+            counters,
+            tls,
+            http,
+            websockets,
+            plaintext: Vec::new(),
+            reply: Vec::new(),
+            is_replaced: false,
+        }
     }
 
     /// Sets `capacity`, which decides whether a source may have one more connection when a connection comes to count
@@ -105,6 +116,11 @@ impl Service {
         if let Some(websockets) = &mut self.websockets {
             websockets.set_pace(pace);
         }
+    }
+
+    /// Records that another process serves in place of this one, where clients of WebSockets can connect at once.
+    pub const fn set_replaced(&mut self) {
+        self.is_replaced = true;
     }
 
     /// Returns the counters of the sessions, for an exporter.
@@ -315,6 +331,15 @@ impl Service {
         source != ClientSource::Unix && !self.settings.proxy.trusts(source)
     }
 
+    pub(crate) const fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Returns whether a source is a trusted proxy.
+    pub(crate) fn trusts(&self, source: ClientSource) -> bool {
+        self.settings.proxy.trusts(source)
+    }
+
     fn listener(&self, remote: &Remote) -> ListenerProtocols {
         self.settings.listeners.get(remote.listener).copied().unwrap_or_default()
     }
@@ -483,7 +508,7 @@ impl Service {
 
     fn write_close(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
         write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| match &session.stage {
-            Stage::WebSocket(_) => websocket::write_close(bytes),
+            Stage::WebSocket(_) => websocket::write_close(self.is_replaced, bytes),
             _ if !session.partial.is_empty() => {
                 response::write_last(&self.counters, Status::RequestTimeout, response::TOO_SLOW, now, bytes);
             }

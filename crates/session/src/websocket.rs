@@ -88,9 +88,11 @@ impl WebSocket {
     }
 }
 
-/// Writes the close frame for a WebSocket that has timed out, or whose tracker stops.
-pub(crate) fn write_close(out: &mut Vec<u8>) {
-    frame::close(CloseCode::GoingAway, "", None, out);
+/// Writes the close frame for a WebSocket that has timed out, or whose tracker stops or `is_replaced`: then the client can
+/// connect again at once.
+pub(crate) fn write_close(is_replaced: bool, out: &mut Vec<u8>) {
+    let code = if is_replaced { CloseCode::ServiceRestart } else { CloseCode::GoingAway };
+    frame::close(code, "", None, out);
 }
 
 /// Writes the close frame for a WebSocket that there is not enough memory for.

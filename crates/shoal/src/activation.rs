@@ -5,12 +5,14 @@
 //! manager to keep have names that begin with [`STORED`]; those that the configuration lists no more are closed.
 #![allow(unsafe_code, reason = "descriptors are passed by number")]
 
+use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::{env, fs};
 
 use anyhow::Context;
 use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::getsockname;
 use shoal_config::{BindAddress, Config, Listen};
 use shoal_net::stream::ListenAddress;
 use shoal_net::{InheritedSocket, InheritedSockets, SocketKind};
@@ -28,13 +30,18 @@ const FIRST: RawFd = 3;
 /// Maximum number of descriptors that are passed.
 const COUNT_MAX: RawFd = 65_536;
 
-/// Takes the sockets that were passed to this process. To be called once, since the process owns them from then on.
+/// Takes the sockets that were passed to this process, and those that a running tracker has `handed` over. To be called once,
+/// since the process owns them from then on.
 ///
 /// # Errors
 /// Returns an error if the environment or one of the sockets makes no sense, or if the configuration does not list it.
-pub(crate) fn take(config: &Config, manager: &ServiceManager) -> Result<InheritedSockets, Failure> {
+pub(crate) fn take(
+    config: &Config,
+    manager: &ServiceManager,
+    handed: Vec<(String, OwnedFd)>,
+) -> Result<InheritedSockets, Failure> {
     let mut inherited = InheritedSockets::default();
-    for (name, descriptor) in passed().map_err(Failure::Configuration)? {
+    for (name, descriptor) in passed().map_err(Failure::Configuration)?.into_iter().chain(handed) {
         let add = |error| {
             Failure::Configuration(format!("LISTEN_FDS: the socket {name:?} cannot be used: {error}"))
         };
@@ -67,6 +74,32 @@ pub(crate) fn take(config: &Config, manager: &ServiceManager) -> Result<Inherite
         manager.discard(&name);
     }
     Ok(inherited)
+}
+
+/// Returns the configuration with the ports of the sockets that a running tracker hands over, where it leaves the choice to
+/// the kernel.
+pub(crate) fn with_ports_of(config: &Config, handed: &[(String, OwnedFd)]) -> Config {
+    let mut config = config.clone();
+    let choose = |key: &str, address: &mut SocketAddr| {
+        let of_key = handed.iter().filter(|(name, _)| name.strip_prefix(STORED) == Some(key));
+        let mut locals =
+            of_key.filter_map(|(_, socket)| SocketAddr::try_from(getsockname(socket).ok()?).ok());
+        if address.port() == 0
+            && let Some(local) = locals.find(|local| local.ip() == address.ip())
+        {
+            address.set_port(local.port());
+        }
+    };
+    config.udp.listen.iter_mut().for_each(|address| choose("udp", address));
+    config.control.listen.iter_mut().for_each(|address| choose("control", address));
+    for (key, listen) in [("http", &mut config.http.listen), ("tls", &mut config.tls.listen)] {
+        for listen in listen {
+            if let BindAddress::Tcp(address) = &mut listen.address {
+                choose(key, address);
+            }
+        }
+    }
+    config
 }
 
 /// Takes the connection to a running tracker, from which this one takes over. To be called once, before any other

@@ -1,7 +1,9 @@
 //! The sockets of a tracker, which are bound before it gives up its privileges.
 
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::Context;
 use shoal_config::{Auto, Config, HttpConfig, Listen, UdpConfig};
@@ -146,6 +148,30 @@ fn bind(config: &Config, inherited: &InheritedSockets) -> anyhow::Result<Vec<Soc
     tracing::info!(udp = addresses(&sockets), workers = sockets.len(), %receive_buffer, %send_buffer, "sockets");
     advice::warn_of_shortfalls(sockets.iter().flat_map(Sockets::shortfalls));
     Ok(sockets)
+}
+
+/// Returns new descriptors of all sockets, with names that tell their keys. The `plain` first listeners are those without TLS.
+pub(crate) fn descriptors(
+    sockets: &[Sockets],
+    listeners: &[StreamListeners],
+    plain: usize,
+    control: Option<&TcpListener>,
+) -> io::Result<Vec<(String, OwnedFd)>> {
+    let udp = sockets.iter().flat_map(Sockets::descriptors).map(|socket| ("udp", socket));
+    let kinds = |number| if number < plain { "http" } else { "tls" };
+    let tcp = listeners.iter().flat_map(|listeners| listeners.descriptors().enumerate());
+    let tcp = tcp.map(|(number, socket)| (kinds(number), socket));
+    let control = control.map(|listener| ("control", listener.as_fd()));
+    let mut seen = Vec::new();
+    // Workers may share a socket.
+    let mut is_new = |socket: BorrowedFd<'_>| {
+        let inode = rustix::fs::fstat(socket).map(|socket| socket.st_ino);
+        let is_new = !seen.contains(&inode);
+        seen.push(inode);
+        is_new
+    };
+    let all = udp.chain(tcp).chain(control).filter(|(_, socket)| is_new(*socket));
+    all.map(|(kind, socket)| Ok((format!("{STORED}{kind}"), socket.try_clone_to_owned()?))).collect()
 }
 
 /// Steers datagrams to the workers on the processors that receive them.

@@ -8,15 +8,13 @@
 //!
 //! This module is the tracker's side. `message` has the protocol, and `serve` is the other side.
 
-#![expect(dead_code, reason = "reloads and hand-overs are about to use it")]
-
 mod message;
 mod serve;
 
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -77,6 +75,7 @@ impl Broker {
     ///
     /// # Errors
     /// Returns why that is not possible, with advice.
+    #[expect(dead_code, reason = "reloads are about to use it")]
     pub(crate) fn bind_datagrams(
         &self,
         settings: &SocketSettings,
@@ -91,6 +90,7 @@ impl Broker {
     ///
     /// # Errors
     /// Returns why that is not possible, with advice.
+    #[expect(dead_code, reason = "reloads are about to use it")]
     pub(crate) fn bind_listeners(
         &self,
         address: &ListenAddress,
@@ -152,24 +152,12 @@ impl Broker {
 }
 
 impl StartedProgram {
-    /// Waits until the program has ended.
-    ///
-    /// # Errors
-    /// Returns an error if the broker ended first.
-    pub(crate) async fn exited(self) -> io::Result<ExitStatus> {
-        self.exit.set_nonblocking(true)?;
-        let exit = tokio::net::UnixStream::from_std(self.exit)?;
+    /// Returns the exit status of the program, if it ends within this time.
+    pub(crate) fn exit_status(mut self, time_max: Duration) -> Option<ExitStatus> {
+        self.exit.set_read_timeout(Some(time_max)).ok()?;
         let mut status = [0; size_of::<i32>()];
-        loop {
-            exit.readable().await?;
-            match exit.try_read(&mut status) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                // The broker writes them at once.
-                Ok(_) => return Ok(ExitStatus::from_raw(i32::from_be_bytes(status))),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.exit.read_exact(&mut status).ok()?;
+        Some(ExitStatus::from_raw(i32::from_be_bytes(status)))
     }
 }
 

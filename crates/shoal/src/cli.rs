@@ -51,6 +51,11 @@ enum Command {
         #[command(subcommand)]
         action: state::command::Action,
     },
+    /// Hand over to the installed program, which may be another version, without losing a request
+    ///
+    /// The running tracker starts the program at the path from which it was started itself, with the same arguments. That
+    /// takes its sockets, its swarms and its connections over. If it fails, the running one goes on. SIGUSR2 does the same.
+    Upgrade(ctl::Upgrade),
     /// Certificates for HTTPS
     Tls {
         #[command(subcommand)]
@@ -104,6 +109,7 @@ pub fn run() -> ExitCode {
         Some(Command::Ctl(ctl)) => ctl::run(&ctl).and_then(|text| print(&text)),
         Some(Command::Top(top)) => top::run(&top),
         Some(Command::State { action }) => state::command::run(&action).and_then(|text| print(&text)),
+        Some(Command::Upgrade(upgrade)) => ctl::run(&upgrade.into()).and_then(|text| print(&text)),
         Some(Command::Tls { action }) => tls::run(&action).and_then(|text| print(&text)),
         Some(Command::Broker(arguments)) => broker::run(arguments).map_err(Failure::from),
     };

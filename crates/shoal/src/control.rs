@@ -44,6 +44,7 @@ use self::problem::Problem;
 use self::snapshots::Snapshots;
 pub(crate) use self::tokens::{Role, TokenSet, Tokens, is_name as is_token_name, line as token_line};
 use crate::drain::Drain;
+use crate::hand_over::HandOver;
 use crate::log::LogFilter;
 use crate::reload::Reloader;
 
@@ -59,6 +60,7 @@ pub(crate) struct Control {
     holdings: Option<Arc<Holdings>>,
     connections: Arc<Connections>,
     snapshots: Arc<Snapshots>,
+    pub(crate) hand_over: Arc<HandOver>,
 }
 
 /// How the listener is reached.
@@ -76,12 +78,13 @@ impl Control {
         reloader: Arc<Reloader>,
         drain: Drain,
         holdings: Option<Arc<Holdings>>,
+        hand_over: Arc<HandOver>,
     ) -> Self {
         let (tokens, log) = (Arc::clone(&reloader.control_tokens), reloader.log.clone());
         let sources = Arc::new(sources);
         let snapshots = Arc::new(Snapshots::new(Arc::clone(&sources)));
         let connections = Arc::new(Connections::new(Arc::clone(&sources.control)));
-        Self { sources, tokens, reloader, drain, log, holdings, connections, snapshots }
+        Self { sources, tokens, reloader, drain, log, holdings, connections, snapshots, hand_over }
     }
 }
 

@@ -21,6 +21,9 @@ use crate::{output, printable, settings, top};
 /// Time to wait for a snapshot: as long as the tracker lets a connection last.
 const SNAPSHOT_TIME_MAX: Duration = Duration::from_secs(3600);
 
+/// Time to wait for an upgrade: as long as the new process may take to read its configuration, and to take over.
+const UPGRADE_TIME_MAX: Duration = Duration::from_secs(300);
+
 /// Maximum size of an event of the feed of changes.
 const EVENT_BYTES_MAX: u64 = 16 << 20;
 
@@ -36,6 +39,23 @@ pub(crate) struct Ctl {
 
     #[command(subcommand)]
     action: Action,
+}
+
+/// The arguments of `shoal upgrade`, which is short for `shoal ctl upgrade`.
+#[derive(Debug, Args)]
+pub(crate) struct Upgrade {
+    #[command(flatten)]
+    endpoint: Endpoint,
+
+    /// Print the reply of the tracker as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl From<Upgrade> for Ctl {
+    fn from(Upgrade { endpoint, json }: Upgrade) -> Self {
+        Self { endpoint, json, action: Action::Upgrade }
+    }
 }
 
 /// The text that `shoal ctl --help` prints after the arguments.
@@ -94,6 +114,8 @@ enum Action {
     Reload,
     /// Write a snapshot of the swarms now, and wait for its end
     Snapshot,
+    /// Hand over to the installed program, which may be another version, without losing a request
+    Upgrade,
     /// Print the level of the log, or set it until the next reload or restart
     Log {
         /// error, warn, info, debug or trace
@@ -285,6 +307,9 @@ fn ask(client: &ControlClient, action: &Action) -> Result<Value, ClientError> {
         Action::Reload => send("POST", "/api/v1/reload", &json!({})),
         Action::Snapshot => {
             client.request_within(SNAPSHOT_TIME_MAX, "POST", "/api/v1/snapshot", Some(&json!({})))
+        }
+        Action::Upgrade => {
+            client.request_within(UPGRADE_TIME_MAX, "POST", "/api/v1/upgrade", Some(&json!({})))
         }
         Action::Log { level: None } => client.get("/api/v1/log"),
         Action::Log { level: Some(level) } => send("PUT", "/api/v1/log", &json!({ "level": level })),

@@ -4,7 +4,6 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context, anyhow};
@@ -24,6 +23,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use crate::control::WorkerSources;
 use crate::heartbeat::Heartbeat;
 use crate::insight::Insight;
+use crate::phase::{Phase, WorkerPhase};
 use crate::processing::Stopwatch;
 use crate::published::Published;
 use crate::reload::Live;
@@ -57,6 +57,8 @@ pub(crate) struct WorkerSetup {
     pub(crate) access_log: bool,
     /// The public statistics.
     pub(crate) statistics: Arc<Published<Statistics>>,
+    /// The phase in which the workers begin.
+    pub(crate) phase: Arc<WorkerPhase>,
 }
 
 /// The setup of WebTorrent.
@@ -88,7 +90,7 @@ pub(crate) struct Endpoints {
 /// The running workers.
 #[derive(Debug)]
 pub(crate) struct WorkerPool {
-    stopping: Arc<AtomicBool>,
+    phase: Arc<WorkerPhase>,
     wakers: Vec<Waker>,
     sources: Vec<WorkerSources>,
     /// The records of the workers for the access log.
@@ -120,7 +122,7 @@ impl WorkerPool {
         let wakers: Vec<Waker> = all_endpoints.iter().map(|endpoints| endpoints.sockets.waker()).collect();
         let wakers_of_all: Arc<[Waker]> = wakers.clone().into();
         let mut pool = Self {
-            stopping: Arc::default(),
+            phase: Arc::clone(&setup.phase),
             wakers,
             sources: Vec::new(),
             access_records: Vec::new(),
@@ -151,7 +153,7 @@ impl WorkerPool {
                 swarms: setup.webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms)),
                 wakers: Arc::clone(&wakers_of_all),
                 heartbeat,
-                stopping: Arc::clone(&pool.stopping),
+                phase: Arc::clone(&setup.phase),
             };
             let worker_thread = WorkerThread {
                 backend: setup.backend,
@@ -215,8 +217,7 @@ impl WorkerPool {
     /// # Errors
     /// Returns why a worker failed in the meantime.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
-        self.stopping.store(true, Ordering::Release);
-        self.wakers.iter().for_each(Waker::wake);
+        self.phase.set(Phase::Stopping, &self.wakers);
         let mut serving = self.wakers.len();
         while serving > 0 {
             match self.next().await {
@@ -403,7 +404,7 @@ mod tests {
     fn failure_of(life: impl FnOnce(&mut dyn FnMut()) -> anyhow::Result<()> + Send + 'static) -> String {
         let (sender, notices) = channel(NOTICES_PER_WORKER_MAX);
         let mut pool = WorkerPool {
-            stopping: Arc::default(),
+            phase: Arc::new(WorkerPhase::new(Phase::Serving)),
             wakers: Vec::new(),
             sources: Vec::new(),
             access_records: Vec::new(),

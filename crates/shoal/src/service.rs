@@ -75,6 +75,18 @@ impl StreamService for WorkerService {
         self.connections.open(remote, handle)
     }
 
+    fn detach(&mut self, session: &mut Session) -> Option<Vec<u8>> {
+        self.connections.detach(session)
+    }
+
+    fn can_stay(&self, session: &Session) -> bool {
+        session.is_websocket()
+    }
+
+    fn attach(&mut self, session: &mut Session, state: &[u8]) -> bool {
+        self.connections.attach(session, state)
+    }
+
     fn receive(&mut self, session: &mut Session, input: &mut [u8], output: &mut Vec<u8>) -> Next {
         // Without input, the connection continues with an earlier one.
         if !input.is_empty() {

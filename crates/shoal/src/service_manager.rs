@@ -72,6 +72,11 @@ impl ServiceManager {
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", clock::precise_ns() / 1000));
     }
 
+    /// Tells that another process is the main process of the tracker from now on.
+    pub(crate) fn main_pid(&self, pid: u32) {
+        self.send(&format!("MAINPID={pid}"));
+    }
+
     /// Tells that the tracker ends.
     pub(crate) fn stopping(&self, reason: &str) {
         self.send(&format!("STOPPING=1\nSTATUS=stopping: {}", line(reason)));

@@ -170,9 +170,8 @@ pub(crate) const fn holding_limits(config: &Config) -> HoldingLimits {
 }
 
 /// Returns the counts of the peers and torrents of each source in all swarms, if these are limited.
-pub(crate) fn holdings(config: &Config) -> anyhow::Result<Option<Arc<Holdings>>> {
-    let [first, second, ..] = random_words()?;
-    Ok(Holdings::new(holding_limits(config), [first, second]).map(Arc::new))
+pub(crate) fn holdings(config: &Config, keys: &StateKeys) -> Option<Arc<Holdings>> {
+    Holdings::new(holding_limits(config), keys.holdings()).map(Arc::new)
 }
 
 /// Returns the memory of the rings of the access log: one for each protocol and worker.

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::signal::unix::{self, SignalKind};
 
+use crate::hand_over::HandOver;
+
 /// Maximum time to read files before the log reports a problem.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -54,6 +56,24 @@ impl LogSignals {
     pub(crate) async fn obey(mut self, reopen: impl Fn()) {
         while self.0.recv().await.is_some() {
             reopen();
+        }
+    }
+}
+
+/// SIGUSR2, which makes the tracker hand over to a new process. Otherwise the signal would end it.
+pub(crate) struct UpgradeSignals(unix::Signal);
+
+impl UpgradeSignals {
+    /// Takes the signal over. To be called in a runtime.
+    pub(crate) fn take() -> io::Result<Self> {
+        unix::signal(SignalKind::user_defined2()).map(Self)
+    }
+
+    /// Hands over after every signal, until that succeeds.
+    pub(crate) async fn obey(mut self, hand_over: Arc<HandOver>) {
+        while self.0.recv().await.is_some() {
+            // The outcome is in the log.
+            let _ = hand_over.begin().await;
         }
     }
 }

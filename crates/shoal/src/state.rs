@@ -17,7 +17,9 @@ mod keys;
 mod load;
 mod save;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +33,7 @@ use self::directory::StateDirectory;
 pub(crate) use self::keys::StateKeys;
 use self::load::{Loaded, Source};
 use self::save::Content;
-pub(crate) use self::save::{Requester, Saved, Saver, SnapshotCounters};
+pub(crate) use self::save::{Requester, Saved, Saver, SnapshotCounters, SnapshotWriter};
 use crate::failure::Failure;
 use crate::{clock, settings};
 
@@ -54,6 +56,50 @@ impl State {
         Ok(Self { directory, keys })
     }
 
+    /// Takes over the keys and the lock of a running tracker. If the configuration names another directory than before, locks
+    /// that.
+    pub(crate) fn take_over(config: &Config, keys: &[u8], lock: Option<OwnedFd>) -> Result<Self, Failure> {
+        let keys = StateKeys::from_bytes(keys).context("the running tracker has keys of another form")?;
+        let Some(path) = config.state.path.as_deref() else { return Ok(Self { directory: None, keys }) };
+        let directory = match lock.and_then(|lock| StateDirectory::take_over(path, lock)) {
+            Some(directory) => directory,
+            None => StateDirectory::open(path).map_err(Failure::Configuration)?,
+        };
+        if config.state.keys {
+            keys.write(&directory.keys()).context("the file of keys cannot be written")?;
+        }
+        Ok(Self { directory: Some(directory), keys })
+    }
+
+    /// Returns a descriptor of the lock, if there is a directory.
+    pub(crate) fn lock(&self) -> anyhow::Result<Option<OwnedFd>> {
+        Ok(self.directory.as_ref().map(StateDirectory::lock).transpose()?)
+    }
+
+    /// Returns a writer of snapshots of this state.
+    pub(crate) fn snapshot_writer(&self, config: &Config, store: SharedStore) -> SnapshotWriter {
+        SnapshotWriter { store, keys: self.keys.id(), timeout_s: config.announce.peer_timeout_s }
+    }
+
+    /// Reads a snapshot of a running tracker into the store, which no worker uses yet.
+    ///
+    /// # Errors
+    /// Fails unless all of it can be read.
+    pub(crate) fn restore_from(
+        &self,
+        config: &Config,
+        store: &SharedStore,
+        torrents: Option<&TorrentLists>,
+        snapshot: File,
+    ) -> anyhow::Result<()> {
+        let (timeout_s, threads) = (config.announce.peer_timeout_s, settings::workers(config));
+        let begin_ms = clock::monotonic_ms();
+        let source = Source { keys: self.keys.id(), torrents, timeout_s, threads };
+        let loaded = load::load(store, snapshot, &source)?;
+        report(Path::new("(memory)"), &loaded, clock::monotonic_ms() - begin_ms);
+        Ok(())
+    }
+
     /// Reads the last snapshot into the store, which no worker uses yet. A snapshot that cannot be read at all is kept
     /// aside, and the tracker starts without peers.
     pub(crate) async fn restore(
@@ -67,11 +113,17 @@ impl State {
         let (timeout_s, threads) = (config.announce.peer_timeout_s, settings::workers(config));
         let read = move || {
             let begin_ms = clock::monotonic_ms();
-            let source = Source { file: &file, keys, torrents: torrents.as_deref(), timeout_s, threads };
-            match load::load(&store, &source) {
-                Ok(None) => tracing::info!(file = %file.display(), "there is no snapshot yet"),
-                Ok(Some(loaded)) => report(&file, &loaded, clock::monotonic_ms() - begin_ms),
-                Err(refused) => set_aside(&file, &refused.to_string()),
+            let source = Source { keys, torrents: torrents.as_deref(), timeout_s, threads };
+            let loaded = match File::open(&file) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return tracing::info!(file = %file.display(), "there is no snapshot yet");
+                }
+                Ok(opened) => load::load(&store, opened, &source).map_err(|refused| refused.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            match loaded {
+                Ok(loaded) => report(&file, &loaded, clock::monotonic_ms() - begin_ms),
+                Err(reason) => set_aside(&file, &reason),
             }
         };
         tokio::task::spawn_blocking(read).await.context("the thread that reads the snapshot has failed")
@@ -84,11 +136,11 @@ impl State {
         store: SharedStore,
         counters: Arc<SnapshotCounters>,
     ) -> anyhow::Result<Option<Saver>> {
+        let writer = self.snapshot_writer(config, store);
         let Some(directory) = self.directory else { return Ok(None) };
-        let (keys, timeout_s) = (self.keys.id(), config.announce.peer_timeout_s);
         let interval_s = config.state.interval_s;
         let interval = (interval_s > 0).then(|| Duration::from_secs(interval_s.into()));
-        let saver = Saver::start(Content { directory, store, keys, timeout_s }, interval, counters);
+        let saver = Saver::start(Content { directory, writer }, interval, counters);
         saver.context("cannot start the thread that writes snapshots").map(Some)
     }
 }

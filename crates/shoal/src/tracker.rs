@@ -4,6 +4,7 @@
 //! are bound, the store's memory is reserved and back ends are open. Sockets come first, then the change of the user and the
 //! sandbox, and then all files and all threads.
 
+use std::mem;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -12,12 +13,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use shoal_access::Access;
+use shoal_access::torrents::TorrentLists;
 use shoal_config::{ByteSize, Config};
 use shoal_net::Backend;
 use shoal_relay::{Mailboxes, Swarms};
 use shoal_session::Statistics;
 use shoal_source::Holdings;
-use shoal_store::SharedStore;
+use shoal_store::{MemoryFile, SharedStore};
 use shoal_tls::KeyShares;
 use tokio::net::TcpListener;
 
@@ -29,18 +31,20 @@ use crate::certificates::Certificates;
 use crate::control::{self, Control, Sources, TokenSet, Tokens};
 use crate::drain::Drain;
 use crate::failure::Failure;
+use crate::hand_over::{HandOver, Offered, Predecessor, Takeover};
 use crate::insight::{Collector, Insight};
 use crate::keeper::{self, Connections};
 use crate::log::LogFilter;
 use crate::memory::Division;
 use crate::periodic::PeriodicThread;
+use crate::phase::{Phase, WorkerPhase};
 use crate::pool::{self, Endpoints, WorkerPool, WorkerSetup};
 use crate::privileges::Identity;
 use crate::published::Published;
 use crate::reload::{Live, ReloadCounters, Reloader};
 use crate::sandbox::{Sandbox, WorkerLimits};
 use crate::service_manager::{SERVING, ServiceManager};
-use crate::signals::{Hangups, LogSignals, Signals};
+use crate::signals::{Hangups, LogSignals, Signals, UpgradeSignals};
 use crate::state::{Saver, SnapshotCounters, State, StateKeys};
 use crate::token_keys::TokenKeys;
 use crate::{
@@ -64,28 +68,36 @@ pub(crate) fn run(
     log: LogFilter,
     running: Option<OwnedFd>,
 ) -> Result<(), Failure> {
-    if running.is_some() {
-        let text = "--take-over: this version cannot take over from a running tracker";
-        return Err(Failure::Other(anyhow::anyhow!(text)));
-    }
     allocator::prepare();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime of the control listener")?;
-    let outcome = runtime.block_on(live(config, file, log));
+    let mut predecessor = running.map(Predecessor::meet).transpose()?;
+    let outcome = runtime.block_on(live(config, file, log, &mut predecessor));
+    if let (Err(failure), Some(predecessor)) = (&outcome, &predecessor) {
+        predecessor.fail(&failure.to_string());
+    }
     // The runtime does not wait for a thread that still reads a file.
     runtime.shutdown_background();
     outcome
 }
 
-async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<(), Failure> {
+async fn live(
+    config: &Config,
+    file: Option<&Path>,
+    log: LogFilter,
+    predecessor: &mut Option<Predecessor>,
+) -> Result<(), Failure> {
     let mut signals = Signals::take().context("cannot handle SIGTERM and SIGINT")?;
     greet(config, file);
     let manager = ServiceManager::connect();
-    let inherited = activation::take(config, &manager)?;
+    let handed = predecessor.as_mut().map(|predecessor| mem::take(&mut predecessor.sockets));
+    let handed = handed.unwrap_or_default();
+    let config = &activation::with_ports_of(config, &handed);
+    let inherited = activation::take(config, &manager, handed)?;
     // Descriptors that were passed to this process are closed in programs that it starts from here on.
-    let _broker = Broker::spawn(config);
+    let broker = Broker::spawn(config);
     let identity = Identity::of(config)?;
     let division =
         memory::divide(config, settings::workers(config), Path::new(ROOT)).map_err(Failure::Configuration)?;
@@ -93,12 +105,16 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     // SIGHUP is handled before the certificates are read: a SIGHUP after a renewal in the meantime must not end the
     // tracker.
     let hangups = Hangups::take().context("cannot handle SIGHUP")?;
+    let upgrade_signals = UpgradeSignals::take().context("cannot handle SIGUSR2")?;
     let log_signals = LogSignals::take().context("cannot handle SIGUSR1")?;
     let bound = Bound::open(config, &inherited).await?;
     drop(inherited);
     bound.store(&manager);
     let sandbox = lower_privileges(config, file, identity.as_ref(), bound.backend)?;
-    let state = State::open(config)?;
+    let state = match predecessor {
+        Some(Predecessor { keys, lock, .. }) => State::take_over(config, keys, lock.take())?,
+        None => State::open(config)?,
+    };
     let certificates = Certificates::load(config).await?;
     let control_certificates = Certificates::load_control(config).await?;
     let control_access = control::Access {
@@ -121,6 +137,7 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
         statistics,
         holdings,
         saver,
+        offered,
     } = start(
         config,
         (bound, sandbox.workers(), state),
@@ -129,6 +146,7 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
         &division,
         certificates.as_ref(),
         (Arc::clone(&counters), access_target),
+        predecessor,
     )
     .await?;
     sources.tls.extend(control_certificates.as_ref().map(Certificates::server));
@@ -160,7 +178,10 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
         running: Mutex::default(),
     };
     let reloader = Arc::new(reloader);
-    let shared = Control::new(sources, Arc::clone(&reloader), drain.clone(), holdings);
+    let hand_over = Arc::new(HandOver::new(broker, offered, manager.clone()));
+    drop(tokio::spawn(upgrade_signals.obey(Arc::clone(&hand_over))));
+    let shared =
+        Control::new(sources, Arc::clone(&reloader), drain.clone(), holdings, Arc::clone(&hand_over));
     drop(tokio::spawn(public_statistics::publish(Arc::clone(&shared.sources), statistics)));
     let control = control.map(|listener| ControlTask::spawn(listener, shared, control_access));
     drop(tokio::spawn(list_control.end_bans()));
@@ -171,6 +192,11 @@ async fn live(config: &Config, file: Option<&Path>, log: LogFilter) -> Result<()
     let reason = tokio::select! {
         signal = signals.next() => signal.to_string(),
         () = drain.exit() => "drained".to_owned(),
+        () = hand_over.handed() => {
+            // Its connections are served to their end. The thread of the hand-over ends this process.
+            drop(control);
+            std::process::exit(signals.next().await.exit_code());
+        }
         error = pool.failure() => return Err(error.into()),
         error = keeper.failure() => return Err(error.into()),
         error = collector.failure() => return Err(error.into()),
@@ -219,6 +245,8 @@ struct Running {
     holdings: Option<Arc<Holdings>>,
     /// Writes snapshots.
     saver: Option<Saver>,
+    /// What another process can take over.
+    offered: Offered,
 }
 
 /// Changes to the user of the configuration and enters the sandbox.
@@ -254,6 +282,7 @@ async fn start(
     division: &Division,
     certificates: Option<&Certificates>,
     (reloads, access_target): (Arc<ReloadCounters>, Option<OpenTarget>),
+    predecessor: &mut Option<Predecessor>,
 ) -> anyhow::Result<Running> {
     let started_unix_s = clock::unix_s();
     // A reload compares with the configuration as it was read.
@@ -261,22 +290,32 @@ async fn start(
     // No swarm of a forbidden torrent returns from the last run.
     let policy = settings::policy(config.clone(), token_keys.current(), None)?.with_access(access);
     let policy = Arc::new(match config.store.info_hashes {
-        shoal_config::StoredInfoHashes::Whole => policy.with_permitted_swarms(),
+        // The swarms of a running tracker may be of torrents that the lists have come to forbid since.
+        shoal_config::StoredInfoHashes::Whole if predecessor.is_none() => policy.with_permitted_swarms(),
         // Such a store cannot tell which swarms a change of the lists forbids.
-        shoal_config::StoredInfoHashes::Fingerprint => policy,
+        _ => policy,
     });
     let Bound { config, backend, processors, sockets, listeners, control, connections_max } = bound;
     let config = &config;
     let udp = bound::addresses(&sockets);
     let (http, tls) = bound::listen_addresses(&listeners, config.http.listen.len());
-    let holdings = settings::holdings(config)?;
-    let store = open_store(config, division.store, holdings.clone(), &state.keys)?;
-    state.restore(config, &store, torrents).await?;
+    let holdings = settings::holdings(config, &state.keys);
+    let sockets_and_listeners =
+        bound::descriptors(&sockets, &listeners, config.http.listen.len(), control.as_ref())?;
     let workers = settings::workers(config);
     let webtorrent = if config.webtorrent.enabled {
         Some(webtorrent(config, workers, division, holdings.clone())?)
     } else {
         None
+    };
+    let open = |memory| open_store(config, division.store, holdings.clone(), &state.keys, memory);
+    let store = match predecessor {
+        Some(predecessor) => take_swarms(config, &state, torrents.as_deref(), predecessor, open)?,
+        None => {
+            let (store, _) = open(None)?;
+            state.restore(config, &store, torrents).await?;
+            store
+        }
     };
     let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
     let share = connections_max.div_ceil(workers.get() as u64).max(1);
@@ -288,6 +327,8 @@ async fn start(
     let insight =
         Arc::new(Insight::new(config, division.changes_max, workers.get(), store.clone(), swarms.clone()));
     let statistics = Arc::new(Published::new(Arc::default()));
+    let phase = if predecessor.is_some() { Phase::Paused } else { Phase::Serving };
+    let phase = Arc::new(WorkerPhase::new(phase));
     let setup = WorkerSetup {
         backend,
         limits: worker_limits,
@@ -302,6 +343,7 @@ async fn start(
         processors,
         access_log: access_target.is_some(),
         statistics: Arc::clone(&statistics),
+        phase: Arc::clone(&phase),
     };
     let all_endpoints = sockets.into_iter().zip(listeners);
     let all_endpoints = all_endpoints.map(|(sockets, listeners)| Endpoints { sockets, listeners }).collect();
@@ -313,9 +355,26 @@ async fn start(
     let keeper =
         keeper::start(store.clone(), connections).context("cannot start the memory keeper thread")?;
     let snapshots = Arc::<SnapshotCounters>::default();
+    let offered = Offered {
+        keys: state.keys.to_bytes(),
+        lock: state.lock()?,
+        sockets: sockets_and_listeners,
+        store: store.clone(),
+        snapshots: state.snapshot_writer(config, store.clone()),
+        phase: Arc::clone(&phase),
+        wakers: pool.wakers(),
+        leave_time: Duration::from_secs(config.webtorrent.upgrade_close_s.into()),
+    };
     let saver = state.keep(config, store.clone(), Arc::clone(&snapshots))?;
     let collector = Collector::start(&insight).context("cannot start the thread that collects samples")?;
     pool.ready().await?;
+    if let Some(running) = &predecessor {
+        running.wait_until_it_lets_go()?;
+    }
+    if let Some(running) = predecessor.take() {
+        phase.set(Phase::Serving, &pool.wakers());
+        running.take_connections(Arc::clone(&phase), pool.wakers())?;
+    }
     let publisher =
         Arc::new(Publisher { live, wakers: pool.wakers(), store: store.clone(), swarms: swarms.clone() });
     let sources = Sources {
@@ -352,6 +411,7 @@ async fn start(
         statistics,
         holdings,
         saver,
+        offered,
     })
 }
 
@@ -422,18 +482,51 @@ fn greet(config: &Config, file: Option<&Path>) {
     tracing::info!(key, "connection ids");
 }
 
+/// Takes the swarms of a running tracker over: with their memory if possible, and otherwise as a snapshot.
+fn take_swarms(
+    config: &Config,
+    state: &State,
+    torrents: Option<&TorrentLists>,
+    predecessor: &mut Predecessor,
+    open: impl Fn(Option<MemoryFile>) -> anyhow::Result<(SharedStore, bool)>,
+) -> anyhow::Result<SharedStore> {
+    let (mut store, is_in_its_memory) = open(predecessor.memory.take())?;
+    match predecessor.take_swarms(&mut store, is_in_its_memory)? {
+        Takeover::InMemory => {
+            tracing::info!("continuing with the swarms of the running tracker, in its memory");
+            Ok(store)
+        }
+        Takeover::Snapshot(file) => {
+            let (store, _) = open(None)?;
+            state.restore_from(config, &store, torrents, file)?;
+            Ok(store)
+        }
+    }
+}
+
+/// Opens the store in the memory of a running tracker, if there is some, or else in new memory. Returns whether it is the
+/// former.
 fn open_store(
     config: &Config,
     memory_bytes_max: u64,
     holdings: Option<Arc<Holdings>>,
     keys: &StateKeys,
-) -> anyhow::Result<SharedStore> {
+    memory: Option<MemoryFile>,
+) -> anyhow::Result<(SharedStore, bool)> {
     let huge_pages = memory::huge_pages(Path::new(ROOT));
     let shards = settings::shards(settings::workers(config), memory_bytes_max);
     let (settings, fingerprint_key) = settings::store(config, memory_bytes_max, holdings, keys);
-    let store = SharedStore::new(&settings, shards, fingerprint_key).with_context(|| {
-        format!("the kernel cannot reserve {memory_bytes_max} bytes of address space; lower memory.max")
-    })?;
+    let no_space =
+        || format!("the kernel cannot reserve {memory_bytes_max} bytes of address space; lower memory.max");
+    let is_taken_over = memory.is_some();
+    let store = match memory.map_or_else(MemoryFile::create, Ok) {
+        Ok(file) => SharedStore::in_file(&settings, shards, fingerprint_key, file),
+        Err(error) => {
+            tracing::info!(%error, "the store is in private memory, so an upgrade has to copy it");
+            SharedStore::new(&settings, shards, fingerprint_key)
+        }
+    };
+    let store = store.with_context(no_space)?;
     let nodes = memory::nodes(Path::new(ROOT));
     if nodes.count_ones() > 1
         && let Err(error) = store.interleave(nodes)
@@ -455,7 +548,7 @@ fn open_store(
              `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` lets the store ask for them"
         );
     }
-    Ok(store)
+    Ok((store, is_taken_over))
 }
 
 /// The task of the control listener, which ends when this is dropped.

@@ -1,10 +1,11 @@
 //! A worker: one thread that serves requests, from received bytes to sent bytes, and does its share of the
 //! store's maintenance.
 
+use std::convert::Infallible;
 use std::io;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use shoal_engine::pace::Pace;
@@ -16,6 +17,7 @@ use shoal_store::SharedStore;
 
 use crate::clock;
 use crate::heartbeat::Heartbeat;
+use crate::phase::{Phase, WorkerPhase};
 use crate::service::WorkerService;
 
 /// Maximum time to wait for traffic. An idle worker maintains the store and answers heartbeats this often.
@@ -62,7 +64,7 @@ pub(crate) struct Worker {
     /// The wakers of all workers, in order. The worker wakes those for which it has queued messages.
     pub(crate) wakers: Arc<[Waker]>,
     pub(crate) heartbeat: Arc<Heartbeat>,
-    pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) phase: Arc<WorkerPhase>,
 }
 
 impl Worker {
@@ -88,11 +90,23 @@ impl Worker {
         let mut load = Load::default();
         let mut streams_busy = true;
         let mut trimmed_ms = 0;
-        while !self.stopping.load(Ordering::Acquire) {
+        loop {
+            match self.phase.phase() {
+                Phase::Serving => {}
+                Phase::Paused => {
+                    pause(datagrams, streams.as_mut(), &mut service, &self.phase, &self.heartbeat)?;
+                    continue;
+                }
+                Phase::Stopping => break,
+                Phase::Leaving => match leave(streams, service, &wakers, &self.phase, &self.heartbeat)? {},
+            }
             let busy = housekeeping.behind || streams_busy;
             datagrams.poll(if busy { Duration::ZERO } else { IDLE_TIME_MAX }, &mut service)?;
             let now_ms = clock::monotonic_ms();
             if let Some(streams) = &mut streams {
+                for connection in self.phase.arrivals() {
+                    streams.attach(connection, now_ms, &mut service);
+                }
                 streams_busy = poll_streams(streams, now_ms, &mut service, &wakers)? > 0;
                 if now_ms >= trimmed_ms + TRIM_MS {
                     streams.trim();
@@ -116,6 +130,61 @@ impl Worker {
             housekeeping.run_if_due(now_ms);
         }
         stop(datagrams, streams, &mut service, &wakers)
+    }
+}
+
+/// Answers what the worker has received, and waits until it is to do something else.
+fn pause(
+    datagrams: &mut impl DatagramIo,
+    streams: Option<&mut StreamIo<WorkerService>>,
+    service: &mut WorkerService,
+    phase: &WorkerPhase,
+    heartbeat: &Heartbeat,
+) -> io::Result<()> {
+    datagrams.pause(service)?;
+    let wait = || phase.wait_while_paused(|| heartbeat.beat(clock::monotonic_ms()));
+    match streams {
+        None => wait(),
+        Some(streams) => {
+            streams.pause();
+            wait();
+            streams.resume();
+        }
+    }
+    Ok(())
+}
+
+/// Leaves the work to another process: passes on the connections that can be passed on, and closes WebSockets one after
+/// another. Never returns.
+fn leave(
+    streams: Option<StreamIo<WorkerService>>,
+    mut service: WorkerService,
+    wakers: &[Waker],
+    phase: &WorkerPhase,
+    heartbeat: &Heartbeat,
+) -> io::Result<Infallible> {
+    let Some((mut streams, departures)) = streams.zip(phase.departures()) else { phase.left() };
+    service.connections.set_replaced();
+    let (begin_ms, leave_ms, mut websockets) = (clock::monotonic_ms(), phase.leave_ms(), None);
+    loop {
+        let now_ms = clock::monotonic_ms();
+        heartbeat.beat(now_ms);
+        streams.leave(&mut service, |connection| {
+            // The receiver ends with the process.
+            let _ = departures.send(connection);
+        });
+        let total = *websockets.get_or_insert(streams.connections());
+        let left_ms = (begin_ms + leave_ms).saturating_sub(now_ms);
+        let left = (total as u64 * left_ms).div_ceil(leave_ms.max(1));
+        streams.close_upgraded(&mut service, usize::try_from(left).unwrap_or(usize::MAX));
+        if streams.connections() == 0 || left_ms == 0 {
+            drop(departures);
+            mem::forget(streams);
+            phase.left();
+        }
+        if poll_streams(&mut streams, now_ms, &mut service, wakers)? == 0 {
+            thread::sleep(STOP_WAIT);
+        }
     }
 }
 

@@ -1,14 +1,16 @@
 //! The cost of a snapshot of the store: the export of ten million torrents with twenty million peers, and their return into
-//! an empty store by one and two threads.
+//! an empty store by one and two threads. And the cost of a hand-over: the image of the store, and a second store that
+//! continues with it in the same memory.
 //!
 //! `cargo bench -p shoal-store --bench snapshot -- [--json]`; without `--bench` (as under `cargo test`) everything runs once
 //! at a tiny size, so that the tests cover it. CPU time is that of all threads.
 #![forbid(unsafe_code)]
 
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
-use shoal_store::{Ages, Announce, Export, Settings, SharedStore, Store, SwarmPart, SwarmSet};
+use shoal_store::{Ages, Announce, Export, MemoryFile, Settings, SharedStore, SwarmPart, SwarmSet};
 use shoal_types::{Action, InfoHash, PeerV4};
 
 /// Number of shards of a tracker with one or two workers.
@@ -36,6 +38,7 @@ fn main() {
     print("peers", peers(&from), "");
     print("store", from.totals()[0].bytes, "bytes");
     let (mut export_ns, mut longest_ns) = (0, 0);
+    hand_over(&from, keys[0], print);
     let mut parts = Parts::default();
     let mut export = Export::default();
     while export.set().is_some() {
@@ -69,6 +72,31 @@ fn main() {
     }
 }
 
+/// Measures the image of a store in a memory file, and a store that continues with it. In the meantime no request is answered.
+fn hand_over(from: &SharedStore, hash_key: [u64; 4], print: impl Fn(&str, u64, &str)) {
+    let begin_ns = wall_ns();
+    let Some((file, image)) = from.freeze(|file, image| (copy_of(file), image.to_vec())) else { return };
+    print("hand-over/image", (wall_ns() - begin_ns) / 1000, "us");
+    print("hand-over/image/size", image.len() as u64, "bytes");
+    let mut to =
+        SharedStore::in_file(&settings(hash_key), SHARDS, None, file).expect("the file can be mapped");
+    let begin_ns = wall_ns();
+    to.resume(&image).expect("the settings are the same");
+    print("hand-over/resume", (wall_ns() - begin_ns) / 1000, "us");
+    assert_eq!(peers(&to), peers(from));
+    // Its pages are those of the other store.
+    std::mem::forget(to);
+}
+
+fn copy_of(file: &MemoryFile) -> MemoryFile {
+    file.as_fd().try_clone_to_owned().expect("there are descriptors").into()
+}
+
+fn wall_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap_or(0)
+}
+
 /// Returns the CPU time that the process has used.
 fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
@@ -79,16 +107,25 @@ fn peers(store: &SharedStore) -> u64 {
     store.totals().iter().map(|totals| totals.seeders + totals.leechers).sum()
 }
 
-fn store(hash_key: [u64; 4]) -> SharedStore {
-    let settings = Settings {
+fn settings(hash_key: [u64; 4]) -> Settings {
+    Settings {
         memory_bytes_max: 4 << 30,
         peer_timeout_s: TIMEOUT_S,
         peers_per_source_max: 64,
         swarm_share_max: 50,
         holdings: None,
         hash_key,
+    }
+}
+
+/// Creates an empty store in a memory file, as a tracker does, or in private memory if the kernel cannot.
+fn store(hash_key: [u64; 4]) -> SharedStore {
+    let settings = settings(hash_key);
+    let store = match MemoryFile::create() {
+        Ok(file) => SharedStore::in_file(&settings, SHARDS, None, file),
+        Err(_) => SharedStore::new(&settings, SHARDS, None),
     };
-    Store::with_shards(&settings, SHARDS).expect("the kernel reserves address space").into()
+    store.expect("the kernel reserves address space")
 }
 
 /// Creates a store of torrents with one to three peers each, and a few with many.

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
 use std::io;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use serde::{Deserialize, Serialize};
@@ -456,9 +456,13 @@ impl Arena {
         self.file.as_ref()
     }
 
-    /// Returns the free pages, for an image. The shards must be locked, so that none comes or goes.
+    /// Prevents that memory returns to the kernel while the result lives.
+    pub(crate) fn pause_trimming(&self) -> MutexGuard<'_, ()> {
+        self.trimming.lock()
+    }
+
+    /// Returns the free pages, for an image. Trimming is paused and the shards are locked, so that none comes or goes.
     pub(crate) fn free_pages(&self) -> FreePages {
-        let _trimming = self.trimming.lock();
         let free = self.free.lock();
         FreePages {
             resident: free.resident.iter().map(|page| self.index_of(page)).collect(),

@@ -86,6 +86,7 @@ impl<I: SwarmId> Store<I> {
     /// return. Returns `None` if the memory is private.
     pub fn freeze<T>(&self, then: impl FnOnce(&MemoryFile, &[u8]) -> T) -> Option<T> {
         let (file, header) = (self.arena().file()?, self.header());
+        let _trimming = self.arena().pause_trimming();
         let [v4, private_v4] = [&self.v4, &self.private.v4].map(Swarms::lock_all);
         let [v6, private_v6] = [&self.v6, &self.private.v6].map(Swarms::lock_all);
         let mut image = vec![0; size_of::<u32>()];
@@ -170,6 +171,15 @@ impl SharedStore {
         match self {
             Self::Whole(store) => Arc::get_mut(store).expect(ALONE).resume(image),
             Self::Fingerprints(store) => Arc::get_mut(store).expect(ALONE).resume(image),
+        }
+    }
+
+    /// Returns the file that holds the memory, unless it is private.
+    #[must_use]
+    pub fn memory_file(&self) -> Option<&MemoryFile> {
+        match self {
+            Self::Whole(store) => store.arena().file(),
+            Self::Fingerprints(store) => store.arena().file(),
         }
     }
 

@@ -118,6 +118,23 @@ pub trait StreamService {
     /// Creates the session of an accepted connection, which is called `handle` until it is closed.
     fn open(&mut self, remote: &Remote, handle: Handle) -> Self::Session;
 
+    /// Returns the state of a session that another process can continue, in the encoding of the service, and ends the
+    /// session here. Returns `None`, and changes nothing, if this session has to stay. Nothing is on its way to the peer.
+    fn detach(&mut self, _session: &mut Self::Session) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Returns whether a session can go on here while another process serves new connections and requests.
+    fn can_stay(&self, _session: &Self::Session) -> bool {
+        false
+    }
+
+    /// Gives a new session the state of one that another process has detached. Returns whether that is possible. It is
+    /// called with an empty input next.
+    fn attach(&mut self, _session: &mut Self::Session, _state: &[u8]) -> bool {
+        false
+    }
+
     /// Handles received bytes: consumes all of `input`, appends the bytes to send to `output`, and returns the event for
     /// which the connection waits. The service may overwrite `input`. After [`Next::More`] it is called with an empty
     /// input to continue.

@@ -78,7 +78,8 @@ pub(super) fn accept(listener: &StreamListener, index: usize) -> Result<(OwnedFd
     Ok((socket, Remote { listener: index, peer }))
 }
 
-fn canonical(peer: SocketAddr) -> SocketAddr {
+/// Returns an address whose family is that of the client.
+pub(super) fn canonical(peer: SocketAddr) -> SocketAddr {
     match peer {
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
             Some(ip) => SocketAddr::new(ip.into(), v6.port()),

@@ -57,8 +57,8 @@ const SHUTDOWN_ROUNDS_MAX: usize = BACKLOG.unsigned_abs() as usize / ACCEPTS_MAX
 ///   connection in the same order and tries again, but it never spins.
 /// - In the steady state it allocates nothing for a request.
 pub struct StreamIo<S: StreamService> {
-    epoll: OwnedFd,
-    listeners: StreamListeners,
+    pub(super) epoll: OwnedFd,
+    pub(super) listeners: StreamListeners,
     /// The listeners are in the epoll set while this is `Active`.
     accepting: Accepting,
     pub(super) table: Connections<S>,
@@ -200,6 +200,19 @@ impl<S: StreamService> StreamIo<S> {
         Ok(())
     }
 
+    /// Accepts no more connections, so that those that wait can be accepted by another process, until
+    /// [`resume`](Self::resume).
+    pub fn pause(&mut self) {
+        self.pause_accepting(Accepting::Paused { until_ms: u64::MAX });
+    }
+
+    /// Accepts connections again.
+    pub fn resume(&mut self) {
+        if self.accepting == (Accepting::Paused { until_ms: u64::MAX }) {
+            self.accepting = Accepting::Paused { until_ms: 0 };
+        }
+    }
+
     /// Frees memory that was kept for reuse and has not been needed for a while. To be called every few seconds.
     pub fn trim(&mut self) {
         self.table.trim();
@@ -257,7 +270,7 @@ impl<S: StreamService> StreamIo<S> {
         }
     }
 
-    fn pause_accepting(&mut self, accepting: Accepting) {
+    pub(super) fn pause_accepting(&mut self, accepting: Accepting) {
         if self.accepting == Accepting::Active {
             for listener in &self.listeners.listeners {
                 // It fails if the listener is not in the set, which has the same effect.
@@ -294,7 +307,7 @@ impl<S: StreamService> StreamIo<S> {
 
     /// Handles an event of a connection: receives once and serves the input, or sends unsent output. The input of a
     /// connection with unsent output may be read first, so that the reply is sent behind that output.
-    fn handle_event(&mut self, handle: Handle, events: EventFlags, now_ms: u64, service: &mut S) {
+    pub(super) fn handle_event(&mut self, handle: Handle, events: EventFlags, now_ms: u64, service: &mut S) {
         let sends = self.table.phase(handle) == Some(Phase::Send);
         let Some(connection) = self.table.get_mut(handle) else { return };
         let mut outcome = Outcome::Open;
@@ -304,16 +317,7 @@ impl<S: StreamService> StreamIo<S> {
                 Ok((received, _)) if connection.next == Next::Linger => {
                     self.discard_input(handle, received, service)
                 }
-                Ok((received, _)) => {
-                    connection.has_unsent_reply = true;
-                    let (session, input) = (&mut connection.session, &mut self.input[..received]);
-                    self.output.clear();
-                    connection.next = service.receive(session, input, &mut self.output);
-                    self.table.counters().received_bytes.add(received);
-                    let outcome = self.send_reply(handle, now_ms, service);
-                    service.replied();
-                    outcome
-                }
+                Ok((received, _)) => self.serve_input(handle, received, now_ms, service),
                 Err(Errno::AGAIN | Errno::INTR) => Outcome::Open,
                 Err(_) => self.fail(handle, service),
             };
@@ -325,6 +329,25 @@ impl<S: StreamService> StreamIo<S> {
             self.update_interest(handle, service);
             self.update_held(handle, service);
         }
+    }
+
+    /// Serves an input of this length.
+    pub(super) fn serve_input(
+        &mut self,
+        handle: Handle,
+        received: usize,
+        now_ms: u64,
+        service: &mut S,
+    ) -> Outcome {
+        let Some(connection) = self.table.get_mut(handle) else { return Outcome::Closed };
+        connection.has_unsent_reply = true;
+        let (session, input) = (&mut connection.session, &mut self.input[..received]);
+        self.output.clear();
+        connection.next = service.receive(session, input, &mut self.output);
+        self.table.counters().received_bytes.add(received);
+        let outcome = self.send_reply(handle, now_ms, service);
+        service.replied();
+        outcome
     }
 
     /// Sends the output for an input, behind the unsent output if there is any.

@@ -58,8 +58,22 @@ impl<S: StreamService> StreamIo<S> {
         now_ms: u64,
         service: &mut S,
     ) -> Option<Handle> {
+        let may_connect = service.may_connect(remote);
+        let admitted = if may_connect { self.admit(remote, service) } else { Err(Refused::Rate) };
+        self.insert_or_refuse(admitted, socket, remote, now_ms, service)
+    }
+
+    /// Registers a connection, if it was admitted.
+    pub(super) fn insert_or_refuse(
+        &mut self,
+        admitted: Result<Admission, Refused>,
+        socket: OwnedFd,
+        remote: &Remote,
+        now_ms: u64,
+        service: &mut S,
+    ) -> Option<Handle> {
         self.table.counters().accepted.add(1);
-        match self.admit(remote, service) {
+        match admitted {
             Ok(admission) => {
                 let handle = self.table.next_handle();
                 let connection = Connection::new(service.open(remote, handle), socket);
@@ -80,10 +94,7 @@ impl<S: StreamService> StreamIo<S> {
         }
     }
 
-    fn admit(&mut self, remote: &Remote, service: &mut S) -> Result<Admission, Refused> {
-        if !service.may_connect(remote) {
-            return Err(Refused::Rate);
-        }
+    pub(super) fn admit(&mut self, remote: &Remote, service: &mut S) -> Result<Admission, Refused> {
         let limited = service.is_limited(remote);
         let mut admitted = self.table.admit(remote, limited);
         if matches!(admitted, Err(Refused::Full))
@@ -260,7 +271,7 @@ impl<S: StreamService> StreamIo<S> {
 
     /// Closes a connection with a last message, which `append` appends, as far as the socket has room for it. The
     /// message is left out if earlier output is unsent, because it would come in the middle of that.
-    fn close_with_message(
+    pub(super) fn close_with_message(
         &mut self,
         handle: Handle,
         service: &mut S,

@@ -151,6 +151,11 @@ impl StreamListeners {
         own.map(|listener| listener.socket.as_fd())
     }
 
+    /// Returns all listeners, in the order of the settings.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.listeners.iter().map(|listener| listener.socket.as_fd())
+    }
+
     /// Returns the limiter that the worker's service asks whether a source may have one more connection.
     #[must_use]
     pub fn source_limiter(&self, limits: SourceLimits) -> SourceLimiter {

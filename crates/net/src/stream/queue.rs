@@ -66,6 +66,11 @@ impl Queue {
         *chain.links(node) = Links { before: last, after: None };
     }
 
+    /// Returns the element behind one.
+    pub(super) fn after(node: NodeId, chain: &mut impl Chain) -> Option<NodeId> {
+        chain.links(node).after
+    }
+
     /// Prepends an element that is in no queue of this chain.
     pub(super) fn push_first(&mut self, node: NodeId, chain: &mut impl Chain) {
         let first = self.first.replace(node);

@@ -366,6 +366,17 @@ impl<T> ConnectionTable<T> {
         shares.leave(slab, NodeId::new(handle.index), phase, |network| sources.leave(network, kind));
     }
 
+    /// Returns all connections in a phase.
+    pub(super) fn handles_in(&mut self, phase: Phase) -> Vec<Handle> {
+        let mut handles = Vec::new();
+        let mut next = self.queues[phase as usize].first();
+        while let Some(node) = next {
+            handles.push(self.slab.at(node.index()).0);
+            next = Queue::after(node, &mut self.slab);
+        }
+        handles
+    }
+
     /// Returns a connection with nothing in progress: the longest idle one, otherwise the upgraded one whose peer has
     /// been silent longest.
     pub(super) fn first_at_rest(&mut self) -> Option<Handle> {

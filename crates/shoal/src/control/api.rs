@@ -90,6 +90,7 @@ endpoints! {
     Read: get "/api/v1/top" => torrents::top,
     Read: post "/api/v1/torrents" => torrents::show_many,
     Read: get "/api/v1/torrents/{info_hash}" => torrents::show,
+    Admin: post "/api/v1/upgrade" => state::upgrade,
 }
 
 /// Adds how tokens are shown.

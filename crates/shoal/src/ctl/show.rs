@@ -25,6 +25,7 @@ pub(super) fn show(action: &Action, reply: &Value) -> String {
         Action::Top { .. } => top(rows(&reply["torrents"])),
         Action::Source { .. } => source(reply),
         Action::Snapshot => snapshot(reply),
+        Action::Upgrade => upgrade(reply),
         _ => {
             let fields = reply.as_object().into_iter().flatten();
             fields.map(|(name, value)| format!("{}: {}\n", printable::line(name), text(value))).collect()
@@ -108,6 +109,15 @@ fn snapshot(reply: &Value) -> String {
         ("size", number("bytes", |size| bytes(size as f64))),
         ("swarms", text(&reply["swarms"])),
         ("peers", text(&reply["peers"])),
+    ])
+}
+
+fn upgrade(reply: &Value) -> String {
+    let swarms = if reply["in_memory"] == true { "in the same memory" } else { "from a snapshot" };
+    lines(&[
+        ("process", text(&reply["pid"])),
+        ("pause", format!("{} ms", text(&reply["gap_ms"]))),
+        ("swarms", swarms.to_owned()),
     ])
 }
 

@@ -2,7 +2,8 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -18,7 +19,7 @@ const FILE_MODE: u32 = 0o600;
 pub(crate) struct StateDirectory {
     path: PathBuf,
     /// Locked until it is closed, which the kernel does at the latest when the process ends.
-    _lock: File,
+    lock: File,
 }
 
 impl StateDirectory {
@@ -42,10 +43,24 @@ impl StateDirectory {
         let lock = path.join("lock");
         let lock = create(&lock, false).map_err(|error| fault(&error.to_string()))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Ok(()) => Ok(Self { path: path.to_owned(), lock }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(fault("another tracker uses it")),
             Err(error) => Err(fault(&format!("it cannot be locked: {error}"))),
         }
+    }
+
+    /// Uses a directory with the lock that the tracker before this one had. Returns `None` if that is the lock of another
+    /// directory.
+    pub(crate) fn take_over(path: &Path, lock: OwnedFd) -> Option<Self> {
+        let lock = File::from(lock);
+        let (own, named) = (lock.metadata().ok()?, fs::metadata(path.join("lock")).ok()?);
+        let is_same = (own.dev(), own.ino()) == (named.dev(), named.ino());
+        is_same.then(|| Self { path: path.to_owned(), lock })
+    }
+
+    /// Returns a descriptor of the lock, which is free when all of them are closed.
+    pub(crate) fn lock(&self) -> io::Result<OwnedFd> {
+        Ok(self.lock.try_clone()?.into())
     }
 
     /// Returns the file of the snapshot.

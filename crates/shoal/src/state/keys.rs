@@ -55,7 +55,7 @@ impl StateKeys {
         Ok(keys)
     }
 
-    fn write(&self, file: &Path) -> io::Result<()> {
+    pub(super) fn write(&self, file: &Path) -> io::Result<()> {
         let hex: String = self.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         replace(file, |mut new| {
             writeln!(
@@ -65,6 +65,25 @@ impl StateKeys {
             writeln!(new, "{hex}")?;
             Ok((new, ()))
         })
+    }
+
+    /// Takes the keys over from another process. Returns `None` if they are not of this form.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Some(Self { bytes: bytes.try_into().ok()? })
+    }
+
+    /// Returns the keys, for another process of this tracker.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        self.bytes.to_vec()
+    }
+
+    /// Returns the secret of the counts of sources.
+    pub(crate) fn holdings(&self) -> [u64; 2] {
+        let digest = digest(&SHA256, &[b"shoal holdings".as_slice(), &self.bytes].concat());
+        let word = |index: usize| {
+            digest.as_ref()[8 * index..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        };
+        [word(0), word(1)]
     }
 
     /// Returns the secret of the hashes of the store.

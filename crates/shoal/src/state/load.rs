@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -16,10 +15,9 @@ use crate::clock;
 /// Number of parts that go to the store in one call.
 const BATCH: usize = 1024;
 
-/// Where swarms are read into.
+/// The circumstances under which swarms are read.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a> {
-    pub(crate) file: &'a Path,
     /// The number that stores with the keys of this one have.
     pub(crate) keys: u64,
     /// The torrents that may have swarms.
@@ -59,15 +57,11 @@ impl Loaded {
     }
 }
 
-/// Reads a snapshot into a store, by several threads. Returns `None` if there is none.
+/// Reads a snapshot into a store, by several threads.
 ///
 /// # Errors
 /// Fails if the file cannot be read at all. The whole blocks of a damaged one are used.
-pub(crate) fn load(store: &SharedStore, source: &Source<'_>) -> Result<Option<Loaded>, Refused> {
-    let file = match File::open(source.file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file?,
-    };
+pub(crate) fn load(store: &SharedStore, file: File, source: &Source<'_>) -> Result<Loaded, Refused> {
     let reader = Reader::new(file)?;
     let header = reader.header().clone();
     for (set, swarms) in SwarmSet::ALL.into_iter().zip(header.swarms) {
@@ -84,7 +78,7 @@ pub(crate) fn load(store: &SharedStore, source: &Source<'_>) -> Result<Option<Lo
     for part in parts {
         loaded.add(&part?);
     }
-    Ok(Some(loaded))
+    Ok(loaded)
 }
 
 /// A load in progress, which several threads share.

@@ -49,13 +49,19 @@ pub(crate) struct SnapshotCounters {
     pub(crate) last_bytes: AtomicU64,
 }
 
-/// The store of which snapshots are written, and their directory.
-pub(crate) struct Content {
-    pub(crate) directory: StateDirectory,
+/// Writes snapshots of a store.
+#[derive(Clone, Debug)]
+pub(crate) struct SnapshotWriter {
     pub(crate) store: SharedStore,
     /// The number that stores with the same keys have.
     pub(crate) keys: u64,
     pub(crate) timeout_s: u32,
+}
+
+/// The store of which snapshots are written, and their directory.
+pub(crate) struct Content {
+    pub(crate) directory: StateDirectory,
+    pub(crate) writer: SnapshotWriter,
 }
 
 /// The thread that writes snapshots.
@@ -165,7 +171,7 @@ fn save(content: &Content, is_last: bool, counters: &SnapshotCounters) -> Result
     let begin_ms = clock::monotonic_ms();
     let begun_unix_s = clock::unix_s();
     let file = content.directory.snapshot();
-    let written = replace(&file, |new| write(content, new, begun_unix_s, is_last));
+    let written = replace(&file, |new| content.writer.write(new, begun_unix_s, is_last));
     let duration_ms = clock::monotonic_ms() - begin_ms;
     match written {
         Ok((Summary { parts, peers, .. }, bytes)) => {
@@ -185,38 +191,41 @@ fn save(content: &Content, is_last: bool, counters: &SnapshotCounters) -> Result
     }
 }
 
-fn write(
-    content: &Content,
-    file: File,
-    begun_unix_s: u64,
-    is_last: bool,
-) -> io::Result<(File, (Summary, u64))> {
-    let Content { store, keys, timeout_s, .. } = content;
-    let header = Header {
-        timeout_s: *timeout_s,
-        begun_unix_s,
-        keys: *keys,
-        has_fingerprints: !store.has_info_hashes(),
-        swarms: store.swarm_counts(),
-        program: format!("shoal {}", version::LONG),
-    };
-    let mut writer = Writer::new(file, &header)?;
-    let mut export = Export::default();
-    let mut synced = 0;
-    while let Some(set) = export.set() {
-        let begin_ns = clock::precise_ns();
-        export.next(store, clock::now().monotonic_s, |part| writer.push(set, part));
-        if writer.is_block_full() || export.set() != Some(set) {
-            writer.end_block(clock::unix_s())?;
+impl SnapshotWriter {
+    /// Writes a snapshot. If it is the last one, it takes as much of a processor as it can get.
+    pub(crate) fn write(
+        &self,
+        file: File,
+        begun_unix_s: u64,
+        is_last: bool,
+    ) -> io::Result<(File, (Summary, u64))> {
+        let Self { store, keys, timeout_s } = self;
+        let header = Header {
+            timeout_s: *timeout_s,
+            begun_unix_s,
+            keys: *keys,
+            has_fingerprints: !store.has_info_hashes(),
+            swarms: store.swarm_counts(),
+            program: format!("shoal {}", version::LONG),
+        };
+        let mut writer = Writer::new(file, &header)?;
+        let mut export = Export::default();
+        let mut synced = 0;
+        while let Some(set) = export.set() {
+            let begin_ns = clock::precise_ns();
+            export.next(store, clock::now().monotonic_s, |part| writer.push(set, part));
+            if writer.is_block_full() || export.set() != Some(set) {
+                writer.end_block(clock::unix_s())?;
+            }
+            if writer.bytes() - synced > SYNC_BYTES {
+                synced = writer.bytes();
+                rustix::fs::fdatasync(writer.output())?;
+            }
+            if !is_last {
+                thread::sleep(PAUSE_MIN.max(Duration::from_nanos(clock::precise_ns() - begin_ns)));
+            }
         }
-        if writer.bytes() - synced > SYNC_BYTES {
-            synced = writer.bytes();
-            rustix::fs::fdatasync(writer.output())?;
-        }
-        if !is_last {
-            thread::sleep(PAUSE_MIN.max(Duration::from_nanos(clock::precise_ns() - begin_ns)));
-        }
+        let (file, summary, bytes) = writer.finish(clock::unix_s())?;
+        Ok((file, (summary, bytes)))
     }
-    let (file, summary, bytes) = writer.finish(clock::unix_s())?;
-    Ok((file, (summary, bytes)))
 }

@@ -118,6 +118,12 @@ impl Tracker {
         Self::spawn(command.arg("--config").arg(path).envs(settings.iter().copied()), false)
     }
 
+    /// Starts the program in a file, instead of the built one.
+    pub(crate) fn start_program(program: &Path, settings: &[(&str, &str)]) -> Self {
+        let mut command = with_environment(Command::new(program), &SETTINGS);
+        Self::spawn(command.envs(settings.iter().copied()), false)
+    }
+
     /// Starts the tracker, and closes the pipe of its log once it is ready.
     pub(crate) fn start_with_log_closed(settings: &[(&str, &str)]) -> Self {
         let tracker = Self::spawn(command(&SETTINGS).envs(settings.iter().copied()), true);

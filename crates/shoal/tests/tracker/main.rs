@@ -39,5 +39,6 @@ mod tls;
 mod tokens;
 mod top;
 mod udp;
+mod upgrade;
 mod web;
 mod ws;

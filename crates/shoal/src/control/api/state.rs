@@ -1,4 +1,4 @@
-//! Snapshots of the swarms, on request.
+//! Snapshots of the swarms, and the hand-over to a new process, on request.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -8,6 +8,7 @@ use crate::control::auth::Caller;
 use crate::control::connections::Connection;
 use crate::control::problem::{Problem, ProblemBody};
 use crate::control::{Control, audit};
+use crate::hand_over::{HandOverError, Handed};
 use crate::state::Saved;
 
 /// Writes a snapshot of the swarms beside the traffic, and waits for its end, which may take minutes.
@@ -34,4 +35,33 @@ pub(super) async fn snapshot(
         requester.save().await.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error))
     };
     audit::change(&control, &caller, "snapshot", serde_json::json!({}), make).await.map(Json)
+}
+
+/// Starts the installed program, which may be another version, and hands over to it. Answers when the new process serves, or
+/// when the attempt has failed; then this process serves as before.
+#[utoipa::path(
+    post, path = "/api/v1/upgrade", tag = "state", security(("token" = ["admin"])),
+    responses(
+        (status = 200, body = Handed),
+        (status = 409, description = "Another upgrade is in progress.", body = ProblemBody),
+        (status = 500, description = "The new process cannot take over.", body = ProblemBody)
+    )
+)]
+pub(super) async fn upgrade(
+    State(control): State<Control>,
+    Extension(caller): Extension<Caller>,
+    Extension(connection): Extension<Connection>,
+) -> Result<Json<Handed>, Problem> {
+    // It takes longer than other requests may.
+    connection.begin_stream()?;
+    let make = async {
+        control.hand_over.begin().await.map_err(|error| {
+            let status = match error {
+                HandOverError::InProgress => StatusCode::CONFLICT,
+                _ => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            Problem::new(status, error.to_string())
+        })
+    };
+    audit::change(&control, &caller, "upgrade", serde_json::json!({}), make).await.map(Json)
 }

@@ -73,7 +73,9 @@ impl Endpoint {
             }
             ("POST", "/api/v1/torrents") => json!({ "info_hashes": torrents }),
             ("PUT", "/api/v1/log") => json!({ "level": "info" }),
-            ("POST", "/api/v1/reload" | "/access/reload" | "/api/v1/snapshot") => json!({}),
+            ("POST", "/api/v1/reload" | "/access/reload" | "/api/v1/snapshot" | "/api/v1/upgrade") => {
+                json!({})
+            }
             ("GET" | "DELETE", _) => return None,
             (method, path) => panic!("{method} {path}: this test lacks a body"),
         })

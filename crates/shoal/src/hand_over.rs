@@ -1,0 +1,71 @@
+//! The hand-over of a running tracker to a new process, so that an upgrade is not an outage.
+//!
+//! This module owns the conversation of the two processes, over a pair of Unix sockets:
+//!
+//! | Step | The old process | The new process |
+//! |---|---|---|
+//! | 1 | offers keys, the lock of the state, its sockets and the memory of its store, and serves | reads its configuration, takes what fits, and says that it is prepared |
+//! | 2 | pauses its workers, and sends the image of the store | continues with the store, starts paused workers, and says so |
+//! | 3 | lets go: from now on it changes nothing any more | serves |
+//! | 4 | passes its connections, closes WebSockets one after another, and ends | continues with the connections |
+//!
+//! Until step 3, the old process can go on as if nothing had been: if the new one fails, ends, hangs or refuses the store, it
+//! does. Requests that arrive during step 2 wait in the sockets, which both processes have.
+//!
+//! If the new process cannot continue in the memory of the old one, because the layout or a setting differs, it gets the swarms
+//! as a snapshot, which takes longer.
+
+mod message;
+mod predecessor;
+mod successor;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use predecessor::{Predecessor, Takeover};
+pub(crate) use successor::{HandOver, HandOverError, Handed, Offered};
+
+/// The version of the conversation. Both processes must have the same.
+const VERSION: u32 = 1;
+
+/// A message to the new process. Descriptors are sent with it.
+#[derive(Debug, Serialize, Deserialize)]
+enum ToNew {
+    /// The beginning, with the lock of the state if there is one.
+    Offer {
+        version: u32,
+        /// The secret keys.
+        keys: Vec<u8>,
+        /// Whether the descriptor of the lock is there.
+        has_lock: bool,
+    },
+    /// Sockets, with their names.
+    Sockets { names: Vec<String> },
+    /// The file that holds the memory of the store. It is the end of the offer.
+    Store,
+    /// The end of the offer, if the memory is private.
+    NoStore,
+    /// The image of the store, in a file.
+    Image,
+    /// The swarms as a snapshot, in a file.
+    Snapshot,
+    /// The old process does not use the store any more.
+    Serve,
+    /// A connection.
+    Connection { state: Vec<u8> },
+}
+
+/// A message to the old process.
+#[derive(Debug, Serialize, Deserialize)]
+enum ToOld {
+    /// The new process is ready to take the swarms over.
+    Prepared {
+        /// Whether it can continue in the memory of the store.
+        continues_in_memory: bool,
+    },
+    /// The image does not fit after all: the swarms are wanted as a snapshot.
+    WantsSnapshot { reason: String },
+    /// It can serve at once.
+    Resumed,
+    /// It gives up.
+    Failed { reason: String },
+}

@@ -1,0 +1,110 @@
+//! Messages with descriptors between the two processes.
+//!
+//! A message is its length in four bytes, and then its bytes in the encoding of `postcard`. Descriptors come with the length.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::io::retry_on_intr;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Maximum number of descriptors of a message. The kernel allows 253 (`unix(7)`, SCM_RIGHTS).
+pub(super) const DESCRIPTORS_MAX: usize = 64;
+
+/// Maximum length of a message: a connection with its partial input.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// One end of the conversation.
+#[derive(Debug)]
+pub(super) struct Connection(UnixStream);
+
+impl Connection {
+    pub(super) fn new(socket: UnixStream) -> Self {
+        Self(socket)
+    }
+
+    /// Limits the time for which a message is waited for, and for which it may take to send one.
+    pub(super) fn set_time_max(&self, time_max: Duration) -> io::Result<()> {
+        self.0.set_read_timeout(Some(time_max))?;
+        self.0.set_write_timeout(Some(time_max))
+    }
+
+    /// Waits for messages without a limit.
+    pub(super) fn wait_forever(&self) -> io::Result<()> {
+        self.0.set_read_timeout(None)
+    }
+
+    /// Sends a message with descriptors.
+    pub(super) fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let bytes = postcard::to_allocvec(message).map_err(io::Error::other)?;
+        let length = u32::try_from(bytes.len()).map_err(io::Error::other)?.to_le_bytes();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(io::Error::other("a message has too many descriptors"));
+        }
+        let parts = [IoSlice::new(&length)];
+        let sent = retry_on_intr(|| sendmsg(&self.0, &parts, &mut control, SendFlags::NOSIGNAL))?;
+        // The rest of the length, and the message, need no descriptors.
+        (&self.0).write_all(&length[sent..])?;
+        (&self.0).write_all(&bytes)
+    }
+
+    /// Receives a message with its descriptors.
+    pub(super) fn receive<T: DeserializeOwned>(&self) -> io::Result<(T, Vec<OwnedFd>)> {
+        let (mut length, mut descriptors) = ([0; size_of::<u32>()], Vec::new());
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let mut parts = [IoSliceMut::new(&mut length)];
+        let received = retry_on_intr(|| recvmsg(&self.0, &mut parts, &mut control, flags))?.bytes;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                descriptors.extend(rights);
+            }
+        }
+        if received == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        (&self.0).read_exact(&mut length[received..])?;
+        let length = u32::from_le_bytes(length) as usize;
+        if length > MESSAGE_BYTES_MAX {
+            return Err(io::Error::other("a message is too long"));
+        }
+        let mut bytes = vec![0; length];
+        (&self.0).read_exact(&mut bytes)?;
+        Ok((postcard::from_bytes(&bytes).map_err(io::Error::other)?, descriptors))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn messages_arrive_with_their_descriptors() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let (one, other) = (Connection::new(one), Connection::new(other));
+        let file = File::open("/dev/null").unwrap();
+        for count in [0, 1, DESCRIPTORS_MAX] {
+            one.send(&format!("{count} descriptors"), &vec![file.as_fd(); count]).unwrap();
+        }
+        for count in [0, 1, DESCRIPTORS_MAX] {
+            let (text, descriptors): (String, _) = other.receive().unwrap();
+            assert_eq!((text, descriptors.len()), (format!("{count} descriptors"), count));
+        }
+        drop(one);
+        assert_eq!(other.receive::<String>().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

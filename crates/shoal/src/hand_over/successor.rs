@@ -1,0 +1,345 @@
+//! The old process: it starts the new one, and hands over to it.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{ErrorKind, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
+use shoal_net::Waker;
+use shoal_net::stream::DetachedConnection;
+use shoal_store::SharedStore;
+use tokio::sync::{Notify, oneshot};
+
+use super::message::{Connection, DESCRIPTORS_MAX};
+use super::{ToNew, ToOld, VERSION};
+use crate::broker::{Broker, StartedProgram};
+use crate::clock;
+use crate::phase::{Phase, WorkerPhase};
+use crate::service_manager::ServiceManager;
+use crate::state::SnapshotWriter;
+
+/// Maximum time for the new process to read its configuration and its lists.
+const PREPARE_TIME_MAX: Duration = Duration::from_secs(120);
+
+/// Maximum time for the workers to answer what they have received.
+const PAUSE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Maximum time for the new process to continue with the image of the store.
+const RESUME_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// The same for a snapshot.
+const RESTORE_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Maximum time for the new process to take a connection.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Maximum time to wait for the exit status of a new process that has failed.
+const EXIT_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// How long the process remains after its last connection, for the replies of the control listener and the log.
+const REST: Duration = Duration::from_millis(500);
+
+/// Everything that a new process can take over.
+pub(crate) struct Offered {
+    /// The secret keys.
+    pub(crate) keys: Vec<u8>,
+    /// The lock of the state, if there is one.
+    pub(crate) lock: Option<OwnedFd>,
+    /// The sockets, with their names.
+    pub(crate) sockets: Vec<(String, OwnedFd)>,
+    pub(crate) store: SharedStore,
+    pub(crate) snapshots: SnapshotWriter,
+    pub(crate) phase: Arc<WorkerPhase>,
+    /// The wakers of all workers.
+    pub(crate) wakers: Vec<Waker>,
+    /// The time over which WebSockets are closed.
+    pub(crate) leave_time: Duration,
+}
+
+/// Hands the tracker over to a new process.
+pub(crate) struct HandOver {
+    broker: Broker,
+    offered: Mutex<Offered>,
+    manager: ServiceManager,
+    /// Notified when the new process serves.
+    is_handed: Notify,
+}
+
+/// A tracker that was handed over.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+pub(crate) struct Handed {
+    /// The new process.
+    pub(crate) pid: u32,
+    /// The time for which no request was answered, in milliseconds.
+    pub(crate) gap_ms: u64,
+    /// Whether the new process continues in the same memory. Otherwise it got a snapshot.
+    pub(crate) in_memory: bool,
+}
+
+impl fmt::Debug for HandOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandOver").finish_non_exhaustive()
+    }
+}
+
+/// Why a tracker was not handed over. It serves as before.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HandOverError {
+    #[error("another upgrade is in progress")]
+    InProgress,
+    #[error("the new process cannot be started: {0}")]
+    Start(String),
+    #[error("the new process (pid {pid}) gives up: {reason}")]
+    Refused { pid: u32, reason: String },
+    #[error("the new process (pid {pid}) has failed: {error:#}")]
+    Failed { pid: u32, error: anyhow::Error },
+}
+
+/// The outcome, for the one who has asked.
+type Report = oneshot::Sender<Result<Handed, HandOverError>>;
+
+impl HandOver {
+    pub(crate) fn new(broker: Broker, offered: Offered, manager: ServiceManager) -> Self {
+        Self { broker, offered: Mutex::new(offered), manager, is_handed: Notify::new() }
+    }
+
+    /// Waits until another process serves.
+    pub(crate) async fn handed(&self) {
+        self.is_handed.notified().await;
+    }
+
+    /// Hands over on a thread of its own, which ends this process later if it succeeds. Returns the outcome.
+    pub(crate) async fn begin(self: &Arc<Self>) -> Result<Handed, HandOverError> {
+        let (report, outcome) = oneshot::channel();
+        let this = Arc::clone(self);
+        let body = move || this.run(report);
+        let thread = std::thread::Builder::new().name("hand-over".to_owned()).spawn(body);
+        thread.map_err(|error| HandOverError::Start(error.to_string()))?;
+        outcome.await.unwrap_or_else(|_| Err(HandOverError::Start("its thread has ended".to_owned())))
+    }
+
+    fn run(&self, report: Report) {
+        let failure = match self.offered.try_lock() {
+            Ok(offered) => self.hand_over(&offered, report),
+            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => {
+                Some((HandOverError::InProgress, report))
+            }
+        };
+        let Some((error, report)) = failure else { return };
+        tracing::error!(%error, "not handed over; this process goes on");
+        // The one who has asked may not wait any more.
+        let _ = report.send(Err(error));
+    }
+
+    /// Returns why it has failed; otherwise never.
+    fn hand_over(&self, offered: &Offered, report: Report) -> Option<(HandOverError, Report)> {
+        let (program, connection) = match self.start() {
+            Ok(started) => started,
+            Err(error) => return Some((error, report)),
+        };
+        let pid = program.pid;
+        tracing::info!(pid, "handing over to a new process");
+        let attempt =
+            Attempt { pid, connection, offered, manager: &self.manager, is_handed: &self.is_handed };
+        let mut report = Some(report);
+        let error = attempt.run(&mut report);
+        // Without the connection, a process that hangs ends as soon as it does anything.
+        drop(attempt);
+        let error = match error.downcast::<RefusedByNew>() {
+            Ok(RefusedByNew(reason)) => HandOverError::Refused { pid, reason },
+            Err(error) => match program.exit_status(EXIT_TIME_MAX) {
+                Some(status) => HandOverError::Failed { pid, error: error.context(status) },
+                None => HandOverError::Failed { pid, error },
+            },
+        };
+        Some((error, report?))
+    }
+
+    fn start(&self) -> Result<(StartedProgram, Connection), HandOverError> {
+        let start = |error: std::io::Error| HandOverError::Start(error.to_string());
+        let (own, other) = UnixStream::pair().map_err(start)?;
+        let program = self.broker.start(other.into()).map_err(HandOverError::Start)?;
+        let connection = Connection::new(own);
+        connection.set_time_max(PREPARE_TIME_MAX).map_err(start)?;
+        Ok((program, connection))
+    }
+}
+
+/// The new process has given a reason.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct RefusedByNew(String);
+
+/// An attempt to hand over to one process.
+struct Attempt<'a> {
+    pid: u32,
+    connection: Connection,
+    offered: &'a Offered,
+    manager: &'a ServiceManager,
+    is_handed: &'a Notify,
+}
+
+impl Attempt<'_> {
+    /// Returns only if it fails.
+    fn run(&self, report: &mut Option<Report>) -> anyhow::Error {
+        let continues_in_memory = match self.prepare() {
+            Ok(continues_in_memory) => continues_in_memory,
+            Err(error) => return error,
+        };
+        let Offered { phase, wakers, .. } = self.offered;
+        let begin_ms = clock::monotonic_ms();
+        let error = if phase.pause(wakers, PAUSE_TIME_MAX) {
+            self.pass_swarms(continues_in_memory, begin_ms, report)
+        } else {
+            anyhow!("a worker does not pause")
+        };
+        phase.set(Phase::Serving, wakers);
+        error
+    }
+
+    /// Offers everything, and waits until the new process is prepared.
+    fn prepare(&self) -> anyhow::Result<bool> {
+        let Offered { keys, lock, sockets, store, .. } = self.offered;
+        let lock_descriptor: Vec<_> = lock.iter().map(AsFd::as_fd).collect();
+        let offer = ToNew::Offer { version: VERSION, keys: keys.clone(), has_lock: lock.is_some() };
+        self.send(&offer, &lock_descriptor)?;
+        for sockets in sockets.chunks(DESCRIPTORS_MAX) {
+            let names = sockets.iter().map(|(name, _)| name.clone()).collect();
+            let descriptors: Vec<_> = sockets.iter().map(|(_, socket)| socket.as_fd()).collect();
+            self.send(&ToNew::Sockets { names }, &descriptors)?;
+        }
+        match store.memory_file() {
+            Some(file) => self.send(&ToNew::Store, &[file.as_fd()])?,
+            None => self.send(&ToNew::NoStore, &[])?,
+        }
+        match self.receive()? {
+            ToOld::Prepared { continues_in_memory } => Ok(continues_in_memory),
+            other => Err(anyhow!("it sends {other:?} before it is prepared")),
+        }
+    }
+
+    /// Passes the swarms, and with them everything. Returns only if that fails.
+    fn pass_swarms(&self, in_memory: bool, begin_ms: u64, report: &mut Option<Report>) -> anyhow::Error {
+        let store = &self.offered.store;
+        if in_memory {
+            let passed = store.freeze(|_, image| {
+                let resumed =
+                    self.pass_file(&ToNew::Image, RESUME_TIME_MAX, |mut file| Ok(file.write_all(image)?));
+                if matches!(resumed, Ok(ToOld::Resumed)) {
+                    Err(self.let_go(begin_ms, true, report))
+                } else {
+                    resumed
+                }
+            });
+            match passed {
+                Some(Ok(ToOld::WantsSnapshot { reason })) => {
+                    tracing::info!(
+                        reason,
+                        "the new process cannot continue in this memory; it gets a snapshot"
+                    );
+                }
+                Some(Ok(other)) => return anyhow!("it sends {other:?} in reply to an image"),
+                Some(Err(error)) => return error,
+                None => {}
+            }
+        }
+        let snapshot = |file| {
+            self.offered.snapshots.write(file, clock::unix_s(), true)?;
+            Ok(())
+        };
+        match self.pass_file(&ToNew::Snapshot, RESTORE_TIME_MAX, snapshot) {
+            // Nothing of this process may change the swarms any more, or answer from them.
+            Ok(ToOld::Resumed) => {
+                let let_go = |report: &mut _| self.let_go(begin_ms, false, report);
+                store.freeze(|_, _| let_go(report)).unwrap_or_else(|| let_go(report))
+            }
+            Ok(other) => anyhow!("it sends {other:?} in reply to a snapshot"),
+            Err(error) => error,
+        }
+    }
+
+    /// Passes a file in memory that `write` fills, and waits for the reply.
+    fn pass_file(
+        &self,
+        message: &ToNew,
+        time_max: Duration,
+        write: impl FnOnce(File) -> anyhow::Result<()>,
+    ) -> anyhow::Result<ToOld> {
+        let mut file = File::from(memfd_create("shoal-swarms", MemfdFlags::CLOEXEC)?);
+        write(file.try_clone()?)?;
+        file.rewind()?;
+        self.connection.set_time_max(time_max)?;
+        self.send(message, &[file.as_fd()])?;
+        self.receive()
+    }
+
+    /// Lets the new process serve, passes connections to it, and ends this process. Returns only if the new process is
+    /// gone before it serves.
+    fn let_go(&self, begin_ms: u64, in_memory: bool, report: &mut Option<Report>) -> anyhow::Error {
+        let Offered { phase, wakers, leave_time, .. } = self.offered;
+        // The first message of the new process must come from the main process.
+        self.manager.main_pid(self.pid);
+        if let Err(error) = self.send(&ToNew::Serve, &[]) {
+            self.manager.main_pid(process::id());
+            return error;
+        }
+        let handed = Handed { pid: self.pid, gap_ms: clock::monotonic_ms() - begin_ms, in_memory };
+        let (departures, connections) = mpsc::channel();
+        phase.leave(wakers, *leave_time, departures);
+        tracing::info!(pid = handed.pid, gap_ms = handed.gap_ms, in_memory, "the new process serves");
+        if let Some(report) = report.take() {
+            // The one who has asked may not wait any more.
+            let _ = report.send(Ok(handed));
+        }
+        self.is_handed.notify_one();
+        let passed = self.pass_connections(&connections);
+        tracing::info!(passed, "handed over");
+        std::thread::sleep(REST);
+        process::exit(0)
+    }
+
+    /// Passes connections until all workers have left. Returns how many.
+    fn pass_connections(&self, connections: &Receiver<DetachedConnection>) -> u64 {
+        let Offered { phase, wakers, leave_time, .. } = self.offered;
+        let leave_ms = u64::try_from(leave_time.as_millis()).unwrap_or(u64::MAX);
+        let end_ms = clock::monotonic_ms().saturating_add(leave_ms).saturating_add(1000);
+        let _ = self.connection.set_time_max(CONNECTION_TIME_MAX);
+        let mut passed = 0;
+        loop {
+            match connections.recv_timeout(Duration::from_millis(20)) {
+                Ok(DetachedConnection { socket, state }) => {
+                    // One that cannot be passed is closed.
+                    passed += u64::from(self.send(&ToNew::Connection { state }, &[socket.as_fd()]).is_ok());
+                }
+                Err(RecvTimeoutError::Timeout) if clock::monotonic_ms() > end_ms => return passed,
+                Err(RecvTimeoutError::Timeout) if phase.have_left(wakers.len()) => return passed,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return passed,
+            }
+        }
+    }
+
+    fn send(&self, message: &ToNew, descriptors: &[BorrowedFd<'_>]) -> anyhow::Result<()> {
+        self.connection.send(message, descriptors).context("it takes no messages")
+    }
+
+    fn receive(&self) -> anyhow::Result<ToOld> {
+        match self.connection.receive() {
+            Ok((ToOld::Failed { reason }, _)) => Err(RefusedByNew(reason).into()),
+            Ok((message, _)) => Ok(message),
+            Err(error) => Err(match error.kind() {
+                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => anyhow!("it has ended"),
+                ErrorKind::WouldBlock => anyhow!("it does not answer"),
+                _ => anyhow::Error::from(error).context("it cannot be understood"),
+            }),
+        }
+    }
+}

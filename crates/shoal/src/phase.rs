@@ -1,0 +1,164 @@
+//! The phase of all workers of a process: whether they serve, pause, stop, or leave their work to another process.
+//!
+//! One thread sets the phase, and each worker follows it between two poll rounds. A worker that leaves passes its
+//! connections on through here, and one that serves takes connections of another process from here.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use shoal_net::Waker;
+use shoal_net::stream::DetachedConnection;
+
+use crate::clock;
+
+/// How often a thread that waits for another one looks again.
+const LOOK_INTERVAL: Duration = Duration::from_micros(200);
+
+/// Connections that a worker takes over in one poll round.
+const ARRIVALS_MAX: usize = 16;
+
+/// The phases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// They serve.
+    Serving,
+    /// They have answered all that they have received, and receive nothing.
+    Paused,
+    /// They answer queued requests, and end.
+    Stopping,
+    /// Another process serves in their place. They pass connections on, and end the others.
+    Leaving,
+}
+
+/// The phase, shared by the workers and the thread that sets it.
+#[derive(Debug)]
+pub(crate) struct WorkerPhase {
+    phase: AtomicU8,
+    has_arrivals: AtomicBool,
+    /// The time within which workers leave, in milliseconds.
+    leave_ms: AtomicU64,
+    /// The number of workers that are paused.
+    paused: AtomicUsize,
+    /// The number of workers that have left.
+    left: AtomicUsize,
+    /// Connections of another process that no worker has taken over yet.
+    arrivals: Mutex<VecDeque<DetachedConnection>>,
+    /// Where connections go when the workers leave.
+    departures: Mutex<Option<Sender<DetachedConnection>>>,
+}
+
+impl WorkerPhase {
+    /// Creates the phase of workers that are about to start.
+    pub(crate) fn new(phase: Phase) -> Self {
+        Self {
+            phase: AtomicU8::new(phase as u8),
+            has_arrivals: AtomicBool::new(false),
+            leave_ms: AtomicU64::new(0),
+            paused: AtomicUsize::new(0),
+            left: AtomicUsize::new(0),
+            arrivals: Mutex::default(),
+            departures: Mutex::default(),
+        }
+    }
+
+    /// Sets the phase.
+    pub(crate) fn set(&self, phase: Phase, workers: &[Waker]) {
+        self.phase.store(phase as u8, Ordering::Release);
+        workers.iter().for_each(Waker::wake);
+    }
+
+    /// Returns the phase.
+    #[inline]
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Serving,
+            1 => Phase::Paused,
+            2 => Phase::Stopping,
+            _ => Phase::Leaving,
+        }
+    }
+
+    /// Pauses all workers and waits until they are. Returns whether they are within `time_max`.
+    pub(crate) fn pause(&self, workers: &[Waker], time_max: Duration) -> bool {
+        self.set(Phase::Paused, workers);
+        wait_until(time_max, || self.paused.load(Ordering::Acquire) == workers.len())
+    }
+
+    /// Makes all workers leave within this time. Their connections go to `departures`.
+    pub(crate) fn leave(&self, workers: &[Waker], time: Duration, departures: Sender<DetachedConnection>) {
+        self.leave_ms.store(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        *self.departures.lock().unwrap_or_else(PoisonError::into_inner) = Some(departures);
+        self.set(Phase::Leaving, workers);
+    }
+
+    /// Returns whether this many workers have left.
+    pub(crate) fn have_left(&self, workers: usize) -> bool {
+        self.left.load(Ordering::Acquire) == workers
+    }
+
+    /// Waits in a worker until the phase is another one. Calls `beat` now and then.
+    pub(crate) fn wait_while_paused(&self, mut beat: impl FnMut()) {
+        self.paused.fetch_add(1, Ordering::AcqRel);
+        while self.phase() == Phase::Paused {
+            beat();
+            thread::sleep(LOOK_INTERVAL);
+        }
+        self.paused.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Returns the time within which a worker leaves, in milliseconds.
+    pub(crate) fn leave_ms(&self) -> u64 {
+        self.leave_ms.load(Ordering::Relaxed)
+    }
+
+    /// Returns where a worker that leaves sends its connections.
+    pub(crate) fn departures(&self) -> Option<Sender<DetachedConnection>> {
+        self.departures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Counts a worker that has left, and never returns: the process is about to end.
+    pub(crate) fn left(&self) -> ! {
+        self.left.fetch_add(1, Ordering::AcqRel);
+        loop {
+            thread::park();
+        }
+    }
+
+    /// Lets a worker take over a connection.
+    pub(crate) fn arrive(&self, connection: DetachedConnection, workers: &[Waker]) {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).push_back(connection);
+        self.has_arrivals.store(true, Ordering::Release);
+        workers.iter().for_each(Waker::wake);
+    }
+
+    /// Takes some of the connections that wait, if another worker is not just doing so.
+    #[inline]
+    pub(crate) fn arrivals(&self) -> Vec<DetachedConnection> {
+        if self.has_arrivals.load(Ordering::Relaxed) { self.take_arrivals() } else { Vec::new() }
+    }
+
+    #[cold]
+    fn take_arrivals(&self) -> Vec<DetachedConnection> {
+        let Ok(mut arrivals) = self.arrivals.try_lock() else { return Vec::new() };
+        let count = arrivals.len().min(ARRIVALS_MAX);
+        self.has_arrivals.store(count < arrivals.len(), Ordering::Release);
+        arrivals.drain(..count).collect()
+    }
+}
+
+/// Looks again and again whether a condition holds, for this time. Returns whether it does.
+fn wait_until(time_max: Duration, holds: impl Fn() -> bool) -> bool {
+    let end_ms = clock::monotonic_ms() + u64::try_from(time_max.as_millis()).unwrap_or(u64::MAX);
+    while !holds() {
+        if clock::monotonic_ms() > end_ms {
+            return false;
+        }
+        thread::sleep(LOOK_INTERVAL);
+    }
+    true
+}

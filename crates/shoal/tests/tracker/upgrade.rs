@@ -1,0 +1,262 @@
+//! An upgrade under traffic: a new process takes over, and no client notices.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::browser::{self, Browser};
+use crate::client::{Announce, COMPLETED, Client, Counts, connect_packet, scrape_packet, word};
+use crate::harness::{PATIENCE, Tracker, eventually};
+use crate::http::{Way, over_every_way};
+use crate::udp::hash;
+use crate::web::{Web, announce};
+
+over_every_way!(
+    an_upgrade_keeps_peers_counts_and_connections,
+    websockets_of_the_old_process_are_served_until_they_are_closed,
+);
+
+/// A tracker, and the processes that have taken over from it.
+struct Upgraded {
+    tracker: Tracker,
+    processes: Vec<Pid>,
+}
+
+impl Upgraded {
+    fn new(tracker: Tracker) -> Self {
+        Self { tracker, processes: Vec::new() }
+    }
+
+    /// The process that serves.
+    fn pid(&self) -> Pid {
+        self.processes.last().copied().unwrap_or_else(|| self.tracker.pid())
+    }
+
+    /// Upgrades, and returns the log line about it.
+    fn upgrade(&mut self) -> Value {
+        kill(self.pid(), Signal::SIGUSR2).unwrap();
+        let line = self.tracker.wait_for_line("the new process serves");
+        self.processes.push(Pid::from_raw(line["pid"].as_i64().unwrap().try_into().unwrap()));
+        line
+    }
+
+    /// Tries to upgrade, and returns why that has failed.
+    fn fail_to_upgrade(&self) -> String {
+        kill(self.pid(), Signal::SIGUSR2).unwrap();
+        self.tracker.wait_for_line("not handed over")["error"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Upgraded {
+    fn drop(&mut self) {
+        for process in &self.processes {
+            // It may have ended.
+            let _ = kill(*process, Signal::SIGKILL);
+        }
+    }
+}
+
+fn udp(way: Way, tracker: &Tracker) -> Client {
+    Client::new(tracker.udp[usize::from(way.is_v6())])
+}
+
+/// Waits until a process that is no child of this one has ended.
+fn wait_until_ended(pid: Pid) {
+    eventually("the old process ends", || kill(pid, None).is_err().then_some(()));
+}
+
+fn an_upgrade_keeps_peers_counts_and_connections(way: Way) {
+    let mut upgraded = Upgraded::new(way.start(&[]));
+    let client = udp(way, &upgraded.tracker);
+    client.announce(&Announce::leecher(hash(1), 1001));
+    client.announce(&Announce { event: COMPLETED, ..Announce::seeder(hash(1), 1001) });
+    client.announce(&Announce::leecher(hash(1), 1002));
+    let reply = client.ask(&connect_packet(7));
+    let connection_id = u64::from_be_bytes(reply[8..16].try_into().unwrap());
+    let mut old = upgraded.pid();
+    for round in 0..3_u16 {
+        // One connection that has served, and one in the middle of a request.
+        let mut idle = way.connect(&upgraded.tracker);
+        assert_eq!(idle.get(&announce(hash(2), 2000 + round, "&left=1")).status, 200);
+        let mut busy = way.connect(&upgraded.tracker);
+        let request = format!("GET {} HTTP/1.1\r\nHost: t\r\n\r\n", announce(hash(2), 3000, "&left=1"));
+        let (start, rest) = request.as_bytes().split_at(40);
+        busy.send(start);
+        let line = upgraded.upgrade();
+        assert_eq!(line["in_memory"], true, "{line}");
+        // The id from before is good, and so are the counts.
+        let reply = client.ask(&scrape_packet(connection_id, 9, &[hash(1)]));
+        assert_eq!((word(&reply, 0), word(&reply, 8)), (2, 1));
+        assert_eq!(client.scrape(&[hash(1)])[0], Counts { seeders: 1, completed: 1, leechers: 1 });
+        // A TLS session cannot be passed on.
+        if !way.tls() {
+            assert_eq!(idle.get(&announce(hash(2), 2000 + round, "&left=1")).status, 200);
+            busy.send(rest);
+            assert_eq!(busy.answer().status, 200);
+        }
+        let mut new = way.connect(&upgraded.tracker);
+        assert_eq!(new.get(&announce(hash(2), 4000, "&left=1")).status, 200);
+        if round > 0 {
+            wait_until_ended(old);
+        } else {
+            assert!(upgraded.tracker.wait(PATIENCE).success());
+        }
+        old = upgraded.pid();
+    }
+}
+
+fn websockets_of_the_old_process_are_served_until_they_are_closed(way: Way) {
+    let mut upgraded = Upgraded::new(way.start(&[("SHOAL_WEBTORRENT_UPGRADE_CLOSE_S", "2")]));
+    let (mut one, mut other) = (Browser::open(way, &upgraded.tracker), Browser::open(way, &upgraded.tracker));
+    one.ask(&browser::announce('t', 'a', 0));
+    upgraded.upgrade();
+    other.send_json(&browser::announce('t', 'b', 1));
+    assert!(one.receive()["offer"].is_object(), "an offer arrives");
+    assert_eq!([one.close_code(), other.close_code()], [Some(1012), Some(1012)]);
+    let mut new = Browser::open(way, &upgraded.tracker);
+    new.ask(&browser::announce('t', 'c', 0));
+}
+
+/// Every request is answered exactly once, over UDP and over connections, while the tracker is replaced again and again.
+#[test]
+fn no_request_is_lost() {
+    for io in ["mmsg", "uring"] {
+        let tracker = Tracker::start(&[("SHOAL_UDP_IO", io), ("SHOAL_ANNOUNCE_PEERS_PER_ADDRESS_MAX", "0")]);
+        let (udp, http) = (tracker.udp.clone(), tracker.http.clone());
+        let mut upgraded = Upgraded::new(tracker);
+        let (is_over, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+        let mut clients = Vec::new();
+        for number in 0..6_u16 {
+            let (is_over, answered) = (Arc::clone(&is_over), Arc::clone(&answered));
+            let (udp, http) = (udp[usize::from(number % 2)], http[usize::from(number % 2)]);
+            clients.push(thread::spawn(move || {
+                let (client, mut kept) = (Client::new(udp), Web::connect(http, false));
+                let mut port = 1000 + 1000 * number;
+                while !is_over.load(Ordering::Relaxed) {
+                    port += 1;
+                    match number / 2 {
+                        // Each waits for its reply, and fails without one.
+                        0 => drop(client.announce(&Announce::leecher(hash(u32::from(number)), port))),
+                        1 => assert_eq!(kept.get(&announce(hash(7), port, "&left=1")).status, 200),
+                        _ => {
+                            let mut new = Web::connect(http, false);
+                            assert_eq!(new.get(&announce(hash(8), port, "&left=1")).status, 200);
+                        }
+                    }
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            }));
+        }
+        for _ in 0..5 {
+            let before = answered.load(Ordering::Relaxed);
+            assert_eq!(upgraded.upgrade()["in_memory"], true);
+            eventually("requests are answered", || {
+                (answered.load(Ordering::Relaxed) > before + 100).then_some(())
+            });
+        }
+        is_over.store(true, Ordering::Relaxed);
+        clients.into_iter().for_each(|client| client.join().unwrap());
+    }
+}
+
+#[test]
+fn swarms_come_as_a_snapshot_if_a_setting_of_the_store_has_changed() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("shoal.toml");
+    fs::write(&file, "[announce]\npeer_timeout_s = 2700\n").unwrap();
+    let mut upgraded = Upgraded::new(Tracker::start_with_path(&file, &[]));
+    let client = Client::new(upgraded.tracker.udp[0]);
+    client.announce(&Announce::seeder(hash(1), 1001));
+    fs::write(&file, "[announce]\npeer_timeout_s = 3600\n").unwrap();
+    let line = upgraded.upgrade();
+    assert_eq!(line["in_memory"], false, "{line}");
+    assert_eq!(client.scrape(&[hash(1)])[0], Counts { seeders: 1, completed: 0, leechers: 0 });
+}
+
+/// A copy of the program, and a way to replace it.
+struct Installed {
+    _directory: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Installed {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("shoal");
+        fs::copy(env!("CARGO_BIN_EXE_shoal"), &program).unwrap();
+        Self { _directory: directory, program }
+    }
+
+    fn replace(&self, script: &str, mode: u32) {
+        fs::remove_file(&self.program).unwrap();
+        fs::write(&self.program, script).unwrap();
+        fs::set_permissions(&self.program, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn program(&self) -> &Path {
+        &self.program
+    }
+}
+
+#[test]
+fn a_new_program_that_fails_leaves_the_old_one_as_it_was() {
+    let installed = Installed::new();
+    let mut upgraded = Upgraded::new(Tracker::start_program(installed.program(), &[]));
+    let client = Client::new(upgraded.tracker.udp[0]);
+    client.announce(&Announce::seeder(hash(1), 1001));
+    for (script, mode, expected) in [
+        ("#!/bin/sh\nexit 7\n", 0o755, "exit status: 7"),
+        ("#!/bin/sh\nkill -9 $$\n", 0o755, "signal: 9"),
+        ("no program", 0o755, "cannot be started"),
+        ("#!/bin/sh\n", 0o644, "cannot be started"),
+    ] {
+        installed.replace(script, mode);
+        let reason = upgraded.fail_to_upgrade();
+        assert!(reason.contains(expected), "{script:?}: {reason}");
+        assert_eq!(client.scrape(&[hash(1)])[0], Counts { seeders: 1, completed: 0, leechers: 0 });
+    }
+    fs::remove_file(installed.program()).unwrap();
+    assert!(upgraded.fail_to_upgrade().contains("cannot be started"));
+    fs::copy(env!("CARGO_BIN_EXE_shoal"), installed.program()).unwrap();
+    upgraded.upgrade();
+    assert_eq!(client.scrape(&[hash(1)])[0], Counts { seeders: 1, completed: 0, leechers: 0 });
+}
+
+#[test]
+fn a_new_process_that_refuses_its_configuration_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("shoal.toml");
+    fs::write(&file, "").unwrap();
+    let upgraded = Upgraded::new(Tracker::start_with_path(&file, &[]));
+    let client = Client::new(upgraded.tracker.udp[0]);
+    client.announce(&Announce::seeder(hash(1), 1001));
+    fs::write(&file, "[state]\npath = \"/dev/null/state\"\n").unwrap();
+    let reason = upgraded.fail_to_upgrade();
+    assert!(reason.contains("gives up") && reason.contains("state.path"), "{reason}");
+    fs::write(&file, "[udp]\nlisten = 5\n").unwrap();
+    let reason = upgraded.fail_to_upgrade();
+    assert!(reason.contains("exit status: 2"), "{reason}");
+    assert_eq!(client.scrape(&[hash(1)])[0], Counts { seeders: 1, completed: 0, leechers: 0 });
+}
+
+#[test]
+fn one_upgrade_at_a_time() {
+    let installed = Installed::new();
+    let upgraded = Upgraded::new(Tracker::start_program(installed.program(), &[]));
+    // The first one waits for a process that never says anything, until that ends.
+    installed.replace("#!/bin/sh\nexec sleep 3\n", 0o755);
+    kill(upgraded.pid(), Signal::SIGUSR2).unwrap();
+    upgraded.tracker.wait_for_line("handing over");
+    let second = crate::page::request(upgraded.tracker.control, "GET", "/health");
+    assert_eq!(second.status, 200);
+    assert!(
+        upgraded.tracker.wait_for_line("not handed over")["error"].as_str().unwrap().contains("it has ended")
+    );
+}
