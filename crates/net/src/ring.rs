@@ -11,8 +11,9 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
+use io_uring::register::Restriction;
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
-use io_uring::{EnterFlags, IoUring, cqueue, squeue};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 use rustix::io::Errno;
 
 /// When the kernel does its share of the work, such as copying a datagram that has arrived.
@@ -45,11 +46,16 @@ pub(crate) struct Completion {
     flags: u32,
 }
 
+/// `IORING_UNREGISTER_FILES` and `IORING_REGISTER_SYNC_CANCEL` of linux/io_uring.h.
+const UNREGISTER_FILES: u8 = 3;
+const SYNC_CANCEL: u8 = 24;
+
 /// Maximum wait of one call. A longer one would not fit the kernel's type, and is never needed.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 impl Ring {
-    /// Creates a ring for `submissions_max` submissions at a time. Submissions refer to `files` by their index.
+    /// Creates a ring for `submissions_max` submissions at a time. Submissions refer to `files` by their index. It
+    /// accepts none before [`Ring::enable`].
     pub(crate) fn new(
         task_run: TaskRun,
         submissions_max: usize,
@@ -57,6 +63,7 @@ impl Ring {
         files: &[BorrowedFd<'_>],
     ) -> io::Result<Self> {
         let mut builder = IoUring::builder();
+        builder.setup_r_disabled();
         builder.dontfork().setup_clamp().setup_submit_all().setup_single_issuer();
         builder.setup_cqsize(queue_entries(completions_max));
         match task_run {
@@ -81,6 +88,21 @@ impl Ring {
     pub(crate) unsafe fn register_buffer_group(&self, address: u64, count: u16, id: u16) -> io::Result<()> {
         // SAFETY: the caller guarantees what the call requires.
         unsafe { self.uring.submitter().register_buf_ring_with_flags(address, count, id, 0) }
+    }
+
+    /// Enables the ring for the operations that the back end uses, and for no others, from this thread.
+    ///
+    /// The seccomp filter does not see what a ring does, so code that an attacker brings could otherwise open files and
+    /// connect to other hosts by it.
+    pub(crate) fn enable(&self) -> io::Result<()> {
+        let operations = [opcode::RecvMsgMulti::CODE, opcode::SendMsg::CODE, opcode::PollAdd::CODE];
+        let flags = squeue::Flags::FIXED_FILE | squeue::Flags::BUFFER_SELECT;
+        let registrations = [UNREGISTER_FILES, SYNC_CANCEL].map(Restriction::register_op);
+        let mut permitted: Vec<_> = operations.into_iter().map(Restriction::sqe_op).collect();
+        permitted.push(Restriction::sqe_flags_allowed(flags.bits()));
+        permitted.extend(registrations);
+        self.uring.submitter().register_restrictions(&mut permitted)?;
+        self.uring.submitter().register_enable_rings()
     }
 
     /// Queues a submission for the next `enter`.
@@ -203,5 +225,48 @@ impl Completion {
     /// Returns the provided buffer that the operation used.
     pub(crate) fn buffer(&self) -> Option<u16> {
         cqueue::buffer_select(self.flags)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    use io_uring::types::Fixed;
+
+    use super::*;
+    use crate::Backend;
+
+    /// Returns how the kernel answers `entry`.
+    fn outcome(ring: &mut Ring, entry: squeue::Entry) -> Result<usize, Errno> {
+        // SAFETY: the entries of these tests refer to no memory, or to a string that lives as long as the program.
+        ring.push(unsafe { Submission::new(entry, 7) });
+        ring.enter(Duration::from_secs(10)).unwrap();
+        ring.complete().expect("the kernel has answered").outcome()
+    }
+
+    #[test]
+    fn a_ring_refuses_every_operation_and_registration_that_the_back_end_does_not_use() {
+        if let Err(unsupported) = Backend::Uring.probe() {
+            eprintln!("skipped: {unsupported}");
+            return;
+        }
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut ring = Ring::new(TaskRun::Cooperative, 8, 8, &[socket.as_fd()]).unwrap();
+        ring.enable().unwrap();
+        let path = c"/etc/hostname".as_ptr();
+        let open = opcode::OpenAt::new(io_uring::types::Fd(libc::AT_FDCWD), path).build();
+        let connect = opcode::Socket::new(libc::AF_INET, libc::SOCK_STREAM, 0).build();
+        for entry in [opcode::Nop::new().build(), open, connect] {
+            assert_eq!(outcome(&mut ring, entry), Err(Errno::ACCESS));
+        }
+        let poll = opcode::PollAdd::new(Fixed(0), u32::from(libc::POLLOUT.cast_unsigned())).build();
+        assert_eq!(outcome(&mut ring, poll), Ok(usize::from(libc::POLLOUT.cast_unsigned())));
+        let linked = opcode::PollAdd::new(Fixed(0), 1).build().flags(squeue::Flags::IO_LINK);
+        assert_eq!(outcome(&mut ring, linked), Err(Errno::ACCESS));
+        let registered = ring.uring.submitter().register_eventfd(0).unwrap_err();
+        assert_eq!(Errno::from_io_error(&registered), Some(Errno::ACCESS));
+        ring.uring.submitter().register_restrictions(&mut []).unwrap_err();
     }
 }

@@ -124,6 +124,7 @@ impl UringIo {
             Ok(Channel { buffers, armed: false })
         };
         let channels = (0..).take(sockets.bound.len()).map(open_channel).collect::<io::Result<Vec<_>>>()?;
+        ring.enable()?;
         Ok(Self {
             template: Template::new()?,
             slots: SlotPool::new(settings.send_slots)?,
