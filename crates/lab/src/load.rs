@@ -3,6 +3,7 @@
 mod address;
 pub(crate) mod args;
 mod generator;
+mod herd;
 mod http;
 mod measure;
 mod table;

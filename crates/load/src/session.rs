@@ -278,7 +278,7 @@ fn spawn<P: Protocol>(
 }
 
 /// Binds this thread to a processor.
-fn pin(processor: usize) -> Result<(), OpenError> {
+pub(crate) fn pin(processor: usize) -> Result<(), OpenError> {
     let refused = |errno| OpenError::Processor { processor, errno };
     if processor >= CpuSet::MAX_CPU {
         return Err(refused(Errno::INVAL));

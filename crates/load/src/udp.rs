@@ -3,10 +3,12 @@
 mod check;
 mod client;
 mod echo;
+mod herd;
 mod in_flight;
 mod template;
 
 pub use echo::Echo;
+pub use herd::{HERD_RETRIES_MAX, Herd, HerdReport, run_herd};
 pub use in_flight::IN_FLIGHT_MAX as WINDOW_MAX;
 
 pub use crate::session::OpenError;

@@ -41,7 +41,7 @@ pub(super) struct MeasureArgs {
 
     /// Print the result as JSON on standard output
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// The parameters of a measurement.

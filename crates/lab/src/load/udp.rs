@@ -13,6 +13,7 @@ use shoal_net::Backend;
 
 use super::address::{Addresses, source_for};
 use super::args::{Threads, duration};
+use super::herd::{self, HerdArgs};
 use super::measure::{LoadRun, MeasureArgs};
 use crate::shape::ShapeArgs;
 
@@ -25,9 +26,11 @@ use crate::shape::ShapeArgs;
 /// Only good replies count as responses and for the latency. Errors, replies that break a rule, and lost requests are
 /// counted separately.
 ///
-/// Ctrl-C ends the run early and keeps the measurements. Exit code 0: measured; 1: failed, or the tracker fell
-/// silent, or not one reply was good; 2: the command line is invalid; 130: Ctrl-C before the first measurement, or
-/// twice.
+/// With --herd, every client asks once and retransmits, and the report says after how many retries they were answered.
+///
+/// Ctrl-C ends the run early and keeps the measurements. Exit code 0: measured; 1: failed, or the tracker fell silent,
+/// or not one reply was good, or a client of a herd was not answered; 2: the command line is invalid; 130: Ctrl-C
+/// before the first measurement, or twice.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct UdpArgs {
@@ -41,6 +44,9 @@ pub(crate) struct UdpArgs {
 
     #[command(flatten)]
     measurement: MeasureArgs,
+
+    #[command(flatten)]
+    herd: HerdArgs,
 
     #[command(flatten)]
     shape: ShapeArgs,
@@ -82,6 +88,7 @@ const EXAMPLES: &str = "\
 Examples:
   shoal-lab load udp 127.0.0.1:6969 --torrents 100000 --peers 200000
   shoal-lab load udp tracker.example.org:6969 --rate 1000 --duration 30s --no-fill
+  shoal-lab load udp 127.0.0.1:6969 --herd 1000000 --within 10s --sockets 64
   shoal-lab load udp [::1]:6969 --mix 0:1:0 --popularity zipf:1.0 --announces-per-life 20 --json";
 
 /// The load that is particular to UDP, in the JSON result.
@@ -95,6 +102,9 @@ struct UdpDocument {
 impl UdpArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let plan = self.plan()?;
+        if let Some(herd) = self.herd.herd() {
+            return herd::run(&plan, &herd, self.measurement.json);
+        }
         let load = UdpDocument {
             sockets_per_worker: plan.sources.sockets_per_worker.get(),
             io: plan.io.to_string(),

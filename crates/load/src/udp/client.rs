@@ -37,7 +37,7 @@ pub(super) struct Client {
 }
 
 /// The buffers of a socket, for replies that wait. The kernel may grant less, as it may to trackers.
-const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+pub(super) const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
 /// Requests in flight while the tracker is filled. The smallest usual receive buffer holds so many.
 const FILL_WINDOW: usize = 192;
@@ -354,7 +354,7 @@ impl Protocol for Client {
 }
 
 /// Sends the datagrams of a batch. Returns how many the kernel has accepted.
-fn send(bundler: &mut SegmentedSender, socket: usize, batch: &DatagramBatch) -> usize {
+pub(super) fn send(bundler: &mut SegmentedSender, socket: usize, batch: &DatagramBatch) -> usize {
     let (bundle, datagram_bytes) = batch.bundle();
     let (mut sent, mut refusals) = (0, 0);
     while sent < batch.len() {
