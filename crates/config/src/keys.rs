@@ -30,6 +30,9 @@ pub const LISTEN_ADDRESSES_MAX: usize = 16;
 /// The maximum number of entries in a list of files or networks.
 const FILES_MAX: usize = 256;
 
+/// Maximum of `store.completed_retained_days`: five years.
+pub const COMPLETED_RETAINED_DAYS_MAX: u32 = 1825;
+
 /// The upper bound of `scrape.hashes_max`. A request with 100 hashes takes 2016 bytes, more than an Ethernet frame.
 pub const SCRAPE_HASHES_MAX: u32 = 100;
 
@@ -550,6 +553,15 @@ settings! {
         /// which torrents it has, so http.full_scrape must be false. Two torrents with the same fingerprint would share
         /// their peers; with a billion torrents, the chance that any two do is 6 in 10^12.
         info_hashes: StoredInfoHashes = StoredInfoHashes::Whole => Restart;
+
+        /// Number of torrents that keep their count of completed downloads when their last peer leaves, for IPv4 and for IPv6
+        /// each. Scrapes then answer with the count, and it returns with the next peer. Only torrents with at least one
+        /// download count. In excess of the number, those with the fewest downloads go first, and the oldest among these. Each takes
+        /// up to 32 bytes of memory_max. 0 keeps none.
+        completed_retained_max: u32 = 0, in 0..=1_000_000_000 => Reload;
+
+        /// Days after which such a count is forgotten.
+        completed_retained_days: u32 = 365, in 1..=COMPLETED_RETAINED_DAYS_MAX => Reload;
     }
 
     /// The privileges of the process once it serves: the user that it runs as, and the sandbox.

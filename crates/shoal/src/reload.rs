@@ -155,6 +155,7 @@ impl Reloader {
             stream_limits: settings::stream_limits(&config, connections_max),
             policy: Arc::new(policy.with_access(access).with_draining(live.policy.is_draining())),
         });
+        settings::retain_completed(&self.publisher.store, &config);
         lists.log_changes();
         lists.watch();
         token_keys.count(&new_keys);

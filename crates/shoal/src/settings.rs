@@ -18,7 +18,7 @@ use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 use shoal_relay::{PEER_BYTES, QueueLimits};
 use shoal_session::{ClientHeader, ListenerProtocols, Origins, WebSocketSettings};
 use shoal_source::{HoldingLimits, Holdings};
-use shoal_store::FingerprintKey;
+use shoal_store::{FingerprintKey, SharedStore};
 use shoal_token::KeySet;
 
 use crate::processors;
@@ -27,6 +27,7 @@ use crate::state::StateKeys;
 // The buffers can hold everything that the configuration accepts.
 const _: () = {
     assert!(shoal_config::LISTEN_ADDRESSES_MAX <= SOCKETS_MAX);
+    assert!(24 * shoal_config::COMPLETED_RETAINED_DAYS_MAX <= shoal_store::RETAINED_HOURS_MAX as u32);
     assert!(16 + 20 * shoal_config::SCRAPE_HASHES_MAX as usize <= REQUEST_BYTES_MAX, "BEP 15, \"scrape\"");
 };
 
@@ -159,6 +160,12 @@ pub(crate) fn swarms(
         peer_lifetime_s: config.webtorrent.peer_timeout_s,
         hash_key: [high, low],
     })
+}
+
+/// Sets the completed downloads that a store retains.
+pub(crate) fn retain_completed(store: &SharedStore, config: &Config) {
+    let hours = u16::try_from(24 * config.store.completed_retained_days).unwrap_or(u16::MAX);
+    store.retain_completed(config.store.completed_retained_max, hours);
 }
 
 /// Returns how much one source may hold.

@@ -32,7 +32,8 @@
 //!
 //! A part is an identity; the completed downloads, the age of the swarm in seconds, the seeders and the leechers (LEB128);
 //! their addresses in compact form,
-//! seeders first; and a byte for each with its age ([`shoal_store::SwarmPart`]). The content of the last block is the
+//! seeders first; and a byte for each with its age ([`shoal_store::SwarmPart`]). A part without peers is a torrent whose
+//! completed downloads are retained; its age is the time since its last peer left. The content of the last block is the
 //! number of blocks before it (4 bytes), of parts and of peers (8 bytes each).
 //!
 //! A reader that meets a damaged block looks for the next one that is whole.

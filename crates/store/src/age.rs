@@ -123,6 +123,11 @@ impl AgeClock {
         self.time(self.reading_s + u64::from(ahead_s) - u64::from(behind_s.unwrap_or(0)))
     }
 
+    /// Returns the hour that was `age_s` before `now_s`, see [`AgeTime::hour`].
+    pub(crate) fn hour_of_age(&self, age_s: u32, now_s: u32) -> u16 {
+        self.time(self.at(now_s).reading_s.saturating_sub(age_s.into())).hour()
+    }
+
     fn time(&self, reading_s: u64) -> AgeTime {
         AgeTime { reading_s, units: reading_s / u64::from(self.unit_s) }
     }
@@ -160,6 +165,11 @@ impl AgeClock {
 }
 
 impl AgeTime {
+    /// Returns the time in hours, as far as 16 bits hold it.
+    pub(crate) fn hour(self) -> u16 {
+        ((self.reading_s / 3600) & 0xffff) as u16
+    }
+
     /// Returns the time in units of a scale.
     #[inline]
     fn in_scale(self, scale: u8) -> u64 {

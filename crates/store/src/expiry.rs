@@ -77,10 +77,12 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
                     return true;
                 }
                 *budget -= 1;
-                self.expire_line(&criteria, age_now, budget);
+                self.expire_line(&criteria, (now_s, age_now), budget);
             }
         }
-        self.sweep.at.line >= self.swarms.end() && self.settle_swarms(budget)
+        let is_settling = self.sweep.at.line >= self.swarms.end() && self.settle_swarms(budget);
+        let Self { retained, memory, key, ages, .. } = self;
+        is_settling || retained.expire(memory, key, (now_s, ages.at(now_s)), budget)
     }
 
     /// Removes peers of a swarm, from `cursor` on, and in the end the swarm itself. Returns where to continue, or `None`
@@ -122,7 +124,12 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     }
 
     /// Visits the swarms of one line, from the current slot on, after all of their ages.
-    fn expire_line(&mut self, criteria: &ExpiryCriteria, age_now: AgeTime, budget: &mut usize) {
+    fn expire_line(
+        &mut self,
+        criteria: &ExpiryCriteria,
+        (now_s, age_now): (u32, AgeTime),
+        budget: &mut usize,
+    ) {
         let mut position = self.sweep.at;
         if position.large.is_none() && self.swarms.line(&self.memory, position.line).is_some() {
             self.swarms.line_mut(&mut self.memory, At::new(position.line, 0)).renew_ages(age_now);
@@ -135,7 +142,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
                     return;
                 }
                 // Another swarm may have moved into the slot, so the slot is examined again.
-                SweepOutcome::Finished(None) => self.take_out_swarm(at),
+                SweepOutcome::Finished(None) => self.take_out_empty_swarm(at, now_s),
                 SweepOutcome::Finished(Some(new)) => {
                     if new != form {
                         self.swarms.line_mut(&mut self.memory, at).set_form(at.slot(), &new);

@@ -23,6 +23,7 @@ use crate::expiry::Sweep;
 use crate::family::{Family, Stored};
 use crate::memory::{Memory, MemoryImage};
 use crate::memory_file::MemoryFile;
+use crate::retained::RetainedImage;
 use crate::shard::{Larges, Shard, Tally};
 use crate::shared::SharedStore;
 use crate::slab::CLASS_BYTES;
@@ -31,7 +32,7 @@ use crate::swarms::Swarms;
 use crate::table::Table;
 
 /// The version of everything that an image and the pages contain. Any change of their layout or meaning increments it.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 /// Why a store was not taken over. It is intact, and a snapshot can move its swarms.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +56,7 @@ pub enum ImageError {
 struct Header {
     layout: u32,
     /// The sizes of pages, of lines, and of all blocks.
-    sizes: [u32; 6],
+    sizes: [u32; 7],
     /// A hash under the secrets.
     key_check: u64,
     timeout_s: u32,
@@ -72,6 +73,7 @@ type ShardImage<P, I> = (
     Vec<u32>,
     Table<<I as Identity>::Line<P>>,
     Vec<(InfoHashBytes, u32)>,
+    RetainedImage<I>,
     Larges<P>,
     Sweep,
     Tally,
@@ -124,6 +126,7 @@ impl<I: SwarmId> Store<I> {
             PAGE_BYTES,
             size_of::<I::Line<PeerV4>>(),
             size_of::<I::Line<PeerV6>>(),
+            size_of::<I::RetainedLine>(),
             size_of::<<PeerV4 as Stored>::Line>(),
             size_of::<<PeerV6 as Stored>::Line>(),
             CLASS_BYTES.iter().sum(),
@@ -219,8 +222,11 @@ fn write_shard<P: Family, I: SwarmId>(out: &mut Vec<u8>, shard: &Shard<P, I>) {
     let completions: Vec<u32> = shard.completions.words().collect();
     let downloads = shard.many_downloads.iter().map(|(id, &count)| (id.in_place().0, count));
     let downloads: Vec<(InfoHashBytes, u32)> = downloads.collect();
-    let Shard { ages, swarms, larges, sweep, tally, .. } = shard;
-    write(out, &(ages, completions, swarms, downloads, larges, sweep, tally, shard.memory.image()));
+    let Shard { ages, swarms, retained, larges, sweep, tally, .. } = shard;
+    write(
+        out,
+        &(ages, completions, swarms, downloads, retained.image(), larges, sweep, tally, shard.memory.image()),
+    );
 }
 
 /// Replaces the content of an empty shard by that of an image.
@@ -230,12 +236,14 @@ fn read_shard<P: Family, I: SwarmId>(
     claims: &mut Claims<'_>,
     image: &mut &[u8],
 ) -> Result<(), ImageError> {
-    let (ages, completions, swarms, downloads, larges, sweep, tally, memory): ShardImage<P, I> = read(image)?;
+    let (ages, completions, swarms, downloads, retained, larges, sweep, tally, memory): ShardImage<P, I> =
+        read(image)?;
     shard.memory = Memory::resume(arena, memory, claims).ok_or(ImageError::Damaged)?;
     shard.completions.set_words(completions);
     shard.many_downloads =
         downloads.into_iter().map(|(id, count)| (*I::of_place(&InfoHash(id)), count)).collect();
     (shard.ages, shard.swarms, shard.larges) = (ages, swarms, larges);
+    shard.retained.resume(retained);
     (shard.sweep, shard.tally) = (sweep, tally);
     Ok(())
 }

@@ -72,6 +72,12 @@ impl<I: SwarmId> PrivateSwarms<I> {
         self.v4.locate(&self.mask(info_hash, network))
     }
 
+    /// Returns the info hashes of which one is that of the torrent: that under the mask of each network.
+    pub(crate) fn unmask(&self, masked: &InfoHash) -> [InfoHash; PrivateNetwork::ALL.len()] {
+        // A mask is its own inverse.
+        PrivateNetwork::ALL.map(|network| self.mask(masked, network))
+    }
+
     /// Removes the swarms of a torrent in all networks.
     pub(crate) fn remove(&self, info_hash: &InfoHash) -> bool {
         let removed = PrivateNetwork::ALL.map(|network| {

@@ -24,6 +24,7 @@ use crate::memory::Memory;
 use crate::peer_line::PeerEntry;
 use crate::prefetch::prefetch;
 use crate::pressure::Pressure;
+use crate::retained::{Retained, RetainedEntry, Retention};
 use crate::small::SmallMut;
 use crate::source_limit::SourceLimit;
 use crate::stamp::{Stamp, Ticks};
@@ -84,6 +85,8 @@ pub(crate) struct Shard<P: Family, I: SwarmId> {
     pub(crate) swarms: Table<I::Line<P>>,
     /// The downloads of torrents that have [`DOWNLOADS_MAX`] or more.
     pub(crate) many_downloads: BTreeMap<I, u32>,
+    /// The downloads of torrents without peers.
+    pub(crate) retained: Retained<I>,
     pub(crate) larges: Larges<P>,
     pub(crate) sweep: Sweep,
     pub(crate) tally: Tally,
@@ -156,7 +159,7 @@ impl<P: Family> Larges<P> {
 
 impl<P: Family, I: SwarmId> Shard<P, I> {
     /// Creates the shard with this index, which no other shard of the family has.
-    pub(crate) fn new(arena: Arc<Arena>, rules: &Rules, index: u64) -> Self {
+    pub(crate) fn new(arena: Arc<Arena>, rules: &Rules, retention: Arc<Retention>, index: u64) -> Self {
         let Rules { key, timeout_s, source_limit, ref pressure } = *rules;
         Self {
             key: source_limit.map_or(key, |limit| key.with_slots(limit.slots)),
@@ -169,6 +172,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             memory: Memory::new(arena),
             swarms: Table::new(seed_of_swarms(&key, index)),
             many_downloads: BTreeMap::new(),
+            retained: Retained::new(seed_of_swarms(&key, index), retention),
             larges: Larges::new(index),
             sweep: Sweep::default(),
             tally: Tally::default(),
@@ -335,7 +339,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let now = self.ticks.at(now_s);
         let Some((at, mut form, mut downloads)) = found else {
             return if announce.action == Action::Stop {
-                Ok(Announced::default())
+                Ok(Announced { counts: self.counts_without_peers(place), peers: 0 })
             } else {
                 self.create(place, announce, now_s)
             };
@@ -353,7 +357,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             if let Change::To(new) = change {
                 form = new;
             }
-            roles = self.take_note(at, &change, roles, &announce.peer);
+            roles = self.take_note(at, &change, roles, &announce.peer, now_s);
         }
         if is_download || roles != before {
             self.note_change(place.hash, &place.id);
@@ -380,8 +384,16 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
 
     /// Returns the counts of a swarm.
     pub(crate) fn scrape(&self, place: &Place) -> Counts {
-        self.find(place)
-            .map_or_else(Counts::default, |(at, line)| self.counts(line, at.slot(), I::of_place(&place.id)))
+        match self.find(place) {
+            Some((at, line)) => self.counts(line, at.slot(), I::of_place(&place.id)),
+            None => self.counts_without_peers(place),
+        }
+    }
+
+    /// Returns the counts of a torrent that has no swarm.
+    fn counts_without_peers(&self, place: &Place) -> Counts {
+        let completed = self.retained.completed(&self.memory, place.hash, I::of_place(&place.id));
+        Counts { completed, ..Counts::default() }
     }
 
     /// Returns the counts of a swarm, and writes a sample for a peer that is not a member of it.
@@ -393,25 +405,38 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         rng: &mut fastrand::Rng,
         out: &mut [u8],
     ) -> Announced {
-        let Some((at, line)) = self.find(place) else { return Announced::default() };
+        let Some((at, line)) = self.find(place) else {
+            return Announced { counts: self.counts_without_peers(place), peers: 0 };
+        };
         let wanted = peers_wanted.min(out.len() / size_of::<P>());
         let peers = self.sample_for_non_member(&line.form(at.slot()), seeds, wanted, rng, out);
         Announced { counts: self.counts(line, at.slot(), I::of_place(&place.id)), peers }
     }
 
-    /// Returns the last selector of the segment of swarms in which `selector` is.
+    /// Returns the last selector that is in the same segment as `selector`, both of swarms and of torrents without peers.
     pub(crate) fn last_selector(&self, selector: u32) -> u32 {
-        self.swarms.last_selector(selector)
+        self.swarms.last_selector(selector).min(self.retained.table.last_selector(selector))
     }
 
     /// Returns the last selector of the window that begins with `first`, where a segment has this many windows.
     pub(crate) fn last_of_window(&self, first: u32, windows: u32) -> u32 {
-        self.swarms.last_of_window(first, windows)
+        let last = self.swarms.last_of_window(first, windows);
+        last.min(self.retained.table.last_of_window(first, windows))
     }
 
     /// Visits the swarms whose selectors are among `selectors`, which must belong to one segment, in no particular order.
     pub(crate) fn visit_swarms(&self, selectors: RangeInclusive<u32>, visit: impl FnMut(&I::Line<P>, usize)) {
         self.swarms.visit_segment(&self.memory, &self.key, selectors, visit);
+    }
+
+    /// As [`visit_swarms`](Self::visit_swarms), for the torrents without peers whose downloads are retained.
+    pub(crate) fn visit_retained(
+        &self,
+        selectors: RangeInclusive<u32>,
+        mut visit: impl FnMut(&RetainedEntry<I>),
+    ) {
+        let table = &self.retained.table;
+        table.visit_segment(&self.memory, &self.key, selectors, |line, slot| visit(&line.entry(slot)));
     }
 
     /// Makes room for this many swarms, if there are none.
@@ -487,6 +512,44 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         self.tally.swarms -= 1;
     }
 
+    /// As `take_out_swarm`, for a swarm whose peers have left: its completed downloads are retained.
+    pub(crate) fn take_out_empty_swarm(&mut self, at: At, now_s: u32) {
+        let line = self.swarms.line_mut(&mut self.memory, at);
+        match line.downloads(at.slot()) {
+            0 => self.take_out_swarm(at),
+            downloads => {
+                let id = line.id(at.slot());
+                let completed = self.completed(downloads, &id);
+                self.take_out_swarm(at);
+                self.retain(id, completed, 0, now_s);
+            }
+        }
+    }
+
+    /// Retains the completed downloads of a torrent whose last peer left `age_s` ago.
+    #[cold]
+    pub(crate) fn retain(&mut self, id: I, completed: u32, age_s: u32, now_s: u32) {
+        let (now, hour) = (self.ages.at(now_s), self.ages.hour_of_age(age_s, now_s));
+        let entry = RetainedEntry { id, completed, hour };
+        self.retained.insert(&mut self.memory, &self.key, &entry, now);
+    }
+
+    /// Gives the new swarm at `at` the completed downloads that are retained. Returns their number.
+    #[inline]
+    pub(crate) fn return_retained(&mut self, at: At, place: &Place) -> u32 {
+        let id = I::of_place(&place.id);
+        let completed = self.retained.take(&mut self.memory, &self.key, place.hash, id);
+        if completed > 0 {
+            self.add_downloads(at, id, completed);
+        }
+        completed
+    }
+
+    /// Forgets the completed downloads of a torrent without a swarm.
+    pub(crate) fn forget_retained(&mut self, place: &Place) {
+        self.retained.take(&mut self.memory, &self.key, place.hash, I::of_place(&place.id));
+    }
+
     /// Creates a swarm with its first peer, which receives no peers.
     #[inline(never)]
     fn create(&mut self, place: &Place, announce: &Announce<P>, now_s: u32) -> Result<Announced, Rejection> {
@@ -500,10 +563,10 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let entry = PeerEntry { peer: announce.peer, stamp };
         let downloads = u8::from(completes && self.counts_download(place, &announce.peer, now_s));
         let age = I::Age::new(&self.ages, now_s);
-        self.insert_single(place, downloads, (&entry, seeds), new, age).ok_or(Rejection::Full)?;
+        let at = self.insert_single(place, downloads, (&entry, seeds), new, age).ok_or(Rejection::Full)?;
         self.tally.completed += u64::from(downloads);
-        let counts =
-            Counts { seeders: u32::from(seeds), leechers: u32::from(!seeds), completed: downloads.into() };
+        let completed = self.return_retained(at, place).saturating_add(downloads.into());
+        let counts = Counts { seeders: u32::from(seeds), leechers: u32::from(!seeds), completed };
         Ok(Announced { counts, peers: 0 })
     }
 
@@ -575,6 +638,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         change: &Change<P>,
         before: (u32, u32),
         peer: &P,
+        now_s: u32,
     ) -> (u32, u32) {
         let after = match change {
             Change::To(form) => {
@@ -582,7 +646,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
                 self.roles(form)
             }
             Change::Emptied => {
-                self.take_out_swarm(at);
+                self.take_out_empty_swarm(at, now_s);
                 self.swarms.settle_sometimes(&mut self.memory, &self.key, at.line);
                 (0, 0)
             }
@@ -605,19 +669,16 @@ impl<P: Family> Shard<P, InfoHash> {
         Some(line.age(at.slot()).age_s(&self.ages, now_s))
     }
 
-    /// Changes the age of a swarm, if there is one. Returns whether there is.
-    pub(crate) fn set_age_s(&mut self, place: &Place, age_s: u32, now_s: u32) -> bool {
-        let Some((at, _)) = self.search(place) else { return false };
-        let age = self.ages.stamp_of_age(age_s, now_s);
-        self.swarms.line_mut(&mut self.memory, at).set_age(at.slot(), age);
-        true
-    }
-
-    /// Lists the swarms whose selectors are among `selectors`, which must belong to one segment, in no particular order.
+    /// Lists the torrents whose selectors are among `selectors`, which must belong to one segment, in no particular order:
+    /// those with a swarm, and those whose downloads are retained.
     pub(crate) fn list(&self, selectors: RangeInclusive<u32>, listed: &mut Vec<Listed>) {
-        self.visit_swarms(selectors, |line, slot| {
+        self.visit_swarms(selectors.clone(), |line, slot| {
             let info_hash = line.id(slot);
             listed.push(Listed { info_hash, counts: self.counts(line, slot, &info_hash) });
+        });
+        self.visit_retained(selectors, |entry| {
+            let counts = Counts { completed: entry.completed, ..Counts::default() };
+            listed.push(Listed { info_hash: entry.id, counts });
         });
     }
 }

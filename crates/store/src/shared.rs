@@ -174,6 +174,21 @@ impl SharedStore {
         })
     }
 
+    /// Retains the completed downloads of torrents that lose their last peer: of up to about `max` in each family, for this many
+    /// hours (at most five years). Swarms of private networks that are kept apart are left out.
+    pub fn retain_completed(&self, max: u32, hours: u16) {
+        in_either_mode!(self, store => {
+            store.v4.retain_completed(max, hours);
+            store.v6.retain_completed(max, hours);
+        });
+    }
+
+    /// Returns the number of torrents without peers whose completed downloads are retained, of IPv4 and of IPv6.
+    #[must_use]
+    pub fn retained(&self) -> [u64; 2] {
+        in_either_mode!(self, store => [store.v4.retained(), store.v6.retained()])
+    }
+
     /// Returns the number of shards of a family.
     #[must_use]
     pub fn shards(&self) -> usize {

@@ -44,7 +44,7 @@ impl SwarmSet {
     }
 }
 
-/// A swarm, or a part of the peers of a large one.
+/// A swarm, a part of the peers of a large one, or the completed downloads of a torrent without peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwarmPart<'a> {
     /// Its identity in the store: the info hash, the info hash under the mask of a private network, or a fingerprint and
@@ -52,7 +52,8 @@ pub struct SwarmPart<'a> {
     pub id: InfoHash,
     /// Completed downloads. Zero in all parts of a swarm but the first.
     pub completed: u32,
-    /// The time since the swarm was created in seconds, or 0 if the store does not know it.
+    /// The time since the swarm was created in seconds, or 0 if the store does not know it. Without peers, it is the time since
+    /// the last one left.
     pub age_s: u32,
     /// Number of seeders among the peers. They come first.
     pub seeders: usize,

@@ -19,6 +19,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::age::{AgeStamp, StoredAge, UnknownAge};
 use crate::family::Stored;
 use crate::hash::{HashKey, word};
+use crate::retained::{RetainedLine, RetainedRow};
 use crate::swarm_line::SwarmRow;
 
 /// The identity of a swarm in a store: [`InfoHash`] or [`Fingerprint`].
@@ -39,6 +40,9 @@ pub(crate) trait Identity: Copy + Ord + Debug + Send + Sync {
     /// A line of the table of swarms.
     type Line<P: Stored>: SwarmRow<P, Self> + Debug + Send + Sync;
 
+    /// A line of the table of torrents without peers.
+    type RetainedLine: RetainedRow<Self> + Debug + Send + Sync;
+
     /// Returns the identity of the swarms of a torrent.
     fn of(info_hash: &InfoHash, secret: &Self::Secret) -> Self;
     /// Returns the bytes in which a [`Place`](crate::Place) carries it through a request. A front end may hold places without
@@ -58,6 +62,31 @@ pub(crate) trait Identity: Copy + Ord + Debug + Send + Sync {
 
 /// Number of bytes of an identity in its tag.
 const TAG_BYTES: usize = size_of::<U16>();
+
+/// Returns the slot of an identity in a line with `len` of them, which are stored as a column of tags and one of the rests.
+#[inline]
+pub(crate) fn slot_of<I: Identity, const N: usize>(
+    tags: &[U16; N],
+    rests: &[I::Rest; N],
+    len: usize,
+    id: &I,
+) -> Option<usize> {
+    const { assert!(N < u32::BITS as usize) };
+    let (tag, rest) = (id.tag(), id.rest());
+    let mut hits = 0_u32;
+    for (slot, other) in tags.iter().enumerate() {
+        hits |= u32::from(other.get() == tag.get()) << slot;
+    }
+    hits &= (1 << len) - 1;
+    while hits != 0 {
+        let slot = hits.trailing_zeros() as usize;
+        if rests[slot] == *rest {
+            return Some(slot);
+        }
+        hits &= hits - 1;
+    }
+    None
+}
 
 /// Returns the bytes of an identity, which has as many as its tag and its rest.
 #[inline]
@@ -111,6 +140,7 @@ impl Identity for InfoHash {
     type Rest = [u8; size_of::<Self>() - TAG_BYTES];
     type Age = AgeStamp;
     type Line<P: Stored> = P::SwarmLine;
+    type RetainedLine = RetainedLine<Self, 19, 17>;
 
     #[inline]
     fn of(info_hash: &InfoHash, (): &()) -> Self {
@@ -156,6 +186,7 @@ impl Identity for Fingerprint {
     type Rest = [u8; FINGERPRINT_BYTES - TAG_BYTES];
     type Age = UnknownAge;
     type Line<P: Stored> = P::FingerprintLine;
+    type RetainedLine = RetainedLine<Self, 28, 7>;
 
     #[inline(never)]
     fn of(info_hash: &InfoHash, secret: &FingerprintKey) -> Self {

@@ -20,7 +20,7 @@ use crate::hash::{HashKey, word};
 use crate::peer_line::PeerEntry;
 use crate::slab::{Block, Class};
 use crate::stamp::Stamp;
-use crate::swarm_id::{Identity, SwarmId};
+use crate::swarm_id::{Identity, SwarmId, slot_of};
 use crate::table::Bucket;
 
 /// Number of completed downloads that a line can represent.
@@ -111,8 +111,6 @@ pub(crate) trait SwarmRow<P, I: Identity>: Bucket<Entry = Swarm<P, I>> {
     fn set_form(&mut self, slot: usize, form: &Form<P>);
     /// Returns the age of a swarm.
     fn age(&self, slot: usize) -> I::Age;
-    /// Changes the age of a swarm.
-    fn set_age(&mut self, slot: usize, age: I::Age);
     /// Renews the ages of all swarms that need it.
     fn renew_ages(&mut self, now: AgeTime);
 }
@@ -126,20 +124,7 @@ impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> fmt::Debug for Swa
 impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> SwarmRow<P, I> for SwarmLine<P, I, N, PAD> {
     #[inline]
     fn slot(&self, id: &I) -> Option<usize> {
-        let (tag, rest) = (id.tag(), id.rest());
-        let mut hits = 0_u32;
-        for (slot, other) in self.tags.iter().enumerate() {
-            hits |= u32::from(other.get() == tag.get()) << slot;
-        }
-        hits &= (1 << self.len()) - 1;
-        while hits != 0 {
-            let slot = hits.trailing_zeros() as usize;
-            if self.rests[slot] == *rest {
-                return Some(slot);
-            }
-            hits &= hits - 1;
-        }
-        None
+        slot_of(&self.tags, &self.rests, self.len(), id)
     }
 
     #[inline]
@@ -188,11 +173,6 @@ impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> SwarmRow<P, I> for
     #[inline]
     fn age(&self, slot: usize) -> I::Age {
         self.ages[slot]
-    }
-
-    #[inline]
-    fn set_age(&mut self, slot: usize, age: I::Age) {
-        self.ages[slot] = age;
     }
 
     #[inline]

@@ -12,6 +12,7 @@ use crate::api::{Announce, Announced, Listed, Rejection};
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::family::Family;
 use crate::hash::HashKey;
+use crate::retained::Retention;
 use crate::shard::{Rules, Shard, seed_of_swarms};
 use crate::swarm_id::SwarmId;
 use crate::sync::{Mutex, MutexGuard};
@@ -41,6 +42,7 @@ pub struct Swarms<P: Family, I: SwarmId = InfoHash> {
     secret: I::Secret,
     timeout_s: u32,
     next_shard: NextShard,
+    retention: Arc<Retention>,
     /// As many as a power of two.
     shards: Box<[Cell<P, I>]>,
 }
@@ -255,11 +257,6 @@ impl<P: Family> LockedShard<'_, P> {
     pub fn age_s(&self, place: &Place, now_s: u32) -> Option<u32> {
         self.shard.age_s(place, now_s)
     }
-
-    /// Makes a swarm as old as this, for example one that existed before a restart. Returns whether there is such a swarm.
-    pub fn set_age_s(&mut self, place: &Place, age_s: u32, now_s: u32) -> bool {
-        self.shard.set_age_s(place, age_s, now_s)
-    }
 }
 
 impl<P: Family, I: SwarmId> Drop for LockedShard<'_, P, I> {
@@ -288,10 +285,24 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
         shards: usize,
         first: usize,
     ) -> Self {
-        let cell = |shard| Cell::new(Shard::new(Arc::clone(arena), rules, (first + shard) as u64));
+        let retention = Arc::new(Retention::default());
+        let new_shard = |index| Shard::new(Arc::clone(arena), rules, Arc::clone(&retention), index);
+        let cell = |shard| Cell::new(new_shard((first + shard) as u64));
         let shards = (0..shards).map(cell).collect();
         let Rules { key, timeout_s, .. } = *rules;
-        Self { key, secret, timeout_s, next_shard: NextShard::default(), shards }
+        Self { key, secret, timeout_s, next_shard: NextShard::default(), retention, shards }
+    }
+
+    /// Retains the completed downloads of up to about `max` torrents without peers, for this many hours.
+    pub(crate) fn retain_completed(&self, max: u32, hours: u16) {
+        let shards = u32::try_from(self.shards()).unwrap_or(u32::MAX);
+        self.retention.set(max.div_ceil(shards), hours);
+    }
+
+    /// Returns the number of torrents without peers whose completed downloads are retained.
+    #[must_use]
+    pub fn retained(&self) -> u64 {
+        self.retention.len()
     }
 
     /// Hashes the info hash, once for all steps of a request.
@@ -468,17 +479,19 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
         expired
     }
 
-    /// Removes a swarm with all its peers. Returns whether there was one. The lock is released again and again, so that
+    /// Removes a swarm with all its peers, and forgets its completed downloads. Returns whether there was one. The lock is released again and again, so that
     /// requests to other swarms wait for microseconds only; peers that are added in the meantime are removed as well.
     pub fn remove(&self, info_hash: &InfoHash) -> bool {
         let place = self.locate(info_hash);
-        let has_existed = self.scrape(&place) != Counts::default();
+        let Counts { seeders, leechers, .. } = self.scrape(&place);
+        let has_existed = seeders > 0 || leechers > 0;
         let mut cursor = None;
         loop {
             let mut locked = self.lock(place.shard());
             let mut budget = BUDGET_PER_LOCK;
             cursor = locked.shard_mut().remove_swarm(&place, cursor, &mut budget);
             if cursor.is_none() {
+                locked.shard_mut().forget_retained(&place);
                 return has_existed;
             }
         }
@@ -496,12 +509,12 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
         self.lock(place.shard()).shard.peers(place, max, now_s, peers);
     }
 
-    /// Returns whether a shard has no swarms, without disturbing the traffic.
+    /// Returns whether a shard has no swarms, and nothing is retained, without disturbing the traffic.
     pub(crate) fn is_empty_shard(&self, shard: usize) -> bool {
-        self.shards[shard].swarms.load(Ordering::Relaxed) == 0
+        self.shards[shard].swarms.load(Ordering::Relaxed) == 0 && self.retention.len() == 0
     }
 
-    /// Returns whether there are no swarms, without disturbing the traffic.
+    /// Returns whether there are no swarms, and nothing is retained, without disturbing the traffic.
     pub(crate) fn is_empty(&self) -> bool {
         (0..self.shards()).all(|shard| self.is_empty_shard(shard))
     }
@@ -535,7 +548,7 @@ impl<P: Family> Swarms<P> {
         seed_of_swarms(&self.key, shard as u64).mix(self.locate(info_hash).hash).selector()
     }
 
-    /// Lists the swarms of a shard from one selector on, up to the last one of the same segment or `last`. Returns that
+    /// Lists the torrents of a shard from one selector on, up to the last one of the same segment or `last`. Returns that
     /// selector.
     pub(crate) fn list(&self, shard: usize, first: u32, last: u32, listed: &mut Vec<Listed>) -> u32 {
         let shard = self.shards[shard].shard.lock();

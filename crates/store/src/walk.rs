@@ -6,11 +6,12 @@
 //!
 //! This module owns the progress of a walk. Between two calls it holds no lock and no location in a table.
 
-use shoal_types::{PeerV4, PeerV6};
+use shoal_types::{InfoHash, PeerV4, PeerV6};
 
 use crate::api::{Listed, Store};
 use crate::family::Stored;
 use crate::segment::segment_len_max;
+use crate::swarm_id::Identity;
 
 /// The progress of a walk over all torrents.
 #[derive(Clone, Debug, Default)]
@@ -21,9 +22,10 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Maximum number of torrents that one call lists: a segment of each family.
+    /// Maximum number of torrents that one call lists: a segment of each family, with and without peers.
     pub const LISTED_MAX: usize = segment_len_max::<<PeerV4 as Stored>::SwarmLine>()
-        + segment_len_max::<<PeerV6 as Stored>::SwarmLine>();
+        + segment_len_max::<<PeerV6 as Stored>::SwarmLine>()
+        + 2 * segment_len_max::<<InfoHash as Identity>::RetainedLine>();
 
     pub(crate) fn list_next(&mut self, store: &Store, listed: &mut Vec<Listed>) -> bool {
         listed.clear();
@@ -61,7 +63,7 @@ fn add_up(listed: &mut Vec<Listed>) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use shoal_types::{Action, InfoHash, PeerV4, PeerV6};
+    use shoal_types::Action;
 
     use super::*;
     use crate::api::{Announce, Settings};

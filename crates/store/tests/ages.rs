@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-use shoal_store::{Announce, Family, FingerprintKey, Settings, SharedStore, Store, Swarms};
+use shoal_store::{
+    Ages, Announce, Family, FingerprintKey, Settings, SharedStore, Store, SwarmPart, SwarmSet, Swarms,
+};
 use shoal_types::{Action, InfoHash, PeerV4, PeerV6};
 
 const TIMEOUT_S: u32 = 600;
@@ -78,12 +80,11 @@ fn swarms_that_are_moved_keep_their_ages() {
 
 #[test]
 fn ages_are_those_of_the_swarms_of_a_torrent_and_unknown_to_fingerprints() {
-    let store = Store::new(&SETTINGS).unwrap();
-    announce(&store.v4, 1, PeerV4([1; 6]), Action::Leech, 5000);
-    let place = store.v4.locate(&info_hash(1));
-    assert!(store.v4.lock(place.shard()).set_age_s(&place, 864_000, 5000));
-    assert!(!store.v6.lock(place.shard()).set_age_s(&place, 864_000, 5000), "there is no such swarm");
-    let [v4, v6] = SharedStore::from(store).ages_s(&info_hash(1), 5000);
+    let store = SharedStore::from(Store::new(&SETTINGS).unwrap());
+    let id = info_hash(1);
+    let part = SwarmPart { id, completed: 0, age_s: 864_000, seeders: 0, peers: &[1; 6], ages: &[0] };
+    store.restore(SwarmSet::V4, &[part], &Ages::new(TIMEOUT_S, TIMEOUT_S, 0), 5000);
+    let [v4, v6] = store.ages_s(&id, 5000);
     assert!(v4.unwrap().abs_diff(864_000) < 864_000 / 12, "{v4:?}");
     assert_eq!(v6, None);
 

@@ -37,7 +37,9 @@ fn in_file(settings: &Settings, fingerprints: bool, earlier: Option<&SharedStore
         Some(store) => store.freeze(|file, _| copy_of(file)).unwrap(),
         None => MemoryFile::create().unwrap(),
     };
-    SharedStore::in_file(settings, SHARDS, key(fingerprints), file).unwrap()
+    let store = SharedStore::in_file(settings, SHARDS, key(fingerprints), file).unwrap();
+    store.retain_completed(1000, 24);
+    store
 }
 
 fn copy_of(file: &MemoryFile) -> MemoryFile {
@@ -49,6 +51,7 @@ fn resumed(store: SharedStore, settings: &Settings, fingerprints: bool) -> Resul
     let mut next = in_file(settings, fingerprints, Some(&store));
     let image = store.freeze(|_, image| image.to_vec()).unwrap();
     next.resume(&image)?;
+    assert_eq!(next.retained(), store.retained());
     // It must not return its pages to the file.
     std::mem::forget(store);
     Ok(next)

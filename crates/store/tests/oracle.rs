@@ -69,9 +69,6 @@ impl Numbered for PeerV6 {
 trait Aged: SwarmId {
     const KNOWS_AGES: bool;
     fn age_s<P: Numbered>(swarms: &Swarms<P, Self>, info_hash: &InfoHash, now_s: u32) -> Option<u32>;
-    /// Makes a swarm this old, and returns whether the store knows ages.
-    fn set_age_s<P: Numbered>(swarms: &Swarms<P, Self>, info_hash: &InfoHash, age_s: u32, now_s: u32)
-    -> bool;
 }
 
 impl Aged for InfoHash {
@@ -79,12 +76,6 @@ impl Aged for InfoHash {
 
     fn age_s<P: Numbered>(swarms: &Swarms<P>, info_hash: &InfoHash, now_s: u32) -> Option<u32> {
         swarms.age_s(&swarms.locate(info_hash), now_s)
-    }
-
-    fn set_age_s<P: Numbered>(swarms: &Swarms<P>, info_hash: &InfoHash, age_s: u32, now_s: u32) -> bool {
-        let place = swarms.locate(info_hash);
-        assert!(swarms.lock(place.shard()).set_age_s(&place, age_s, now_s));
-        true
     }
 }
 
@@ -94,10 +85,6 @@ impl Aged for Fingerprint {
     fn age_s<P: Numbered>(_: &Swarms<P, Self>, _: &InfoHash, _: u32) -> Option<u32> {
         None
     }
-
-    fn set_age_s<P: Numbered>(_: &Swarms<P, Self>, _: &InfoHash, _: u32, _: u32) -> bool {
-        false
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -106,7 +93,6 @@ enum Step {
     Many { swarm: u16, peers: std::ops::Range<u16>, action: Action },
     Scrape { swarm: u16 },
     Remove { swarm: u16 },
-    SetAge { swarm: u16, age_s: u32 },
     Pass { seconds: u32 },
 }
 
@@ -127,7 +113,6 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(swarm, first, count, action)| Step::Many { swarm, peers: first..first + count, action }),
         2 => (0..5_u16).prop_map(|swarm| Step::Scrape { swarm }),
         1 => (0..5_u16).prop_map(|swarm| Step::Remove { swarm }),
-        1 => (0..4_u16, 0..1_000_000_u32).prop_map(|(swarm, age_s)| Step::SetAge { swarm, age_s }),
         1 => (1..700_u32).prop_map(|seconds| Step::Pass { seconds }),
     ]
 }
@@ -295,14 +280,6 @@ impl<P: Numbered, I: Aged> World<'_, P, I> {
                 let has_existed = self.model.swarms.remove(&hash).is_some();
                 assert_eq!(self.swarms.remove(&hash), has_existed);
                 assert_eq!(self.swarms.scrape(&self.swarms.locate(&hash)), Counts::default());
-            }
-            Step::SetAge { swarm, age_s } => {
-                let hash = info_hash(*swarm);
-                if let Some(swarm) = self.model.swarms.get_mut(&hash)
-                    && I::set_age_s(self.swarms, &hash, *age_s, self.now_s)
-                {
-                    swarm.created_s = self.now_s - age_s;
-                }
             }
             Step::Pass { seconds } => self.pass(*seconds),
         }

@@ -395,6 +395,13 @@ fn encode_store(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     });
     page.gauges("shoal_swarms", "Torrents with at least one peer.", None, by_family(|totals| totals.swarms))?;
     page.gauges("shoal_peers", "Peers of all swarms, by role.", None, peers)?;
+    let retained = Family::ALL.into_iter().zip(sources.store.retained());
+    page.gauges(
+        "shoal_completed_retained",
+        "Torrents without peers that keep their count of completed downloads.",
+        None,
+        retained.map(|(family, torrents)| ([("family", family.name())], torrents)),
+    )?;
     page.counters(
         "shoal_peers_expired",
         "Peers removed because they stopped announcing without a stopped event.",

@@ -39,7 +39,8 @@ pub(crate) enum Action {
     /// Print the swarms of a snapshot as lines of JSON
     ///
     /// A line is a swarm of one address family, or a part of a large one:
-    /// {"info_hash":"…","completed":1,"peers":[{"address":"192.0.2.1:6881","seeds":true,"age_s":90}]}
+    /// {"info_hash":"…","completed":1,"peers":[{"address":"192.0.2.1:6881","seeds":true,"age_s":90}]}.
+    /// A line without peers is a torrent that keeps its completed downloads (store.completed_retained_max).
     Export {
         /// A snapshot, or the directory of state.path
         path: PathBuf,
@@ -66,7 +67,7 @@ struct Line {
     info_hash: String,
     #[serde(default)]
     completed: u32,
-    /// The time since the swarm was created.
+    /// The time since the swarm was created, or since its last peer left.
     #[serde(default)]
     age_s: u32,
     #[serde(default)]
@@ -373,7 +374,8 @@ fn convert(
     Ok((out, summary))
 }
 
-/// Adds the peers of a line to the set of their family. The completed downloads go to the first one that has peers.
+/// Adds the peers of a line to the set of their family. The completed downloads go to the first one that has peers, or to
+/// IPv4 if none has.
 fn collect(line: &Line, timeout_s: u32, sets: &mut [Collected; 2]) -> Result<(), String> {
     let info_hash = shoal_access::torrents::parse_hash(line.info_hash.as_bytes());
     let info_hash = info_hash
@@ -386,7 +388,8 @@ fn collect(line: &Line, timeout_s: u32, sets: &mut [Collected; 2]) -> Result<(),
             line.peers.iter().filter(|peer| peer.address.ip().to_canonical().is_ipv4() == is_v4).collect();
         of_set.retain(|peer| peer.age_s <= timeout_s && peer.address.port() != 0);
         of_set.sort_by_key(|peer| !peer.seeds);
-        if of_set.is_empty() {
+        let is_count = is_v4 && line.peers.is_empty() && completed > 0;
+        if of_set.is_empty() && !is_count {
             continue;
         }
         let seeders = of_set.iter().filter(|peer| peer.seeds).count();

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::client::{Announce, COMPLETED, Client, Counts, connect_packet, scrape_packet, word};
+use crate::client::{Announce, COMPLETED, Client, Counts, STOPPED, connect_packet, scrape_packet, word};
 use crate::harness::{Tracker, command, run};
 use crate::http::{Way, over_every_way};
 use crate::udp::hash;
@@ -18,23 +18,23 @@ over_every_way!(
 );
 
 /// A directory for the state, and the settings for it.
-struct Place {
-    parent: tempfile::TempDir,
-    path: String,
+pub(crate) struct Place {
+    pub(crate) parent: tempfile::TempDir,
+    pub(crate) path: String,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("state").display().to_string();
         Self { parent, path }
     }
 
-    fn settings<'a>(&'a self, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    pub(crate) fn settings<'a>(&'a self, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
         [&[("SHOAL_STATE_PATH", self.path.as_str())], more].concat()
     }
 
-    fn file(&self, name: &str) -> std::path::PathBuf {
+    pub(crate) fn file(&self, name: &str) -> std::path::PathBuf {
         Path::new(&self.path).join(name)
     }
 }
@@ -44,14 +44,14 @@ fn udp(way: Way, tracker: &Tracker) -> Client {
 }
 
 /// Announces a seeder that has just completed and two leechers.
-fn fill(client: &Client) {
+pub(crate) fn fill(client: &Client) {
     client.announce(&Announce::leecher(hash(1), 1001));
     client.announce(&Announce { event: COMPLETED, ..Announce::seeder(hash(1), 1001) });
     client.announce(&Announce::leecher(hash(1), 1002));
     client.announce(&Announce::leecher(hash(2), 1003));
 }
 
-fn assert_filled(client: &Client) {
+pub(crate) fn assert_filled(client: &Client) {
     assert_eq!(client.scrape(&[hash(1)])[0], Counts { seeders: 1, completed: 1, leechers: 1 });
     assert_eq!(client.scrape(&[hash(2)])[0], Counts { seeders: 0, completed: 0, leechers: 1 });
     let reply = client.announce(&Announce::leecher(hash(1), 1004));
@@ -120,8 +120,35 @@ fn an_operator_asks_for_a_snapshot() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("state.path"), "{refused:?}");
 }
 
+#[test]
+fn counts_of_torrents_without_peers_outlive_peers_and_restarts_as_configured() {
+    let place = Place::new();
+    let retained = [("SHOAL_STORE_COMPLETED_RETAINED_MAX", "1000")];
+    let completed = |client: &Client| client.scrape(&[hash(1)])[0];
+    let mut tracker = Tracker::start(&place.settings(&retained));
+    let client = Client::new(tracker.udp[0]);
+    for port in [1001, 1002] {
+        client.announce(&Announce { event: COMPLETED, ..Announce::seeder(hash(1), port) });
+        client.announce(&Announce { event: STOPPED, ..Announce::seeder(hash(1), port) });
+    }
+    assert_eq!(completed(&client), Counts { completed: 2, ..Counts::default() });
+    assert_eq!(tracker.metric("shoal_completed_retained", &["family=\"v4\""]), 1);
+    assert!(tracker.stop().success());
+    let exported = run(&["state", "export", &place.path], &[]);
+    assert!(String::from_utf8_lossy(&exported.stdout).contains("\"completed\":2"), "{exported:?}");
+    let mut tracker = Tracker::start(&place.settings(&retained));
+    let client = Client::new(tracker.udp[0]);
+    assert_eq!(completed(&client), Counts { completed: 2, ..Counts::default() });
+    client.announce(&Announce::leecher(hash(1), 1003));
+    assert_eq!(completed(&client), Counts { completed: 2, leechers: 1, seeders: 0 });
+    client.announce(&Announce { event: STOPPED, ..Announce::leecher(hash(1), 1003) });
+    assert!(tracker.stop().success());
+    let tracker = Tracker::start(&place.settings(&[]));
+    assert_eq!(completed(&Client::new(tracker.udp[0])), Counts::default(), "0 is the default");
+}
+
 /// Leaves a snapshot of a tracker with peers.
-fn leave(place: &Place) {
+pub(crate) fn leave(place: &Place) {
     let mut tracker = Tracker::start(&place.settings(&[]));
     fill(&Client::new(tracker.udp[0]));
     assert!(tracker.stop().success());
@@ -199,10 +226,11 @@ fn a_snapshot_becomes_lines_of_json_and_returns_from_them() {
             { "address": "[2001:db8::1]:6881", "seeds": false, "age_s": 86 },
         ] }),
         json!({ "info_hash": "ffffffffffffffffffffffffffffffffffffffff", "peers": [{ "address": "198.51.100.1:1" }] }),
+        json!({ "info_hash": "eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee", "completed": 5 }),
     ];
     let text = lines.map(|line| line.to_string() + "\n").concat();
     let printed = with_input(&["state", "import", &place.path], &text);
-    assert!(String::from_utf8_lossy(&printed.stdout).contains("3 swarms, 4 peers"), "{printed:?}");
+    assert!(String::from_utf8_lossy(&printed.stdout).contains("4 swarms, 4 peers"), "{printed:?}");
     let again = with_input(&["state", "import", &place.path], &text);
     assert_eq!(again.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&again.stderr).contains("--replace"), "{again:?}");
@@ -212,7 +240,7 @@ fn a_snapshot_becomes_lines_of_json_and_returns_from_them() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    assert_eq!(exported.len(), 3);
+    assert_eq!(exported.len(), 4);
     assert_eq!(
         exported[0]["peers"],
         json!([lines_peer("192.0.2.1:6881", true, 43), lines_peer("192.0.2.2:6881", false, 0)])

@@ -141,6 +141,12 @@ impl Export {
                 self.export_form(&shard, &form, head, now, visit);
             }
         });
+        self.clear();
+        let age_now = shard.ages.at(now_s);
+        shard.visit_retained(first..=last, |entry| {
+            let (id, age_s) = (entry.id.in_place(), entry.age_s(age_now));
+            visit(&self.part(Head { id, completed: entry.completed, age_s }, 0));
+        });
         last.checked_add(1)
     }
 
@@ -155,7 +161,11 @@ impl Export {
         let place = swarms.place_of(&large.head.id);
         let shard = swarms.lock_to_read(place.shard());
         let now = shard.ticks.at(now_s);
-        let Some((at, line)) = shard.search(&place) else { return };
+        let Some((at, line)) = shard.search(&place) else {
+            // Its completed downloads were not retained when its window was exported.
+            self.clear();
+            return visit(&self.part(Head { age_s: 0, ..large.head }, 0));
+        };
         let form = line.form(at.slot());
         let head = Head { completed: core::mem::take(&mut large.head.completed), ..large.head };
         let Form::Large { index } = form else {

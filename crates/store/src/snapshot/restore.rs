@@ -4,11 +4,10 @@
 //! since their peers were admitted before; the ceiling of memory does.
 
 use shoal_source::Networks;
-use shoal_types::{PeerV4, PeerV6};
+use shoal_types::{InfoHash, PeerV4, PeerV6};
 use zerocopy::FromBytes;
 
 use super::{AGE_TICKS, COUNTED, SwarmPart, SwarmSet};
-use crate::Place;
 use crate::age::StoredAge;
 use crate::api::Store;
 use crate::family::Family;
@@ -22,6 +21,7 @@ use crate::swarm::Arrival;
 use crate::swarm_id::SwarmId;
 use crate::swarm_line::{Form, SwarmRow};
 use crate::swarms::Swarms;
+use crate::{Place, PrivateNetwork};
 
 /// Number of swarms whose cache misses overlap.
 const PREFETCHED: usize = 32;
@@ -65,6 +65,8 @@ pub struct Restored {
     pub overdue: u64,
     /// Peers that are not, because memory is short.
     pub refused: u64,
+    /// Torrents without peers whose completed downloads are retained.
+    pub retained: u64,
 }
 
 impl core::ops::AddAssign for Restored {
@@ -72,6 +74,7 @@ impl core::ops::AddAssign for Restored {
         self.peers += other.peers;
         self.overdue += other.overdue;
         self.refused += other.refused;
+        self.retained += other.retained;
     }
 }
 
@@ -115,6 +118,22 @@ impl SharedStore {
         match self {
             Self::Whole(store) => store.reserve(set, swarms),
             Self::Fingerprints(store) => store.reserve(set, swarms),
+        }
+    }
+
+    /// Returns the identity of a part for this store, if the part has the identity that a store of whole info hashes gave it.
+    #[must_use]
+    pub fn id_of_whole(&self, id: &InfoHash) -> InfoHash {
+        self.locate(id).id
+    }
+
+    /// Returns the info hashes of which one is that of the torrent of a part of a private network, if the part comes from a store
+    /// of whole info hashes with the same keys.
+    #[must_use]
+    pub fn unmask(&self, id: &InfoHash) -> [InfoHash; PrivateNetwork::ALL.len()] {
+        match self {
+            Self::Whole(store) => store.private.unmask(id),
+            Self::Fingerprints(store) => store.private.unmask(id),
         }
     }
 
@@ -176,11 +195,14 @@ fn restore<P: Family, I: SwarmId>(
                 let overdue = entries.read(part, ages, now);
                 let age_s = part.age_s.saturating_add(ages.elapsed_s);
                 let age = I::Age::of_age(&shard.ages, age_s, now_s);
-                let peers = shard.restore(place, part.completed, age, &entries);
+                let peers = shard.restore(place, age, &entries);
+                let emptied_s = if part.ages.is_empty() { age_s } else { ages.elapsed_s };
+                let is_retained = shard.restore_completed(place, part.completed, emptied_s, now_s);
                 restored += Restored {
                     peers: peers as u64,
                     overdue: overdue as u64,
                     refused: (entries.entries.len() - peers) as u64,
+                    retained: is_retained.into(),
                 };
             }
             first += run.len();
@@ -191,7 +213,7 @@ fn restore<P: Family, I: SwarmId>(
 
 impl<P: Family, I: SwarmId> Shard<P, I> {
     /// Adds the peers of a swarm. Returns how many of them the swarm has now.
-    fn restore(&mut self, place: &Place, completed: u32, age: I::Age, peers: &Entries<P>) -> usize {
+    fn restore(&mut self, place: &Place, age: I::Age, peers: &Entries<P>) -> usize {
         self.is_exempt = true;
         let mut count = 0;
         let mut rest = peers.entries.as_slice();
@@ -202,13 +224,25 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         for (index, entry) in (count..).zip(rest) {
             count += usize::from(self.restore_peer(place, entry, index < peers.seeders));
         }
-        if completed > 0
-            && let Some((at, _)) = self.search(place)
-        {
-            self.add_downloads(at, I::of_place(&place.id), completed);
-        }
         self.is_exempt = false;
         count
+    }
+
+    /// Adds completed downloads to a swarm, or retains them if no peer has been there for `emptied_s`. Returns whether they are
+    /// retained.
+    fn restore_completed(&mut self, place: &Place, completed: u32, emptied_s: u32, now_s: u32) -> bool {
+        if completed == 0 {
+            return false;
+        }
+        let id = I::of_place(&place.id);
+        if let Some((at, _)) = self.search(place) {
+            self.add_downloads(at, id, completed);
+            return false;
+        }
+        let before = self.retained.take(&mut self.memory, &self.key, place.hash, id);
+        let len = self.retained.table.len();
+        self.retain(*id, completed.saturating_add(before), emptied_s, now_s);
+        self.retained.table.len() > len
     }
 
     /// Creates a swarm with as many of its first peers as a small swarm has. Returns their number.
@@ -220,6 +254,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         }
         let at = self.insert_single(place, 0, (first, peers.seeders > 0), Networks::ALL, age);
         let Some(at) = at else { return 0 };
+        self.return_retained(at, place);
         let class = small::class_for::<P>(count).filter(|_| !others.is_empty() && self.memory.has_room());
         let Some(class) = class else { return 1 };
         let block = self.memory.take_block(class);
@@ -252,7 +287,8 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let before = self.roles(&form);
         let Ok(outcome) = self.arrive(&form, &Arrival::restored(entry, seeds)) else { return false };
         if let Some(change) = outcome.change {
-            self.take_note(at, &change, before, &entry.peer);
+            // A peer that comes leaves no swarm empty.
+            self.take_note(at, &change, before, &entry.peer, 0);
         }
         true
     }

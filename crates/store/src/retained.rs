@@ -1,0 +1,368 @@
+//! The completed downloads of torrents that have no peers.
+//!
+//! A swarm without peers is removed, because any client could fill the store with empty swarms. If the operator wants
+//! it, the number of its completed downloads stays, if there were any: 26 bytes in a table beside that of the
+//! swarms, or 18 with fingerprints. The number returns to the torrent with its next peer. An entry is forgotten after a time that the
+//! operator sets.
+//!
+//! In a full table, an entry is forgotten for each new one. The two lines of the new entry, which secrets select, are the
+//! candidates: the entry with the fewest downloads goes, to within a power of two, and the oldest among equals. The new entry is
+//! a candidate as well. To displace a torrent with many downloads, an attacker has to complete as many of other torrents,
+//! and of as many torrents as the table holds to displace all; for each torrent, few downloads of a source are counted.
+
+use core::cmp::Reverse;
+use core::fmt::Debug;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use zerocopy::native_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::age::AgeTime;
+use crate::hash::{HashKey, Seed};
+use crate::memory::Memory;
+use crate::swarm_id::{Identity, SwarmId, slot_of};
+use crate::table::{At, Bucket, Table};
+
+/// How long a sweep over a table takes, in seconds. Entries are forgotten to the hour.
+const SWEEP_S: u32 = 3600;
+
+/// The number of hours that says that a stamp was set by a thread whose clock is slightly ahead.
+const HOURS_FUTURE: u16 = u16::MAX - 1;
+
+/// Maximum time in hours after which an entry is forgotten, which is five years. Two further years pass before an age could
+/// be misread.
+pub const RETAINED_HOURS_MAX: u16 = 5 * 365 * 24;
+
+/// What the shards of a family retain.
+#[derive(Debug, Default)]
+pub(crate) struct Retention {
+    /// Maximum number of entries of a shard.
+    max: AtomicU32,
+    /// The age in hours at which an entry is forgotten.
+    hours: AtomicU32,
+    /// The number of entries in all shards.
+    len: AtomicU64,
+}
+
+impl Retention {
+    /// Changes the limits. Entries that are too old go within an hour, those that are too many within a day. A maximum of
+    /// zero makes all of them too old.
+    pub(crate) fn set(&self, of_shard_max: u32, hours: u16) {
+        self.max.store(of_shard_max, Ordering::Relaxed);
+        self.hours.store(hours.min(RETAINED_HOURS_MAX).into(), Ordering::Relaxed);
+    }
+
+    /// Returns the number of entries in all shards.
+    #[inline]
+    pub(crate) fn len(&self) -> u64 {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    fn max(&self) -> u32 {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether an entry of this age in hours is to be forgotten.
+    fn is_overdue(&self, age: u16) -> bool {
+        self.max() == 0 || u32::from(age) >= self.hours.load(Ordering::Relaxed) && age < HOURS_FUTURE
+    }
+}
+
+/// The completed downloads of a torrent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RetainedEntry<I> {
+    pub(crate) id: I,
+    pub(crate) completed: u32,
+    /// When its last peer left, see [`AgeTime::hour`].
+    pub(crate) hour: u16,
+}
+
+impl<I> RetainedEntry<I> {
+    /// Returns the time since its last peer has left in hours.
+    fn age(&self, now: AgeTime) -> u16 {
+        now.hour().wrapping_sub(self.hour)
+    }
+
+    /// Returns the time since its last peer has left in seconds.
+    pub(crate) fn age_s(&self, now: AgeTime) -> u32 {
+        let age = self.age(now);
+        if age < HOURS_FUTURE { u32::from(age) * 3600 } else { 0 }
+    }
+
+    /// Returns a number that is lowest for the entry to forget first.
+    fn worth(&self, now: AgeTime) -> (u32, Reverse<u32>) {
+        (self.completed.max(1).ilog2(), Reverse(self.age_s(now)))
+    }
+}
+
+/// Up to `N` entries, packed at the front, and `PAD` unused bytes. A search reads the tags first.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RetainedLine<I: Identity, const N: usize, const PAD: usize> {
+    tags: [U16; N],
+    len: u8,
+    rests: [I::Rest; N],
+    completed: [U32; N],
+    hours: [U16; N],
+    pad: [u8; PAD],
+}
+
+const _: () = {
+    use crate::swarm_id::Fingerprint;
+    use shoal_types::InfoHash;
+    assert!(size_of::<<InfoHash as Identity>::RetainedLine>() == 512);
+    assert!(size_of::<<Fingerprint as Identity>::RetainedLine>() == 512);
+};
+
+/// Access to the entries of a line.
+pub(crate) trait RetainedRow<I>: Bucket<Entry = RetainedEntry<I>> {
+    /// Returns the slot of a torrent.
+    fn slot(&self, id: &I) -> Option<usize>;
+}
+
+impl<I: Identity, const N: usize, const PAD: usize> RetainedRow<I> for RetainedLine<I, N, PAD> {
+    #[inline]
+    fn slot(&self, id: &I) -> Option<usize> {
+        slot_of(&self.tags, &self.rests, self.len(), id)
+    }
+}
+
+impl<I: Identity, const N: usize, const PAD: usize> Bucket for RetainedLine<I, N, PAD> {
+    const SLOTS: usize = N;
+    const CHUNK_LINES: usize = 4;
+    const STEP_SHARE: usize = 14;
+    const START_BYTES: usize = 64;
+
+    type Entry = RetainedEntry<I>;
+
+    #[inline]
+    fn len(&self) -> usize {
+        usize::from(self.len).min(N)
+    }
+
+    #[inline]
+    fn hash(&self, slot: usize, key: &HashKey) -> u64 {
+        I::join(self.tags[slot], &self.rests[slot]).hash(key)
+    }
+
+    #[inline]
+    fn entry(&self, slot: usize) -> RetainedEntry<I> {
+        let id = I::join(self.tags[slot], &self.rests[slot]);
+        RetainedEntry { id, completed: self.completed[slot].get(), hour: self.hours[slot].get() }
+    }
+
+    #[inline]
+    fn push(&mut self, entry: &RetainedEntry<I>) {
+        let slot = self.len();
+        (self.tags[slot], self.rests[slot]) = (entry.id.tag(), *entry.id.rest());
+        self.completed[slot] = entry.completed.into();
+        self.hours[slot] = entry.hour.into();
+        self.len += 1;
+    }
+
+    #[inline]
+    fn take(&mut self, slot: usize) -> RetainedEntry<I> {
+        let entry = self.entry(slot);
+        let last = self.len() - 1;
+        self.tags[slot] = self.tags[last];
+        self.rests[slot] = self.rests[last];
+        self.completed[slot] = self.completed[last];
+        self.hours[slot] = self.hours[last];
+        self.len -= 1;
+        entry
+    }
+}
+
+/// The progress of the sweep over a table.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Sweep {
+    started_s: u32,
+    /// The number of the next line.
+    line: u32,
+    /// The number of segments that settle when all lines have been visited.
+    unsettled: u32,
+}
+
+/// Everything of a [`Retained`] outside its pages, except for what follows from the settings.
+pub(crate) type RetainedImage<I> = (Table<<I as Identity>::RetainedLine>, Sweep);
+
+/// The completed downloads of the torrents of a shard that have no peers.
+#[derive(Debug)]
+pub(crate) struct Retained<I: SwarmId> {
+    pub(crate) table: Table<I::RetainedLine>,
+    sweep: Sweep,
+    retention: Arc<Retention>,
+}
+
+impl<I: SwarmId> Retained<I> {
+    /// Creates an empty table. With the seed of the table of swarms, a walk finds torrents of both together.
+    pub(crate) fn new(seed: Seed, retention: Arc<Retention>) -> Self {
+        Self { table: Table::new(seed), sweep: Sweep::default(), retention }
+    }
+
+    /// Returns what another process needs to continue with its pages.
+    pub(crate) const fn image(&self) -> (&Table<I::RetainedLine>, &Sweep) {
+        (&self.table, &self.sweep)
+    }
+
+    /// Continues with the pages of another process. There must be no entries yet.
+    pub(crate) fn resume(&mut self, (table, sweep): RetainedImage<I>) {
+        self.retention.len.fetch_add(table.len().into(), Ordering::Relaxed);
+        (self.table, self.sweep) = (table, sweep);
+    }
+
+    /// Returns whether there are none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.len() == 0
+    }
+
+    /// Returns the completed downloads of a torrent.
+    #[inline]
+    pub(crate) fn completed(&self, memory: &Memory, hash: u64, id: &I) -> u32 {
+        if self.is_empty() { 0 } else { self.find(memory, hash, id).map_or(0, |(_, entry)| entry.completed) }
+    }
+
+    #[inline(never)]
+    fn find(&self, memory: &Memory, hash: u64, id: &I) -> Option<(At, RetainedEntry<I>)> {
+        let (at, line) = self.table.find(memory, hash, |line| line.slot(id))?;
+        Some((at, line.entry(at.slot())))
+    }
+
+    /// Removes the entry of a torrent. Returns its completed downloads.
+    #[inline]
+    pub(crate) fn take(&mut self, memory: &mut Memory, key: &HashKey, hash: u64, id: &I) -> u32 {
+        if self.is_empty() {
+            return 0;
+        }
+        let Some((at, entry)) = self.find(memory, hash, id) else { return 0 };
+        self.remove(memory, at);
+        self.table.settle_sometimes(memory, key, at.line);
+        entry.completed
+    }
+
+    /// Adds the completed downloads of a torrent that has no entry, as far as there is room for it.
+    pub(crate) fn insert(
+        &mut self,
+        memory: &mut Memory,
+        key: &HashKey,
+        entry: &RetainedEntry<I>,
+        now: AgeTime,
+    ) {
+        let is_useless = entry.completed == 0 || self.retention.is_overdue(entry.age(now));
+        if is_useless || !memory.has_room_for_swarm() {
+            return;
+        }
+        let hash = entry.id.hash(key);
+        if self.table.len() >= self.retention.max() && !self.displace(memory, key, hash, entry, now) {
+            return;
+        }
+        if self.table.insert(memory, key, hash, entry).is_some() {
+            self.retention.len.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Removes the least of the entries that share a line with a new one. Returns false if the new one is less.
+    fn displace(
+        &mut self,
+        memory: &mut Memory,
+        key: &HashKey,
+        hash: u64,
+        new: &RetainedEntry<I>,
+        now: AgeTime,
+    ) -> bool {
+        let mut least: Option<RetainedEntry<I>> = None;
+        self.table.visit_lines(memory, hash, |line| least = least_of(line, now, least));
+        let Some(least) = least.filter(|least| least.worth(now) <= new.worth(now)) else { return false };
+        let Some((at, _)) = self.find(memory, least.id.hash(key), &least.id) else { return false };
+        self.remove(memory, at);
+        true
+    }
+
+    fn remove(&mut self, memory: &mut Memory, at: At) {
+        self.table.remove(memory, at);
+        self.retention.len.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Forgets the entries that are due, as far as the sweep should have come by `now_s`. Returns whether the budget ended before
+    /// that.
+    pub(crate) fn expire(
+        &mut self,
+        memory: &mut Memory,
+        key: &HashKey,
+        (now_s, now): (u32, AgeTime),
+        budget: &mut usize,
+    ) -> bool {
+        let end = self.table.end();
+        if self.sweep.line >= end && now_s.saturating_sub(self.sweep.started_s) >= SWEEP_S {
+            self.sweep = Sweep { started_s: now_s, line: 0, unsettled: u32::MAX };
+        }
+        let elapsed_s = now_s.saturating_sub(self.sweep.started_s).min(SWEEP_S);
+        let due = u64::from(end) * u64::from(elapsed_s) / u64::from(SWEEP_S);
+        while u64::from(self.sweep.line) < due {
+            if *budget == 0 {
+                return true;
+            }
+            *budget -= 1;
+            self.expire_line(memory, key, now);
+        }
+        self.sweep.line >= self.table.end() && self.settle(memory, key, budget)
+    }
+
+    /// Visits the next line. If there are too many entries, one of each line goes.
+    fn expire_line(&mut self, memory: &mut Memory, key: &HashKey, now: AgeTime) {
+        let number = self.sweep.line;
+        while let Some(at) = self.overdue_in(memory, number, now) {
+            self.remove(memory, at);
+        }
+        if self.table.len() > self.retention.max()
+            && let Some(at) = self.least_in(memory, number, now)
+        {
+            self.remove(memory, at);
+        }
+        self.sweep.line = self.table.number_after(number);
+        if self.table.is_last_of_segment(number) {
+            self.table.shrink_segment(memory, key, number);
+        }
+    }
+
+    fn overdue_in(&self, memory: &Memory, number: u32, now: AgeTime) -> Option<At> {
+        let line = self.table.line(memory, number)?;
+        let slot = (0..line.len()).find(|&slot| self.retention.is_overdue(line.entry(slot).age(now)))?;
+        Some(At::new(number, slot))
+    }
+
+    fn least_in(&self, memory: &Memory, number: u32, now: AgeTime) -> Option<At> {
+        let line = self.table.line(memory, number)?;
+        let slot = (0..line.len()).min_by_key(|&slot| line.entry(slot).worth(now))?;
+        Some(At::new(number, slot))
+    }
+
+    /// Lets segments settle. Returns whether the budget ended before all have.
+    fn settle(&mut self, memory: &mut Memory, key: &HashKey, budget: &mut usize) -> bool {
+        while self.sweep.unsettled > 0 {
+            if *budget == 0 {
+                return true;
+            }
+            self.table.settle_next(memory, key, &mut self.sweep.unsettled, budget);
+        }
+        false
+    }
+}
+
+impl<I: SwarmId> Drop for Retained<I> {
+    fn drop(&mut self) {
+        self.retention.len.fetch_sub(self.table.len().into(), Ordering::Relaxed);
+    }
+}
+
+/// Returns the entry that is to be forgotten first, of those of a line and another one.
+fn least_of<I: Copy>(
+    line: &impl RetainedRow<I>,
+    now: AgeTime,
+    other: Option<RetainedEntry<I>>,
+) -> Option<RetainedEntry<I>> {
+    (0..line.len()).map(|slot| line.entry(slot)).chain(other).min_by_key(|entry| entry.worth(now))
+}
