@@ -1,8 +1,12 @@
 //! The configuration of a tracker for one run: the templates of its description, expanded.
 
 use std::fmt::Write;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write as _};
 use std::net::SocketAddr;
+use std::path::Path;
+
+use shoal_load::info_hash;
 
 use crate::description::{CERTIFICATE, CERTIFICATE_AND_KEY, Description, KEY, WHITELIST};
 use crate::load::{HttpTransport, LoadSpec, Transport};
@@ -117,6 +121,23 @@ pub fn in_full(
         let _ = write!(text, "\n# {name}\n{}\n", content.trim());
     }
     Ok(text)
+}
+
+/// Writes the info hashes of the load in hexadecimal, one to a line. There may be ten million, so it avoids formatting.
+///
+/// # Errors
+/// Returns an error if the file in `folder` cannot be written.
+pub fn write_whitelist(folder: &Path, load: &LoadSpec) -> io::Result<()> {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut out = BufWriter::new(File::create(folder.join(WHITELIST))?);
+    let mut line = [b'\n'; 41];
+    for torrent in 0..load.population.torrents {
+        for (digits, byte) in line.chunks_exact_mut(2).zip(info_hash(load.seed, torrent).0) {
+            digits.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+        out.write_all(&line)?;
+    }
+    out.flush()
 }
 
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! The description of a tracker: how to find, configure, start and stop it. Built in, or read from a user's TOML file.
 
+mod chaos;
+
 use std::collections::BTreeMap;
 use std::iter;
 use std::mem::take;
 use std::time::Duration;
 
 use serde::Deserialize;
+
+pub use chaos::{ChaosOptions, UpgradeSignal};
 
 use crate::template::{self, UnknownPlaceholder};
 
@@ -102,6 +106,9 @@ pub struct Description {
     /// Differences over WebSockets with TLS.
     #[serde(default)]
     pub wss: Variant,
+    /// How `shoal-lab chaos` runs and disturbs it. Without it, it takes no part there.
+    #[serde(default)]
+    pub chaos: Option<ChaosOptions>,
 }
 
 /// The differences of a tracker over one protocol.
@@ -311,6 +318,16 @@ impl Description {
             return Err(DescriptionError::Value { key: "name", value: self.name.clone(), accepted });
         }
         let is_bad = |file: &&ConfigFile| !is_plain(&file.name) || RESERVED.contains(&file.name.as_str());
+        if let Some(chaos) = self.chaos.as_ref().filter(|chaos| !chaos.protocols.contains(&Protocol::Udp)) {
+            let accepted = "protocols with \"udp\", over which it is filled and its peers are counted";
+            let value = format!("{:?}", chaos.protocols);
+            return Err(DescriptionError::Value { key: "chaos.protocols", value, accepted });
+        }
+        let state = self.chaos.iter().filter_map(|chaos| chaos.state.as_ref());
+        if let Some(state) = state.into_iter().find(|state| !is_plain(state)) {
+            let accepted = "a name without directories: the state is below the folder of the tracker";
+            return Err(DescriptionError::Value { key: "chaos.state", value: state.clone(), accepted });
+        }
         if let Some(file) = self.all_files().find(is_bad) {
             let accepted = "a name without directories, other than those that shoal-lab writes itself \
                             (whitelist, certificate.pem, key.pem, certificate-and-key.pem)";
@@ -340,7 +357,11 @@ impl Description {
     }
 
     fn all_files(&self) -> impl Iterator<Item = &ConfigFile> {
-        self.files.iter().chain(self.variants().into_iter().flat_map(|variant| &variant.files))
+        let of_chaos = self.chaos.iter().flat_map(|chaos| &chaos.files);
+        self.files
+            .iter()
+            .chain(self.variants().into_iter().flat_map(|variant| &variant.files))
+            .chain(of_chaos)
     }
 
     fn fronts(&self) -> impl Iterator<Item = &FrontProxy> {
@@ -357,7 +378,8 @@ impl Description {
         let variables = self.start.environment.iter();
         let variables = variables.map(|(name, text)| (format!("start.environment.{name}"), text.as_str()));
         let files = self.all_files().map(|file| (format!("files, {}", file.name), file.text.as_str()));
-        arguments.chain(fronts).chain(variables).chain(files)
+        let of_chaos = self.chaos.iter().flat_map(ChaosOptions::templates);
+        arguments.chain(fronts).chain(variables).chain(files).chain(of_chaos)
     }
 }
 

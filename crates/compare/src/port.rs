@@ -15,7 +15,7 @@ const ATTEMPTS_MAX: usize = 64;
 ///
 /// # Errors
 /// Returns an error if a program does.
-pub(crate) fn check(port: u16) -> io::Result<()> {
+pub fn check(port: u16) -> io::Result<()> {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, port))?;
     TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
     Ok(())
@@ -25,7 +25,7 @@ pub(crate) fn check(port: u16) -> io::Result<()> {
 ///
 /// # Errors
 /// Returns an error if there is none.
-pub(crate) fn free() -> io::Result<u16> {
+pub fn free() -> io::Result<u16> {
     for _ in 0..ATTEMPTS_MAX {
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = udp.local_addr()?.port();

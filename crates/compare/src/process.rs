@@ -109,6 +109,34 @@ impl Process {
         self.child.id()
     }
 
+    /// Kills what is left of the group, and starts the program again, as the leader of another one.
+    ///
+    /// # Errors
+    /// Returns an error if it cannot be started.
+    pub fn start_again(&mut self, program: &Program) -> io::Result<()> {
+        self.kill();
+        self.child = program.spawn(&self.output, 0)?;
+        self.added.clear();
+        Ok(())
+    }
+
+    /// Returns the running processes of its group, lowest number first. A process that has handed over to another one and
+    /// ended is not among them.
+    #[must_use]
+    pub fn members(&mut self) -> Vec<Pid> {
+        // Children that have ended are zombies until they are waited for. Neither kind counts.
+        let _ = self.ended();
+        let group = self.group();
+        let processes = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+        let running = processes.filter_map(|process| {
+            let pid = Pid::from_raw(process.file_name().to_str()?.parse().ok()?)?;
+            is_running_in(&fs::read_to_string(process.path().join("stat")).ok()?, group).then_some(pid)
+        });
+        let mut members: Vec<Pid> = running.collect();
+        members.sort_unstable_by_key(|pid| pid.as_raw_nonzero());
+        members
+    }
+
     /// Starts another program in its group, with the same output.
     ///
     /// # Errors
@@ -168,7 +196,8 @@ impl Process {
         Ok(bytes)
     }
 
-    fn signal(&self, signal: Signal) {
+    /// Sends a signal to its group.
+    pub fn signal(&self, signal: Signal) {
         // The call fails if the group is already empty.
         let _ = kill_process_group(Pid::from_child(&self.child), signal);
     }
@@ -195,6 +224,15 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Returns whether the process with this `stat` of proc_pid_stat(5) belongs to a group and has not ended.
+fn is_running_in(stat: &str, group: u32) -> bool {
+    // The name of the program, in parentheses, may contain anything. Its state, parent and group follow.
+    let Some((_, fields)) = stat.rsplit_once(')') else { return false };
+    let mut fields = fields.split_whitespace();
+    let (state, of_group) = (fields.next(), fields.nth(1));
+    !matches!(state, Some("Z" | "X")) && of_group.and_then(|of| of.parse().ok()) == Some(group)
 }
 
 /// Returns the processes whose environment contains `entry`.
@@ -297,6 +335,40 @@ mod tests {
         lines.sort();
         assert_eq!(lines, [group.to_string(), "leader".into()]);
         assert!(!process.stop(Signal::TERM, || Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn a_program_that_is_started_again_survives_the_end_of_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = shell(&folder, "exec sleep 600");
+        let first = process.members();
+        let program = Program {
+            file: "/bin/sh".into(),
+            arguments: vec!["-c".into(), "exec sleep 600".into()],
+            environment: vec![],
+            folder: folder.path().to_owned(),
+            processors: allowed().unwrap()[..1].to_vec(),
+        };
+        process.start_again(&program).unwrap();
+        let second = process.members();
+        assert_eq!((first.len(), second.len()), (1, 1));
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn members_are_the_processes_of_the_group_that_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = shell(&folder, "sleep 600 & echo $!; exit 0");
+        let leader = Pid::from_child(&process.child);
+        wait(&mut process);
+        let child: i32 = process.log_tail()[0].parse().unwrap();
+        assert_ne!(leader.as_raw_nonzero().get(), child);
+        assert_eq!(process.members(), [Pid::from_raw(child).unwrap()], "the leader has ended");
+        process.signal(Signal::KILL);
+        while !process.members().is_empty() {
+            thread::sleep(POLL);
+        }
+        assert!(is_running_in("7 (a) Z 1 9) S 1 9 9 0", 9) && !is_running_in("7 (a) Z 1 9 9 0", 9));
     }
 
     #[test]

@@ -2,8 +2,7 @@
 //!
 //! A failure ends the run but not the comparison. It becomes part of the round, beside earlier measurements.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -20,7 +19,7 @@ use crate::accounting::{Snapshot, resident_bytes, threads};
 use crate::certificate::Certificate;
 use crate::configuration;
 use crate::cpu_assignment::CpuAssignment;
-use crate::description::{Description, StopSignal, WHITELIST};
+use crate::description::{Description, StopSignal};
 use crate::generator::Generator;
 use crate::http::Client;
 use crate::idle::Idle;
@@ -129,8 +128,8 @@ impl Run<'_> {
             fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         }
         if self.description.whitelist {
-            let file = folder.path().join(WHITELIST);
-            write_whitelist(&file, self.load).with_context(|| format!("cannot write {}", file.display()))?;
+            configuration::write_whitelist(folder.path(), self.load)
+                .context("cannot write the white list")?;
         }
         if let Some(certificate) = self.certificate {
             certificate.write(folder.path())?;
@@ -444,18 +443,4 @@ fn check_memory(opened: usize, process: &Process) -> Result<()> {
     let (resident, all) = (resident_bytes(process.group())?, Machine::this().memory_bytes);
     ensure!(resident < all / 2, "{opened} connections took half of this machine's memory: {resident} bytes");
     Ok(())
-}
-
-/// Writes the info hashes of the load in hexadecimal, one to a line. There may be ten million, so it avoids formatting.
-fn write_whitelist(file: &Path, load: &LoadSpec) -> std::io::Result<()> {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut out = BufWriter::new(File::create(file)?);
-    let mut line = [b'\n'; 41];
-    for torrent in 0..load.population.torrents {
-        for (digits, byte) in line.chunks_exact_mut(2).zip(info_hash(load.seed, torrent).0) {
-            digits.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-        }
-        out.write_all(&line)?;
-    }
-    out.flush()
 }

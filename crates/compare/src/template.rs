@@ -3,7 +3,7 @@
 //! A brace without a name behind it is an ordinary brace, so that JSON needs no escapes.
 
 /// The placeholders and their meanings.
-pub const PLACEHOLDERS: [(&str, &str); 14] = [
+pub const PLACEHOLDERS: [(&str, &str); 15] = [
     ("address", "address and port to listen on, such as 127.0.0.1:6969"),
     ("ip", "the IP address alone"),
     ("port", "the port alone"),
@@ -18,6 +18,7 @@ pub const PLACEHOLDERS: [(&str, &str); 14] = [
         "backend_port",
         "in the arguments of a front: the port of the tracker behind it, whose address is the same",
     ),
+    ("control_port", "in shoal-lab chaos: another free port, for a control interface"),
     ("user", "the user that shoal-lab runs as; nobody, if that is root"),
     ("numwant", "the most peers that the load asks for"),
     ("announce_reply_bytes", "the length of an echo's announce replies"),

@@ -1,10 +1,11 @@
-//! `shoal-lab`, the laboratory beside the tracker: it puts load on trackers, compares them side by side, and checks
-//! their conformance.
+//! `shoal-lab`, the laboratory beside the tracker: it puts load on trackers, compares them side by side, checks their
+//! conformance, and disturbs them under load.
 //!
 //! This crate owns the command line, the terminal and the exit codes; each subcommand is a module. `shoal-load`,
-//! `shoal-compare` and `shoal-conform` define what is measured or judged, and how.
+//! `shoal-compare`, `shoal-conform` and `shoal-chaos` define what is measured or judged, and how.
 #![forbid(unsafe_code)]
 
+mod chaos;
 mod compare;
 mod conform;
 mod echo;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The laboratory for BitTorrent trackers: load, compare, conform.
+/// The laboratory for BitTorrent trackers: load, compare, conform, chaos.
 #[derive(Debug, Parser)]
 #[command(name = "shoal-lab", version)]
 struct Arguments {
@@ -33,6 +34,8 @@ enum Command {
     Compare(Box<compare::CompareArgs>),
     /// Check what a tracker does right and wrong, rule by rule
     Conform(Box<conform::ConformArgs>),
+    /// Restart, kill, stop and damage a tracker under load, and count what is lost
+    Chaos(Box<chaos::ChaosArgs>),
     Echo(echo::EchoArgs),
 }
 
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Command::Load(load) => load.run(),
         Command::Compare(compare) => compare.run(),
         Command::Conform(conform) => conform.run(),
+        Command::Chaos(chaos) => chaos.run(),
         Command::Echo(echo) => echo.run(),
     };
     outcome.unwrap_or_else(|error| {

@@ -92,7 +92,7 @@ fn mix(text: &str) -> Result<Mix> {
     Ok(Mix { connect, announce, scrape })
 }
 
-fn popularity(text: &str) -> Result<Popularity> {
+pub(crate) fn popularity(text: &str) -> Result<Popularity> {
     let accepted =
         "give uniform, zipf:EXPONENT, pareto:SHAPE, gamma:SHAPE:SCALE or exponential:HEAD-SHARE:HEAD-WIDTH";
     let (kind, parameters) = text.split_once(':').unwrap_or((text, ""));

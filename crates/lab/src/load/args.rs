@@ -28,7 +28,7 @@ impl Threads {
     }
 }
 
-pub(super) fn rate(text: &str) -> Result<f64> {
+pub(crate) fn rate(text: &str) -> Result<f64> {
     let rate = text.parse().ok().filter(|rate: &f64| (0.001..=1e8).contains(rate));
     rate.context("give requests a second, from 0.001 to 100000000")
 }

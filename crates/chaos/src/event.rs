@@ -1,0 +1,107 @@
+//! The events: the ways to disturb a tracker.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+use shoal_compare::description::ChaosOptions;
+
+/// A way to disturb a tracker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EventKind {
+    /// It is stopped for a while (SIGSTOP) and continued (SIGCONT).
+    Pause,
+    /// It writes its state.
+    Snapshot,
+    /// Its disk is full while it writes its state.
+    DiskFull,
+    /// It hands over to a new process.
+    Upgrade,
+    /// It is asked to exit (SIGTERM), and started again when it has.
+    Restart,
+    /// It is killed (SIGKILL) and started again.
+    Kill,
+    /// It is stopped, a byte of its state is changed, and it is started again.
+    Damage,
+    /// It is stopped, the last quarter of its state is cut off, and it is started again.
+    Truncate,
+}
+
+/// Why a text is not an event, or an event is impossible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownEvent(String);
+
+impl EventKind {
+    /// All events, in the order of a run. Those that damage the state come last.
+    pub const ALL: [Self; 8] = [
+        Self::Pause,
+        Self::Snapshot,
+        Self::DiskFull,
+        Self::Upgrade,
+        Self::Restart,
+        Self::Kill,
+        Self::Damage,
+        Self::Truncate,
+    ];
+
+    /// Returns its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Snapshot => "snapshot",
+            Self::DiskFull => "disk-full",
+            Self::Upgrade => "upgrade",
+            Self::Restart => "restart",
+            Self::Kill => "kill",
+            Self::Damage => "damage",
+            Self::Truncate => "truncate",
+        }
+    }
+
+    /// Returns the key that a description lacks for this event, if it lacks one.
+    #[must_use]
+    pub fn missing_key(self, options: &ChaosOptions) -> Option<&'static str> {
+        let (is_there, key) = match self {
+            Self::Pause | Self::Restart | Self::Kill => (true, ""),
+            Self::Snapshot => (options.snapshot.is_some(), "chaos.snapshot"),
+            Self::DiskFull if options.state.is_some() => (options.snapshot.is_some(), "chaos.snapshot"),
+            Self::DiskFull | Self::Damage | Self::Truncate => (options.state.is_some(), "chaos.state"),
+            Self::Upgrade => {
+                (options.upgrade.is_some() || options.upgrade_signal.is_some(), "chaos.upgrade_signal")
+            }
+        };
+        (!is_there).then_some(key)
+    }
+
+    /// Returns the events that a tracker of this description supports.
+    #[must_use]
+    pub fn supported(options: &ChaosOptions) -> Vec<Self> {
+        Self::ALL.into_iter().filter(|event| event.missing_key(options).is_none()).collect()
+    }
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+impl FromStr for EventKind {
+    type Err = UnknownEvent;
+
+    fn from_str(name: &str) -> Result<Self, UnknownEvent> {
+        let found = Self::ALL.into_iter().find(|event| event.name() == name);
+        found.ok_or_else(|| UnknownEvent(name.to_owned()))
+    }
+}
+
+impl fmt::Display for UnknownEvent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = EventKind::ALL.map(EventKind::name).join(", ");
+        write!(out, "there is no event {:?}: use {names}", self.0)
+    }
+}
+
+impl std::error::Error for UnknownEvent {}
