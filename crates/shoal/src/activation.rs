@@ -24,6 +24,9 @@ use crate::settings;
 /// The beginning of the names under which the tracker lets the manager keep sockets.
 pub(crate) const STORED: &str = "stored-";
 
+/// The beginning of the names of the sockets that a running tracker hands over. The key follows.
+pub(crate) const HANDED: &str = "handed-";
+
 /// The first descriptor that is passed (sd_listen_fds(3), `SD_LISTEN_FDS_START`).
 const FIRST: RawFd = 3;
 
@@ -50,7 +53,7 @@ pub(crate) fn take(
     let mut unused = inherited.extract(|socket| !is_listed(config, socket));
     for socket in &unused {
         let InheritedSocket { name, kind, .. } = socket;
-        if !name.starts_with(STORED) {
+        if !name.starts_with(STORED) && !name.starts_with(HANDED) {
             return Err(Failure::Configuration(format!(
                 "LISTEN_FDS: the socket {name:?} is bound to {kind}, which {} does not list; it must, or the unit of the \
                  socket must not",
@@ -81,7 +84,7 @@ pub(crate) fn take(
 pub(crate) fn with_ports_of(config: &Config, handed: &[(String, OwnedFd)]) -> Config {
     let mut config = config.clone();
     let choose = |key: &str, address: &mut SocketAddr| {
-        let of_key = handed.iter().filter(|(name, _)| name.strip_prefix(STORED) == Some(key));
+        let of_key = handed.iter().filter(|(name, _)| name.strip_prefix(HANDED) == Some(key));
         let mut locals =
             of_key.filter_map(|(_, socket)| SocketAddr::try_from(getsockname(socket).ok()?).ok());
         if address.port() == 0
@@ -155,7 +158,7 @@ fn is_listed(config: &Config, socket: &InheritedSocket) -> bool {
     let udp = || config.udp.listen.iter().any(|address| kind.receives_at(*address));
     let control =
         || config.control.listen.is_some_and(|address| kind.listens_at(&ListenAddress::Tcp(address)));
-    match &*socket.name {
+    match socket.name.strip_prefix(HANDED).unwrap_or(&socket.name) {
         "udp" => udp(),
         "http" => lists(&config.http.listen),
         "tls" => lists(&config.tls.listen),

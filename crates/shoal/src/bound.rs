@@ -11,7 +11,7 @@ use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{Backend, Choice, InheritedSockets, Sockets};
 use tokio::net::TcpListener;
 
-use crate::activation::STORED;
+use crate::activation::{HANDED, STORED};
 use crate::service_manager::ServiceManager;
 use crate::{advice, control, descriptors, pool, processors, settings};
 
@@ -171,7 +171,7 @@ pub(crate) fn descriptors(
         is_new
     };
     let all = udp.chain(tcp).chain(control).filter(|(_, socket)| is_new(*socket));
-    all.map(|(kind, socket)| Ok((format!("{STORED}{kind}"), socket.try_clone_to_owned()?))).collect()
+    all.map(|(kind, socket)| Ok((format!("{HANDED}{kind}"), socket.try_clone_to_owned()?))).collect()
 }
 
 /// Steers datagrams to the workers on the processors that receive them.

@@ -271,12 +271,12 @@ impl WorkerThread {
             sockets.watch(opened.readiness().context("cannot poll its connections")?);
             streams = Some(opened);
         }
-        let mut datagrams = self.backend.open(sockets).context("cannot open its I/O back end")?;
+        let datagrams = self.backend.open(sockets).context("cannot open its I/O back end")?;
         if let Some(limits) = self.limits {
             limits.enter()?;
         }
         ready();
-        worker.serve(&mut datagrams, streams).context("its I/O back end failed")
+        worker.serve(datagrams, streams).context("its I/O back end failed")
     }
 }
 

@@ -358,7 +358,7 @@ async fn start(
     let offered = Offered {
         keys: state.keys.to_bytes(),
         lock: state.lock()?,
-        sockets: sockets_and_listeners,
+        sockets: Mutex::new(sockets_and_listeners),
         store: store.clone(),
         snapshots: state.snapshot_writer(config, store.clone()),
         phase: Arc::clone(&phase),

@@ -75,7 +75,7 @@ impl Worker {
     /// Returns errors of this host that make it impossible to continue.
     pub(crate) fn serve(
         self,
-        datagrams: &mut impl DatagramIo,
+        mut datagrams: impl DatagramIo,
         mut streams: Option<StreamIo<WorkerService>>,
     ) -> io::Result<()> {
         let (mut service, wakers) = (self.service, self.wakers);
@@ -94,11 +94,15 @@ impl Worker {
             match self.phase.phase() {
                 Phase::Serving => {}
                 Phase::Paused => {
-                    pause(datagrams, streams.as_mut(), &mut service, &self.phase, &self.heartbeat)?;
+                    pause(&mut datagrams, streams.as_mut(), &mut service, &self.phase, &self.heartbeat)?;
                     continue;
                 }
                 Phase::Stopping => break,
-                Phase::Leaving => match leave(streams, service, &wakers, &self.phase, &self.heartbeat)? {},
+                Phase::Leaving => {
+                    // A socket that the other process does not use must not receive any more.
+                    drop(datagrams);
+                    match leave(streams, service, &wakers, &self.phase, &self.heartbeat)? {}
+                }
             }
             let busy = housekeeping.behind || streams_busy;
             datagrams.poll(if busy { Duration::ZERO } else { IDLE_TIME_MAX }, &mut service)?;
@@ -129,7 +133,7 @@ impl Worker {
             // Poll rounds are bounded, so that housekeeping gets its share even under saturation.
             housekeeping.run_if_due(now_ms);
         }
-        stop(datagrams, streams, &mut service, &wakers)
+        stop(&mut datagrams, streams, &mut service, &wakers)
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -54,7 +54,7 @@ pub(crate) struct Offered {
     /// The lock of the state, if there is one.
     pub(crate) lock: Option<OwnedFd>,
     /// The sockets, with their names.
-    pub(crate) sockets: Vec<(String, OwnedFd)>,
+    pub(crate) sockets: Mutex<Vec<(String, OwnedFd)>>,
     pub(crate) store: SharedStore,
     pub(crate) snapshots: SnapshotWriter,
     pub(crate) phase: Arc<WorkerPhase>,
@@ -211,7 +211,7 @@ impl Attempt<'_> {
         let lock_descriptor: Vec<_> = lock.iter().map(AsFd::as_fd).collect();
         let offer = ToNew::Offer { version: VERSION, keys: keys.clone(), has_lock: lock.is_some() };
         self.send(&offer, &lock_descriptor)?;
-        for sockets in sockets.chunks(DESCRIPTORS_MAX) {
+        for sockets in lock_of(sockets).chunks(DESCRIPTORS_MAX) {
             let names = sockets.iter().map(|(name, _)| name.clone()).collect();
             let descriptors: Vec<_> = sockets.iter().map(|(_, socket)| socket.as_fd()).collect();
             self.send(&ToNew::Sockets { names }, &descriptors)?;
@@ -293,6 +293,8 @@ impl Attempt<'_> {
         }
         let handed = Handed { pid: self.pid, gap_ms: clock::monotonic_ms() - begin_ms, in_memory };
         let (departures, connections) = mpsc::channel();
+        // A socket that the other process does not use must not receive any more.
+        lock_of(&self.offered.sockets).clear();
         phase.leave(wakers, *leave_time, departures);
         tracing::info!(pid = handed.pid, gap_ms = handed.gap_ms, in_memory, "the new process serves");
         if let Some(report) = report.take() {
@@ -342,4 +344,8 @@ impl Attempt<'_> {
             }),
         }
     }
+}
+
+fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -203,6 +203,15 @@ impl Tracker {
         panic!("the tracker did not end within {patience:?}\n{}", self.log());
     }
 
+    /// Returns the processes that have taken over from it, one after another.
+    pub(crate) fn successors(&self) -> Vec<Pid> {
+        let seen = self.log.seen.lock().expect("no thread panics with it");
+        let lines = seen.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let fields = lines.map(|line| line["fields"].clone());
+        let handed = fields.filter(|fields| fields["message"] == "the new process serves");
+        handed.filter_map(|fields| Some(Pid::from_raw(fields["pid"].as_i64()?.try_into().ok()?))).collect()
+    }
+
     /// Ends it as an operator does.
     pub(crate) fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::SIGTERM);
@@ -215,6 +224,9 @@ impl Drop for Tracker {
         // Both fail where the tracker has ended already, which is as good.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        for successor in self.successors() {
+            let _ = kill(successor, Signal::SIGKILL);
+        }
         if thread::panicking() {
             eprintln!("the log of the tracker:\n{}", self.log());
         }

@@ -23,43 +23,31 @@ over_every_way!(
     websockets_of_the_old_process_are_served_until_they_are_closed,
 );
 
-/// A tracker, and the processes that have taken over from it.
+/// A tracker that is upgraded.
 struct Upgraded {
     tracker: Tracker,
-    processes: Vec<Pid>,
 }
 
 impl Upgraded {
-    fn new(tracker: Tracker) -> Self {
-        Self { tracker, processes: Vec::new() }
+    const fn new(tracker: Tracker) -> Self {
+        Self { tracker }
     }
 
     /// The process that serves.
     fn pid(&self) -> Pid {
-        self.processes.last().copied().unwrap_or_else(|| self.tracker.pid())
+        self.tracker.successors().last().copied().unwrap_or_else(|| self.tracker.pid())
     }
 
     /// Upgrades, and returns the log line about it.
-    fn upgrade(&mut self) -> Value {
+    fn upgrade(&self) -> Value {
         kill(self.pid(), Signal::SIGUSR2).unwrap();
-        let line = self.tracker.wait_for_line("the new process serves");
-        self.processes.push(Pid::from_raw(line["pid"].as_i64().unwrap().try_into().unwrap()));
-        line
+        self.tracker.wait_for_line("the new process serves")
     }
 
     /// Tries to upgrade, and returns why that has failed.
     fn fail_to_upgrade(&self) -> String {
         kill(self.pid(), Signal::SIGUSR2).unwrap();
         self.tracker.wait_for_line("not handed over")["error"].as_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Upgraded {
-    fn drop(&mut self) {
-        for process in &self.processes {
-            // It may have ended.
-            let _ = kill(*process, Signal::SIGKILL);
-        }
     }
 }
 
@@ -113,7 +101,7 @@ fn an_upgrade_keeps_peers_counts_and_connections(way: Way) {
 }
 
 fn websockets_of_the_old_process_are_served_until_they_are_closed(way: Way) {
-    let mut upgraded = Upgraded::new(way.start(&[("SHOAL_WEBTORRENT_UPGRADE_CLOSE_S", "2")]));
+    let upgraded = Upgraded::new(way.start(&[("SHOAL_WEBTORRENT_UPGRADE_CLOSE_S", "2")]));
     let (mut one, mut other) = (Browser::open(way, &upgraded.tracker), Browser::open(way, &upgraded.tracker));
     one.ask(&browser::announce('t', 'a', 0));
     upgraded.upgrade();
@@ -130,7 +118,7 @@ fn no_request_is_lost() {
     for io in ["mmsg", "uring"] {
         let tracker = Tracker::start(&[("SHOAL_UDP_IO", io), ("SHOAL_ANNOUNCE_PEERS_PER_ADDRESS_MAX", "0")]);
         let (udp, http) = (tracker.udp.clone(), tracker.http.clone());
-        let mut upgraded = Upgraded::new(tracker);
+        let upgraded = Upgraded::new(tracker);
         let (is_over, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
         let mut clients = Vec::new();
         for number in 0..6_u16 {
@@ -171,7 +159,7 @@ fn swarms_come_as_a_snapshot_if_a_setting_of_the_store_has_changed() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("shoal.toml");
     fs::write(&file, "[announce]\npeer_timeout_s = 2700\n").unwrap();
-    let mut upgraded = Upgraded::new(Tracker::start_with_path(&file, &[]));
+    let upgraded = Upgraded::new(Tracker::start_with_path(&file, &[]));
     let client = Client::new(upgraded.tracker.udp[0]);
     client.announce(&Announce::seeder(hash(1), 1001));
     fs::write(&file, "[announce]\npeer_timeout_s = 3600\n").unwrap();
@@ -208,7 +196,7 @@ impl Installed {
 #[test]
 fn a_new_program_that_fails_leaves_the_old_one_as_it_was() {
     let installed = Installed::new();
-    let mut upgraded = Upgraded::new(Tracker::start_program(installed.program(), &[]));
+    let upgraded = Upgraded::new(Tracker::start_program(installed.program(), &[]));
     let client = Client::new(upgraded.tracker.udp[0]);
     client.announce(&Announce::seeder(hash(1), 1001));
     for (script, mode, expected) in [
