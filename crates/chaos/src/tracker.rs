@@ -25,8 +25,8 @@ use crate::disk::{self, StateDisk};
 
 const POLL: Duration = Duration::from_millis(2);
 
-/// Time for a hand-over.
-const UPGRADE_PATIENCE: Duration = Duration::from_secs(120);
+/// Time for a hand-over, with that in which the old process closes its WebSockets.
+const UPGRADE_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Lines of its output in a message.
 const LAST_LINES: usize = 3;
