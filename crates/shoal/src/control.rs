@@ -17,13 +17,13 @@ mod counters;
 mod extract;
 mod guard;
 mod health;
+mod latest;
 mod listener;
 pub(crate) mod metrics;
 mod page;
 mod problem;
 mod rate;
 mod scrape;
-mod snapshots;
 mod tokens;
 
 use std::sync::Arc;
@@ -38,10 +38,10 @@ use tokio_rustls::TlsAcceptor;
 
 use self::auth::{Auth, Need};
 use self::connections::Connections;
+use self::latest::LatestStats;
 pub(crate) use self::listener::bind;
 pub(crate) use self::metrics::{Sources, WorkerSources};
 use self::problem::Problem;
-use self::snapshots::Snapshots;
 pub(crate) use self::tokens::{Role, TokenSet, Tokens, is_name as is_token_name, line as token_line};
 use crate::drain::Drain;
 use crate::hand_over::HandOver;
@@ -59,7 +59,7 @@ pub(crate) struct Control {
     /// How much the sources hold, if that is limited.
     holdings: Option<Arc<Holdings>>,
     connections: Arc<Connections>,
-    snapshots: Arc<Snapshots>,
+    latest: Arc<LatestStats>,
     pub(crate) hand_over: Arc<HandOver>,
 }
 
@@ -82,15 +82,15 @@ impl Control {
     ) -> Self {
         let (tokens, log) = (Arc::clone(&reloader.control_tokens), reloader.log.clone());
         let sources = Arc::new(sources);
-        let snapshots = Arc::new(Snapshots::new(Arc::clone(&sources)));
+        let latest = Arc::new(LatestStats::new(Arc::clone(&sources)));
         let connections = Arc::new(Connections::new(Arc::clone(&sources.control)));
-        Self { sources, tokens, reloader, drain, log, holdings, connections, snapshots, hand_over }
+        Self { sources, tokens, reloader, drain, log, holdings, connections, latest, hand_over }
     }
 }
 
-impl FromRef<Control> for Arc<Snapshots> {
+impl FromRef<Control> for Arc<LatestStats> {
     fn from_ref(control: &Control) -> Self {
-        Self::clone(&control.snapshots)
+        Self::clone(&control.latest)
     }
 }
 
@@ -104,7 +104,7 @@ impl FromRef<Control> for Arc<Sources> {
 pub(crate) async fn serve(listener: TcpListener, control: Control, access: Access) {
     let tls = access.tls.map(|server| TlsAcceptor::from(server.config()));
     let (connections, mut tokens) = (Arc::clone(&control.connections), control.tokens.subscribe());
-    let collecting = Arc::clone(&control.snapshots).collect();
+    let collecting = Arc::clone(&control.latest).collect();
     let accepting = listener::serve(listener, tls, Arc::clone(&connections), router(control, access.hosts));
     let following = async {
         // Tokens that are no longer valid may have opened streams. The clients of the others open them again.

@@ -45,6 +45,7 @@ mod public_statistics;
 mod published;
 mod reload;
 mod repeated;
+mod replace_file;
 mod sandbox;
 mod service;
 mod service_manager;

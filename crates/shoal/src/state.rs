@@ -9,6 +9,7 @@
 //! | `swarms.new` | the next one, while it is being written |
 //! | `swarms.refused` | a snapshot that could not be read at all |
 //! | `keys` | the secret keys, for the owner only |
+//! | `tickets` | the secret keys of TLS tickets, for the owner only |
 //! | `lock` | locked by the tracker that uses the directory |
 
 pub(crate) mod command;
@@ -16,6 +17,7 @@ mod directory;
 mod keys;
 mod load;
 mod save;
+mod tickets;
 
 use std::fs::{self, File};
 use std::io;
@@ -27,13 +29,15 @@ use std::time::Duration;
 use anyhow::Context;
 use shoal_access::torrents::TorrentLists;
 use shoal_config::Config;
-use shoal_store::SharedStore;
+use shoal_store::{Restored, SharedStore};
+use shoal_tls::Server;
 
 use self::directory::StateDirectory;
 pub(crate) use self::keys::StateKeys;
 use self::load::{Loaded, Source};
 use self::save::Content;
 pub(crate) use self::save::{Requester, Saved, Saver, SnapshotCounters, SnapshotWriter};
+use self::tickets::TicketFile;
 use crate::failure::Failure;
 use crate::{clock, settings};
 
@@ -42,6 +46,8 @@ pub(crate) struct State {
     directory: Option<StateDirectory>,
     /// The keys, which are new unless there is a directory that has some.
     pub(crate) keys: StateKeys,
+    /// The keys of TLS tickets, if they are there as well.
+    tickets: Option<TicketFile>,
 }
 
 impl State {
@@ -53,14 +59,23 @@ impl State {
             Some(directory) if config.state.keys => StateKeys::of(directory)?,
             _ => StateKeys::random()?,
         };
-        Ok(Self { directory, keys })
+        Ok(Self { directory, keys, tickets: None })
+    }
+
+    /// Lets the clients of a server resume the sessions of the last run, if its keys are to be there.
+    pub(crate) fn resume_sessions(&mut self, config: &Config, server: Server) {
+        if let Some(directory) = self.directory.as_ref().filter(|_| config.state.keys) {
+            self.tickets = Some(TicketFile::open(directory.tickets(), server));
+        }
     }
 
     /// Takes over the keys and the lock of a running tracker. If the configuration names another directory than before, locks
     /// that.
     pub(crate) fn take_over(config: &Config, keys: &[u8], lock: Option<OwnedFd>) -> Result<Self, Failure> {
         let keys = StateKeys::from_bytes(keys).context("the running tracker has keys of another form")?;
-        let Some(path) = config.state.path.as_deref() else { return Ok(Self { directory: None, keys }) };
+        let Some(path) = config.state.path.as_deref() else {
+            return Ok(Self { directory: None, keys, tickets: None });
+        };
         let directory = match lock.and_then(|lock| StateDirectory::take_over(path, lock)) {
             Some(directory) => directory,
             None => StateDirectory::open(path).map_err(Failure::Configuration)?,
@@ -68,7 +83,7 @@ impl State {
         if config.state.keys {
             keys.write(&directory.keys()).context("the file of keys cannot be written")?;
         }
-        Ok(Self { directory: Some(directory), keys })
+        Ok(Self { directory: Some(directory), keys, tickets: None })
     }
 
     /// Returns a descriptor of the lock, if there is a directory.
@@ -137,30 +152,46 @@ impl State {
         counters: Arc<SnapshotCounters>,
     ) -> anyhow::Result<Option<Saver>> {
         let writer = self.snapshot_writer(config, store);
-        let Some(directory) = self.directory else { return Ok(None) };
+        let Self { directory, tickets, .. } = self;
+        let Some(directory) = directory else { return Ok(None) };
         let interval_s = config.state.interval_s;
         let interval = (interval_s > 0).then(|| Duration::from_secs(interval_s.into()));
-        let saver = Saver::start(Content { directory, writer }, interval, counters);
+        let saver = Saver::start(Content { directory, writer }, tickets, interval, counters);
         saver.context("cannot start the thread that writes snapshots").map(Some)
     }
 }
 
 /// Logs what was read.
 fn report(file: &Path, loaded: &Loaded, duration_ms: u64) {
-    let Loaded { restored, forbidden, unknown, damaged_bytes, is_truncated, .. } = *loaded;
+    let Loaded { restored, forbidden, of_other_keys, of_fingerprints, damaged_bytes, is_truncated, .. } =
+        *loaded;
     let age_s = clock::unix_s().saturating_sub(loaded.begun_unix_s);
-    let (peers, overdue, refused) = (restored.peers, restored.overdue, restored.refused);
+    let Restored { peers, overdue, refused, retained } = restored;
     tracing::info!(
         file = %file.display(),
         peers,
         overdue,
         refused,
+        retained,
         forbidden,
-        unknown,
         age_s,
         duration_ms,
         "the peers of the last run are back"
     );
+    if of_other_keys > 0 {
+        tracing::warn!(
+            swarms = of_other_keys,
+            "swarms were left out, because the keys of the state are others now; swarms of private networks and of \
+             fingerprints return only with the keys with which they were written"
+        );
+    }
+    if of_fingerprints > 0 {
+        tracing::warn!(
+            swarms = of_fingerprints,
+            "swarms were left out, because the snapshot has fingerprints, from which no info hash can be recovered, and \
+             store.info_hashes is \"whole\" now"
+        );
+    }
     if damaged_bytes > 0 || is_truncated {
         let written = loaded.summary.map(|summary| summary.peers);
         tracing::error!(

@@ -111,11 +111,14 @@ async fn live(
     drop(inherited);
     bound.store(&manager);
     let sandbox = lower_privileges(config, file, identity.as_ref(), bound.backend)?;
-    let state = match predecessor {
+    let mut state = match predecessor {
         Some(Predecessor { keys, lock, .. }) => State::take_over(config, keys, lock.take())?,
         None => State::open(config)?,
     };
     let certificates = Certificates::load(config).await?;
+    if let Some(certificates) = &certificates {
+        state.resume_sessions(config, certificates.server());
+    }
     let control_certificates = Certificates::load_control(config).await?;
     let control_access = control::Access {
         hosts: config.control.hosts.clone(),

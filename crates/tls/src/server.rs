@@ -82,6 +82,25 @@ impl Server {
         Ok(())
     }
 
+    /// Returns how often the keys of tickets have changed, which they do every six hours while there are connections.
+    #[must_use]
+    pub fn ticket_keys_version(&self) -> u64 {
+        self.tickets.version()
+    }
+
+    /// Returns the secret keys of tickets, so that the server of a later process can resume the sessions of this one. They have a
+    /// form of their own.
+    #[must_use]
+    pub fn export_ticket_keys(&self) -> Vec<u8> {
+        self.tickets.export()
+    }
+
+    /// Replaces the keys of tickets by exported ones, for all clones. Returns false, without a change, if these are none.
+    #[must_use]
+    pub fn import_ticket_keys(&self, exported: &[u8]) -> bool {
+        self.tickets.import(exported)
+    }
+
     /// Returns the certificates in use, in the order of the configuration.
     #[must_use]
     pub fn certificates(&self) -> Vec<Certificate> {

@@ -1,7 +1,7 @@
 //! Session tickets: the keys that all workers share, and the handle through which a worker uses them.
 //!
 //! A ticket takes the state of a session to the client, so that the server stores none (RFC 8446, 4.6.1). A client may
-//! return to any worker, so all of them have the same keys. Each has a snapshot of them in its own [`Tickets`]: sealing
+//! return to any worker, so all of them have the same keys. Each has a copy of them in its own [`Tickets`]: sealing
 //! and opening read one shared word, which is written only when the keys change.
 //!
 //! A ticket is the name of its key, a random nonce, and the sealed state. The cipher is AES-256-GCM-SIV, because many
@@ -51,6 +51,8 @@ struct KeySet {
 
 struct Key {
     name: [u8; NAME_BYTES],
+    /// The secret, for the next process.
+    secret: [u8; KEY_BYTES],
     cipher: LessSafeKey,
 }
 
@@ -81,6 +83,41 @@ impl TicketKeys {
     pub(crate) fn handle(self: &Arc<Self>) -> Arc<Tickets> {
         let snapshot = Mutex::new(Arc::clone(&self.current.lock()));
         Arc::new(Tickets { keys: Arc::clone(self), snapshot })
+    }
+
+    /// Returns how often the keys have changed.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Returns the keys: the time of the next change, then a name and a secret of each.
+    pub(crate) fn export(&self) -> Vec<u8> {
+        let current = self.current.lock();
+        let keys = [Some(&current.sealing), current.previous.as_ref()];
+        let keys = keys.into_iter().flatten().flat_map(|key| [&key.name[..], &key.secret].concat());
+        current.until_unix_s.to_le_bytes().into_iter().chain(keys).collect()
+    }
+
+    /// Replaces the keys by exported ones. Returns whether these are well-formed. Keys that are too old are replaced when they
+    /// are used.
+    pub(crate) fn import(&self, exported: &[u8]) -> bool {
+        let Some((until, keys)) = exported.split_first_chunk() else { return false };
+        let keys: Vec<_> = keys.chunks(NAME_BYTES + KEY_BYTES).map(Key::import).collect();
+        let (Some(Some(sealing)), None | Some(Some(_)), 1..=2) = (keys.first(), keys.get(1), keys.len())
+        else {
+            return false;
+        };
+        let now_s = self.time.current_time().map_or(0, |time| time.as_secs());
+        let mut current = self.current.lock();
+        *current = Arc::new(KeySet {
+            version: current.version + 1,
+            sealing: Arc::clone(sealing),
+            previous: keys.get(1).cloned().flatten(),
+            // The clock may have been set back.
+            until_unix_s: u64::from_le_bytes(*until).min(now_s.saturating_add(KEY_LIFETIME_S)),
+        });
+        self.version.store(current.version, Ordering::Release);
+        true
     }
 
     /// Changes the keys, unless another worker has done so already. Returns those in use.
@@ -138,10 +175,20 @@ impl ProducesTickets for Tickets {
 
 impl Key {
     fn random() -> Result<Self, Unspecified> {
-        let (mut name, mut bytes) = ([0; NAME_BYTES], [0; KEY_BYTES]);
+        let (mut name, mut secret) = ([0; NAME_BYTES], [0; KEY_BYTES]);
         rand::fill(&mut name)?;
-        rand::fill(&mut bytes)?;
-        Ok(Self { name, cipher: LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, &bytes)?) })
+        rand::fill(&mut secret)?;
+        Self::new(name, secret)
+    }
+
+    fn new(name: [u8; NAME_BYTES], secret: [u8; KEY_BYTES]) -> Result<Self, Unspecified> {
+        Ok(Self { name, secret, cipher: LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, &secret)?) })
+    }
+
+    /// Returns an exported key.
+    fn import(exported: &[u8]) -> Option<Arc<Self>> {
+        let (name, secret) = exported.split_first_chunk()?;
+        Self::new(*name, secret.try_into().ok()?).ok().map(Arc::new)
     }
 
     /// Returns a ticket with `plain`.
@@ -228,6 +275,40 @@ mod tests {
         let ticket = one.encrypt(b"state").unwrap();
         time.0.store(3 * KEY_LIFETIME_S, Ordering::Relaxed);
         assert_eq!(one.decrypt(&ticket), None);
+    }
+
+    #[test]
+    fn exported_keys_open_the_tickets_of_their_process_for_as_long_as_there() {
+        let (time, [one, _]) = workers();
+        let first = one.encrypt(b"first").unwrap();
+        time.0.store(KEY_LIFETIME_S + 1, Ordering::Relaxed);
+        let second = one.encrypt(b"second").unwrap();
+        let exported = one.keys.export();
+        for (at_s, are_good) in [
+            (KEY_LIFETIME_S + 2, [true, true]),
+            (2 * KEY_LIFETIME_S + 1, [true, true]),
+            (2 * KEY_LIFETIME_S + 2, [false, true]),
+            (3 * KEY_LIFETIME_S + 2, [false, false]),
+            // Its clock was set back.
+            (0, [true, true]),
+        ] {
+            let (time, [other, _]) = workers();
+            time.0.store(at_s, Ordering::Relaxed);
+            assert!(other.keys.import(&exported));
+            let opened = [(&first, b"first".to_vec()), (&second, b"second".to_vec())];
+            assert_eq!(
+                opened.map(|(ticket, plain)| other.decrypt(ticket) == Some(plain)),
+                are_good,
+                "{at_s}"
+            );
+            time.0.store(at_s + KEY_LIFETIME_S + 1, Ordering::Relaxed);
+            assert!(!other.encrypt(b"next").unwrap().starts_with(&second[..NAME_BYTES]), "keys change");
+        }
+        for length in (0..exported.len()).filter(|length| *length != 8 + NAME_BYTES + KEY_BYTES) {
+            assert!(!one.keys.import(&exported[..length]), "{length}");
+        }
+        assert!(!one.keys.import(&[exported.clone(), exported].concat()));
+        assert_eq!(one.decrypt(&first).unwrap(), b"first", "the keys are as before");
     }
 
     #[test]

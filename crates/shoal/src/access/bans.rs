@@ -3,17 +3,16 @@
 //! A ban applies like an entry of `access.networks_deny`. Unlike the lists, the file of bans belongs to the tracker: it
 //! writes all bans anew after each change, and reads them at its start.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use shoal_access::networks::Network;
 
-use crate::config_file;
+use crate::{config_file, replace_file};
 
 /// Maximum number of bans. A list of networks takes more.
 pub(crate) const BANS_MAX: usize = 10_000;
@@ -196,21 +195,14 @@ const FILE_BYTES_MAX: u64 = 32 << 20;
 /// The mode of the file: reasons may name cases, which not every user of the machine may read.
 const FILE_MODE: u32 = 0o640;
 
-/// Writes all bans to a new file and renames it over the old one, so that a crash leaves one of both.
+/// Replaces the file by one of these bans.
 fn write(file: &Path, bans: &[Ban]) -> io::Result<()> {
     let mut text = String::new();
     for ban in bans {
         text.push_str(&serde_json::to_string(ban)?);
         text.push('\n');
     }
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let temporary = file.with_file_name(name);
-    let mut options = OpenOptions::new();
-    let mut new = options.write(true).create(true).truncate(true).mode(FILE_MODE).open(&temporary)?;
-    new.write_all(text.as_bytes())?;
-    new.sync_all()?;
-    fs::rename(&temporary, file)
+    replace_file::replace(file, FILE_MODE, |mut new| new.write_all(text.as_bytes()).map(|()| (new, ())))
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::connections::Connection;
+use super::latest::{LatestStats, StatusEvent};
 use super::problem::{JSON, Problem, ProblemBody};
-use super::snapshots::{Snapshots, StatusEvent};
 use crate::history::Shown;
 use crate::stats::Stats;
 
@@ -83,8 +83,8 @@ pub(super) async fn page(headers: HeaderMap) -> Response {
 #[utoipa::path(
     get, path = "/status", tag = "figures", security(("token" = ["read"])), responses((status = 200, body = Stats))
 )]
-pub(super) async fn stats(State(snapshots): State<Arc<Snapshots>>) -> Response {
-    json(snapshots.stats())
+pub(super) async fn stats(State(latest): State<Arc<LatestStats>>) -> Response {
+    json(latest.stats())
 }
 
 /// The samples of the charts: the last hour and the last day.
@@ -92,8 +92,8 @@ pub(super) async fn stats(State(snapshots): State<Arc<Snapshots>>) -> Response {
     get, path = "/status/history", tag = "figures", security(("token" = ["read"])),
     responses((status = 200, body = Shown))
 )]
-pub(super) async fn history(State(snapshots): State<Arc<Snapshots>>) -> Response {
-    json(snapshots.history().map(Bytes::from))
+pub(super) async fn history(State(latest): State<Arc<LatestStats>>) -> Response {
+    json(latest.history().map(Bytes::from))
 }
 
 /// Returns a document as a response.
@@ -114,11 +114,11 @@ pub(super) fn json(text: serde_json::Result<Bytes>) -> Response {
     )
 )]
 pub(super) async fn events(
-    State(snapshots): State<Arc<Snapshots>>,
+    State(latest): State<Arc<LatestStats>>,
     Extension(connection): Extension<Connection>,
 ) -> Result<Response, Problem> {
     connection.begin_stream()?;
-    Ok(([(header::CONTENT_TYPE, "text/event-stream")], Body::new(snapshots.watch())).into_response())
+    Ok(([(header::CONTENT_TYPE, "text/event-stream")], Body::new(latest.watch())).into_response())
 }
 
 #[cfg(test)]

@@ -132,7 +132,8 @@ fn rights(use_: Use) -> BitFlags<AccessFs> {
         Use::ReadFile => AccessFs::ReadFile.into(),
         Use::ReadTree => make_bitflags!(AccessFs::{ReadFile | ReadDir}),
         Use::WriteFile => {
-            make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | MakeReg | RemoveFile})
+            // The directory is opened to sync a name that has changed.
+            make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | Truncate | MakeReg | RemoveFile})
         }
         Use::WriteTree => make_bitflags!(
             AccessFs::{ReadFile | ReadDir | WriteFile | Truncate | MakeReg | MakeDir | RemoveFile | RemoveDir}

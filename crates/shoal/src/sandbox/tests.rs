@@ -16,6 +16,7 @@ use shoal_config::ConfigFile;
 use tempfile::TempDir;
 
 use super::*;
+use crate::replace_file;
 
 /// The role of the control plane, as without URLs.
 const CONTROL: Role = Role::Control { loads_libraries: false };
@@ -116,8 +117,7 @@ fn files_that_the_tracker_writes_can_be_replaced() {
     let config = config(text, &directory);
     let path = |name: &str| directory.path().join(name);
     with_files(&config, |_| {
-        fs::write(path("bans.new"), "bans").unwrap();
-        fs::rename(path("bans.new"), path("bans")).unwrap();
+        replace_file::replace(&path("bans"), 0o600, |new| Ok((new, ()))).unwrap();
         fs::remove_file(path("bans")).unwrap();
         // The folder was made, so that it has a rule.
         fs::write(path("fetched/lists/copy"), "copy").unwrap();

@@ -1,12 +1,14 @@
 //! The directory of the state, and its files.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+
+use crate::replace_file;
 
 /// The mode of a directory that the tracker creates: it has the addresses of peers, and keys.
 const DIRECTORY_MODE: u32 = 0o700;
@@ -41,7 +43,8 @@ impl StateDirectory {
             _ => {}
         }
         let lock = path.join("lock");
-        let lock = create(&lock, false).map_err(|error| fault(&error.to_string()))?;
+        let lock =
+            replace_file::create(&lock, FILE_MODE, false).map_err(|error| fault(&error.to_string()))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { path: path.to_owned(), lock }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(fault("another tracker uses it")),
@@ -72,41 +75,23 @@ impl StateDirectory {
     pub(crate) fn keys(&self) -> PathBuf {
         self.path.join("keys")
     }
+
+    /// Returns the file of the keys of TLS tickets.
+    pub(crate) fn tickets(&self) -> PathBuf {
+        self.path.join("tickets")
+    }
 }
 
 /// The name of the snapshot in its directory.
 pub(crate) const SNAPSHOT: &str = "swarms";
 
-/// Writes a file by `write` beside the old one and then renames it, so that a crash leaves one of both, as a whole.
-pub(crate) fn replace<T>(file: &Path, write: impl FnOnce(File) -> io::Result<(File, T)>) -> io::Result<T> {
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let temporary = file.with_file_name(name);
-    let written = create(&temporary, true).and_then(write).and_then(|(new, result)| {
-        new.sync_all()?;
-        fs::rename(&temporary, file)?;
-        // The name is on the disk only after this.
-        File::open(file.parent().unwrap_or(Path::new(".")))?.sync_all()?;
-        Ok(result)
-    });
-    if written.is_err() {
-        // It takes space that the next attempt needs.
-        let _ = fs::remove_file(&temporary);
-    }
-    written
-}
-
-/// Opens a file for writing, and creates it if necessary.
-fn create(file: &Path, truncate: bool) -> io::Result<File> {
-    let no_follow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(truncate).mode(FILE_MODE).custom_flags(no_follow).open(file)
+/// As [`replace_file::replace`], for a file of this directory.
+pub(super) fn replace<T>(file: &Path, write: impl FnOnce(File) -> io::Result<(File, T)>) -> io::Result<T> {
+    replace_file::replace(file, FILE_MODE, write)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
 
     #[test]
@@ -126,19 +111,5 @@ mod tests {
             refusal.starts_with("state.path = ") && refusal.contains("expected a directory"),
             "{refusal}"
         );
-    }
-
-    #[test]
-    fn a_write_that_fails_leaves_the_old_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("swarms");
-        replace(&file, |mut new| new.write_all(b"old").map(|()| (new, ()))).unwrap();
-        let failed = replace(&file, |mut new| {
-            new.write_all(b"half")?;
-            Err::<(File, ()), _>(io::Error::other("disk full"))
-        });
-        assert_eq!(failed.unwrap_err().to_string(), "disk full");
-        assert_eq!(fs::read(&file).unwrap(), b"old");
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 }

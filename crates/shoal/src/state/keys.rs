@@ -18,6 +18,8 @@ use crate::{config_file, settings};
 /// Size of all keys in bytes.
 const BYTES: usize = 32 + 16 + 16;
 
+const COMMENT: &str = "Secret keys of Shoal. They let others predict its tables and its connection ids.";
+
 /// Secret keys.
 #[derive(Clone)]
 pub(crate) struct StateKeys {
@@ -41,9 +43,10 @@ impl StateKeys {
     pub(crate) fn of(directory: &StateDirectory) -> anyhow::Result<Self> {
         let file = directory.keys();
         let shown = file.display();
-        match read(&file).with_context(|| format!("the file of keys {shown} cannot be read"))? {
-            Some(Ok(keys)) => return Ok(keys),
-            Some(Err(())) => tracing::error!(
+        let read = read_secret(&file).with_context(|| format!("the file of keys {shown} cannot be read"))?;
+        match read.map(TryInto::try_into) {
+            Some(Ok(bytes)) => return Ok(Self { bytes }),
+            Some(Err(_)) => tracing::error!(
                 file = %shown,
                 "the file of keys is damaged; new keys replace it, so swarms of private networks, fingerprints and \
                  connection ids of before are lost"
@@ -56,15 +59,7 @@ impl StateKeys {
     }
 
     pub(super) fn write(&self, file: &Path) -> io::Result<()> {
-        let hex: String = self.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        replace(file, |mut new| {
-            writeln!(
-                new,
-                "# Secret keys of Shoal. They let others predict its tables and its connection ids."
-            )?;
-            writeln!(new, "{hex}")?;
-            Ok((new, ()))
-        })
+        write_secret(file, COMMENT, &self.bytes)
     }
 
     /// Takes the keys over from another process. Returns `None` if they are not of this form.
@@ -114,21 +109,23 @@ impl StateKeys {
     }
 }
 
-/// Returns the keys in a file, if there is one, or `Err` inside if it is damaged.
-fn read(file: &Path) -> io::Result<Option<Result<StateKeys, ()>>> {
+/// Writes secret bytes as a line of hexadecimal digits under a comment, for the owner only.
+pub(super) fn write_secret(file: &Path, comment: &str, bytes: &[u8]) -> io::Result<()> {
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    replace(file, |mut new| write!(new, "# {comment}\n{hex}\n").map(|()| (new, ())))
+}
+
+/// Returns the secret bytes in a file, if there is one: none if it is damaged.
+pub(super) fn read_secret(file: &Path) -> io::Result<Option<Vec<u8>>> {
     match fs::symlink_metadata(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         _ => {}
     }
-    let Some(text) = config_file::read_regular(file, 4096)? else { return Ok(Some(Err(()))) };
+    let Some(text) = config_file::read_regular(file, 4096)? else { return Ok(Some(Vec::new())) };
     let line = text.lines().find(|line| !line.starts_with('#')).unwrap_or_default();
-    let digits: Vec<u32> = line.chars().map_while(|character| character.to_digit(16)).collect();
-    let bytes: Vec<u8> = digits
-        .chunks_exact(2)
-        .map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | (*digit & 0xf) as u8))
-        .collect();
-    let is_whole = line.len() == 2 * BYTES;
-    Ok(Some(bytes.try_into().ok().filter(|_| is_whole).map(|bytes| StateKeys { bytes }).ok_or(())))
+    let digits: Option<Vec<u32>> = line.chars().map(|character| character.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len().is_multiple_of(2)).unwrap_or_default();
+    Ok(Some(digits.chunks_exact(2).map(|pair| ((pair[0] << 4 | pair[1]) & 0xff) as u8).collect()))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::thread;
 use shoal_access::torrents::TorrentLists;
 use shoal_snapshot::{Block, Event, Header, Reader, Refused, Summary};
 use shoal_store::{Ages, Restored, SharedStore, SwarmPart, SwarmSet};
+use shoal_types::InfoHash;
 
 use crate::clock;
 
@@ -36,8 +37,10 @@ pub(crate) struct Loaded {
     pub(crate) restored: Restored,
     /// Swarms that were left out because they are of torrents that the lists forbid.
     pub(crate) forbidden: u64,
-    /// Swarms that were left out because they need other keys.
-    pub(crate) unknown: u64,
+    /// Swarms that were left out because only the keys with which they were written tell their torrents.
+    pub(crate) of_other_keys: u64,
+    /// Swarms that were left out because this store needs the info hashes behind their fingerprints.
+    pub(crate) of_fingerprints: u64,
     /// Bytes that are damaged.
     pub(crate) damaged_bytes: u64,
     /// Whether the end of the file is missing.
@@ -50,7 +53,8 @@ impl Loaded {
     fn add(&mut self, other: &Self) {
         self.restored += other.restored;
         self.forbidden += other.forbidden;
-        self.unknown += other.unknown;
+        self.of_other_keys += other.of_other_keys;
+        self.of_fingerprints += other.of_fingerprints;
         self.damaged_bytes += other.damaged_bytes;
         self.is_truncated |= other.is_truncated;
         self.summary = self.summary.or(other.summary);
@@ -116,9 +120,8 @@ impl Loading<'_> {
         let mut parts = block.parts();
         loop {
             batch.clear();
-            let permitted =
-                parts.by_ref().map_while(Result::ok).filter(|part| self.permits(set, part, loaded));
-            batch.extend(permitted.take(BATCH));
+            let parts = parts.by_ref().map_while(Result::ok);
+            batch.extend(parts.filter_map(|part| self.admit(set, part, loaded)).take(BATCH));
             if batch.is_empty() {
                 return;
             }
@@ -126,20 +129,41 @@ impl Loading<'_> {
         }
     }
 
-    /// Returns whether a swarm may return, and counts it if not.
-    fn permits(&self, set: SwarmSet, part: &SwarmPart<'_>, loaded: &mut Loaded) -> bool {
-        let has_fingerprints = self.header.has_fingerprints;
-        let has_info_hash = matches!(set, SwarmSet::V4 | SwarmSet::V6) && !has_fingerprints;
-        let is_of_this_mode = has_fingerprints != self.store.has_info_hashes();
-        if !is_of_this_mode || !has_info_hash && self.header.keys != self.source.keys {
-            loaded.unknown += 1;
-            return false;
+    /// Returns the part as this store takes it, unless it may not return, which is counted.
+    fn admit<'p>(&self, set: SwarmSet, part: SwarmPart<'p>, loaded: &mut Loaded) -> Option<SwarmPart<'p>> {
+        let is_public = matches!(set, SwarmSet::V4 | SwarmSet::V6);
+        let (had_fingerprints, has_info_hashes) =
+            (self.header.has_fingerprints, self.store.has_info_hashes());
+        let needs_keys = had_fingerprints || !is_public;
+        if needs_keys && self.header.keys != self.source.keys {
+            loaded.of_other_keys += 1;
+            return None;
+        }
+        if had_fingerprints && has_info_hashes {
+            loaded.of_fingerprints += 1;
+            return None;
         }
         // A store of fingerprints asks the lists at every announce.
-        let Some(torrents) = self.source.torrents.filter(|_| !has_fingerprints) else { return true };
-        // The torrent of a private swarm is not known here.
-        let is_permitted = has_info_hash && torrents.check(&part.id).is_ok();
-        loaded.forbidden += u64::from(!is_permitted);
-        is_permitted
+        let torrents = self.source.torrents.filter(|_| !had_fingerprints);
+        if torrents.is_some_and(|torrents| !self.permits(torrents, &part.id, is_public)) {
+            loaded.forbidden += 1;
+            return None;
+        }
+        let is_converted = !had_fingerprints && !has_info_hashes;
+        Some(if is_converted { SwarmPart { id: self.store.id_of_whole(&part.id), ..part } } else { part })
+    }
+
+    /// Returns whether the torrent of a part is served.
+    fn permits(&self, torrents: &TorrentLists, id: &InfoHash, is_public: bool) -> bool {
+        let is_served = |info_hash: &InfoHash| torrents.check(info_hash).is_ok();
+        if is_public {
+            return is_served(id);
+        }
+        // One of these is the torrent, and no list has heard of the others.
+        let candidates = self.store.unmask(id);
+        match torrents.allow() {
+            Some(_) => candidates.iter().any(is_served),
+            None => candidates.iter().all(is_served),
+        }
     }
 }

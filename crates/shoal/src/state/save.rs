@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::StateDirectory;
 use super::directory::replace;
+use super::tickets::TicketFile;
 use crate::{background, clock, version};
 
 /// The kernel writes a snapshot to the disk in pieces of this size, so that little of the page cache waits to be written.
@@ -88,13 +89,14 @@ impl Saver {
     /// Fails if the kernel provides no more threads.
     pub(crate) fn start(
         content: Content,
+        mut tickets: Option<TicketFile>,
         interval: Option<Duration>,
         counters: Arc<SnapshotCounters>,
     ) -> io::Result<Self> {
         let (requests, receiver) = sync_channel(REQUESTS_MAX);
         let body = move || {
             background::step_back();
-            run(&content, interval, &counters, &receiver);
+            run(&content, tickets.as_mut(), interval, &counters, &receiver);
         };
         let thread = thread::Builder::new().name("snapshot".to_owned()).spawn(body)?;
         Ok(Self { requests, thread })
@@ -141,11 +143,15 @@ impl Requester {
 
 fn run(
     content: &Content,
+    mut tickets: Option<&mut TicketFile>,
     interval: Option<Duration>,
     counters: &SnapshotCounters,
     requests: &Receiver<Request>,
 ) {
     loop {
+        if let Some(tickets) = &mut tickets {
+            tickets.update();
+        }
         let request = match interval {
             Some(interval) => requests.recv_timeout(interval),
             None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -157,6 +163,9 @@ fn run(
             Err(RecvTimeoutError::Disconnected) => return,
         };
         let saved = save(content, is_last, counters);
+        if is_last && let Some(tickets) = &mut tickets {
+            tickets.update();
+        }
         if let Some(reply) = reply {
             let _ = reply.send(saved);
         }
@@ -227,5 +236,105 @@ impl SnapshotWriter {
         }
         let (file, summary, bytes) = writer.finish(clock::unix_s())?;
         Ok((file, (summary, bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::num::NonZeroUsize;
+    use std::path::Path;
+
+    use shoal_snapshot::Refused;
+    use shoal_store::{Announce, Settings, Store};
+    use shoal_types::{Action, InfoHash, PeerV4};
+
+    use super::*;
+    use crate::state::load::{self, Loaded, Source};
+
+    fn store() -> SharedStore {
+        let settings = Settings {
+            memory_bytes_max: 8 << 20,
+            peer_timeout_s: 1800,
+            peers_per_source_max: 0,
+            swarm_share_max: 0,
+            holdings: None,
+            hash_key: [1; 4],
+        };
+        Store::with_shards(&settings, 1).unwrap().into()
+    }
+
+    fn write_generation(file: &Path, peers: u8) -> io::Result<()> {
+        let (directory, store) = (StateDirectory::open(file.parent().unwrap()).unwrap(), store());
+        let SharedStore::Whole(swarms) = &store else { panic!("a store of whole hashes") };
+        for peer in 0..peers {
+            let announce = Announce { peer: PeerV4([peer; 6]), action: Action::Leech, peers_wanted: 0 };
+            let (place, rng) = (swarms.v4.locate(&InfoHash([peer; 20])), &mut fastrand::Rng::with_seed(1));
+            swarms.v4.announce(&place, &announce, clock::now().monotonic_s, rng, &mut []).unwrap();
+        }
+        let _lock = directory;
+        let writer = SnapshotWriter { store, keys: 1, timeout_s: 1800 };
+        replace(file, |new| writer.write(new, clock::unix_s(), true)).map(|_| ())
+    }
+
+    fn load(file: &Path) -> Result<Loaded, Refused> {
+        let source = Source { keys: 1, torrents: None, timeout_s: 1800, threads: NonZeroUsize::MIN };
+        load::load(&store(), File::open(file)?, &source)
+    }
+
+    fn peers(file: &Path) -> u64 {
+        load(file).unwrap().restored.peers
+    }
+
+    /// Whatever part of a write has happened when the process or the machine ends.
+    #[test]
+    fn a_write_that_ends_at_any_byte_leaves_a_good_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let [file, temporary] = ["swarms", "swarms.new"].map(|name| directory.path().join(name));
+        write_generation(&file, 3).unwrap();
+        let new = fs::read(&file).unwrap();
+        write_generation(&file, 2).unwrap();
+        let old = fs::read(&file).unwrap();
+        for length in 0..=new.len() {
+            fs::write(&temporary, &new[..length]).unwrap();
+            assert_eq!(peers(&file), 2, "the old one, before the new one has its name: {length}");
+        }
+        fs::rename(&temporary, &file).unwrap();
+        assert_eq!(peers(&file), 3);
+        // A disk that loses what it said it had written.
+        for length in 0..new.len() {
+            fs::write(&file, &new[..length]).unwrap();
+            match load(&file) {
+                Ok(loaded) => {
+                    assert!(loaded.is_truncated || loaded.damaged_bytes > 0, "{length}");
+                    assert!(loaded.restored.peers <= 3);
+                }
+                Err(refused) => assert!(length < shoal_snapshot::HEADER_BYTES, "{length}: {refused}"),
+            }
+        }
+        fs::write(&file, &old).unwrap();
+        assert_eq!(peers(&file), 2);
+    }
+
+    #[test]
+    fn a_step_that_fails_leaves_the_old_snapshot() {
+        let directory = tempfile::tempdir().unwrap();
+        let [file, temporary] = ["swarms", "swarms.new"].map(|name| directory.path().join(name));
+        write_generation(&file, 2).unwrap();
+        // The new file cannot be created.
+        fs::create_dir(&temporary).unwrap();
+        assert!(write_generation(&file, 3).is_err());
+        assert_eq!(peers(&file), 2);
+        fs::remove_dir(&temporary).unwrap();
+        // It is a link to another place.
+        std::os::unix::fs::symlink("/dev/full", &temporary).unwrap();
+        assert!(write_generation(&file, 3).is_err());
+        assert_eq!(peers(&file), 2);
+        assert!(!temporary.is_symlink());
+        // It cannot get its name.
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        assert!(write_generation(&file, 3).is_err());
+        assert!(!temporary.exists());
     }
 }

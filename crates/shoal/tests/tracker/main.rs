@@ -34,6 +34,7 @@ mod rules;
 mod sandbox;
 mod service_manager;
 mod state;
+mod state_faults;
 mod statistics;
 mod tls;
 mod tokens;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
 use shoal_any_certificate::AnyCertificate;
 
 use crate::harness::PATIENCE;
@@ -147,12 +147,40 @@ pub(crate) fn announce(hash: [u8; 20], port: u16, more: &str) -> String {
 }
 
 fn session(name: &str) -> (ClientConnection, Arc<ClientConfig>) {
+    let config = client_config();
+    let name = ServerName::try_from(name.to_owned()).expect("a name");
+    (ClientConnection::new(Arc::clone(&config), name).expect("a session"), config)
+}
+
+/// The configuration of a client that accepts any certificate, and remembers its sessions.
+fn client_config() -> Arc<ClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider));
     let config = config.with_safe_default_protocol_versions().expect("the provider knows them");
     let verifier = Arc::new(AnyCertificate::without_signatures(provider));
     let config = config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
-    let config = Arc::new(config);
-    let name = ServerName::try_from(name.to_owned()).expect("a name");
-    (ClientConnection::new(Arc::clone(&config), name).expect("a session"), config)
+    Arc::new(config)
+}
+
+/// A client that resumes its TLS sessions.
+pub(crate) struct Resumer(Arc<ClientConfig>);
+
+impl Resumer {
+    pub(crate) fn new() -> Self {
+        Self(client_config())
+    }
+
+    /// Announces on a connection of its own. Returns whether the session was resumed.
+    pub(crate) fn announce(&self, address: SocketAddr) -> bool {
+        let name = ServerName::try_from("localhost").expect("a name");
+        let session = ClientConnection::new(Arc::clone(&self.0), name).expect("a session");
+        let mut stream = StreamOwned::new(session, tcp(address));
+        let target = announce([1; 20], 1000, "");
+        write!(stream, "GET {target} HTTP/1.1\r\nHost: tracker\r\nConnection: close\r\n\r\n")
+            .expect("it reads");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("it closes as TLS demands");
+        assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+        stream.conn.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 
+use crate::control::latest::LatestStats;
 use crate::control::page::json;
-use crate::control::snapshots::Snapshots;
 use crate::stats::Stats;
 
 /// All statistics of this moment, at most a second old. Counts only grow while the tracker runs; a rate is the difference of
@@ -14,6 +14,6 @@ use crate::stats::Stats;
 #[utoipa::path(
     get, path = "/api/v1/stats", tag = "figures", security(("token" = ["read"])), responses((status = 200, body = Stats))
 )]
-pub(super) async fn stats(State(snapshots): State<Arc<Snapshots>>) -> Response {
-    json(snapshots.stats())
+pub(super) async fn stats(State(latest): State<Arc<LatestStats>>) -> Response {
+    json(latest.stats())
 }

@@ -30,9 +30,9 @@ const STATS_MS: u64 = 900;
 
 /// The latest statistics and the history.
 #[derive(Debug)]
-pub(crate) struct Snapshots {
+pub(crate) struct LatestStats {
     sources: Arc<Sources>,
-    latest: Mutex<Latest>,
+    latest: Mutex<Collected>,
     /// The latest event.
     events: watch::Sender<Bytes>,
     history: Mutex<History>,
@@ -40,7 +40,7 @@ pub(crate) struct Snapshots {
 
 /// The latest statistics as JSON, with the time of their collection.
 #[derive(Debug, Default)]
-struct Latest {
+struct Collected {
     collected_ms: u64,
     text: Bytes,
 }
@@ -61,8 +61,8 @@ pub(super) struct Watcher {
 
 type Next = Pin<Box<dyn Future<Output = Option<(watch::Receiver<Bytes>, Bytes)>> + Send>>;
 
-impl Snapshots {
-    /// Creates snapshots of these counters. [`Self::collect`] has to run.
+impl LatestStats {
+    /// Creates statistics of these counters. [`Self::collect`] has to run.
     pub(super) fn new(sources: Arc<Sources>) -> Self {
         let events = watch::Sender::new(Bytes::new());
         Self { sources, latest: Mutex::default(), events, history: Mutex::default() }
@@ -82,7 +82,8 @@ impl Snapshots {
             let stats = stats::collect(&self.sources);
             history.add(&stats);
             let event = StatusEvent { stats: &stats, samples: history.last() };
-            if is_watched && let (Ok(latest), Ok(text)) = (Latest::new(&stats), serde_json::to_string(&event))
+            if is_watched
+                && let (Ok(latest), Ok(text)) = (Collected::new(&stats), serde_json::to_string(&event))
             {
                 *lock(&self.latest) = latest;
                 self.events.send_replace(format!("data: {text}\n\n").into());
@@ -95,7 +96,7 @@ impl Snapshots {
         let mut latest = lock(&self.latest);
         let now_ms = clock::monotonic_ms();
         if latest.text.is_empty() || now_ms >= latest.collected_ms + STATS_MS {
-            *latest = Latest::new(&stats::collect(&self.sources))?;
+            *latest = Collected::new(&stats::collect(&self.sources))?;
         }
         Ok(latest.text.clone())
     }
@@ -111,7 +112,7 @@ impl Snapshots {
     }
 }
 
-impl Latest {
+impl Collected {
     fn new(stats: &Stats) -> serde_json::Result<Self> {
         let text = serde_json::to_string(stats)? + "\n";
         Ok(Self { collected_ms: stats.monotonic_ms, text: text.into() })

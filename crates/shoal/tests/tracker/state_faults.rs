@@ -1,0 +1,167 @@
+//! A state that is not as the tracker left it: the log tells, and the tracker serves on.
+
+use std::fs::{self, File};
+
+use shoal_snapshot::{Block, Event, Header, Reader, Writer};
+
+use crate::client::{Client, Counts};
+use crate::harness::{Tracker, run};
+use crate::http::certificate;
+use crate::state::{Place, assert_filled, fill, leave};
+use crate::udp::hash;
+use crate::web::Resumer;
+
+#[test]
+fn a_snapshot_of_another_version_or_byte_order_is_set_aside() {
+    let place = Place::new();
+    leave(&place);
+    let good = fs::read(place.file("swarms")).unwrap();
+    let version = u32::from_le_bytes(good[16..20].try_into().unwrap());
+    for other in [version + 1, version.swap_bytes()] {
+        let mut bytes = good.clone();
+        bytes[16..20].copy_from_slice(&other.to_le_bytes());
+        fs::write(place.file("swarms"), &bytes).unwrap();
+        let tracker = Tracker::start(&place.settings(&[]));
+        let expected = format!("its format has version {other}, and this program reads version {version}");
+        assert!(tracker.log().contains(&expected), "{}", tracker.log());
+        assert!(tracker.log().contains("the tracker starts without peers"));
+        assert_eq!(fs::read(place.file("swarms.refused")).unwrap(), bytes);
+        assert_eq!(Client::new(tracker.udp[0]).scrape(&[hash(1)])[0], Counts::default());
+    }
+}
+
+#[test]
+fn fingerprints_return_only_with_their_keys() {
+    let place = Place::new();
+    let fingerprints = place.settings(&[("SHOAL_STORE_INFO_HASHES", "fingerprint")]);
+    let mut tracker = Tracker::start(&fingerprints);
+    fill(&Client::new(tracker.udp[0]));
+    assert!(tracker.stop().success());
+    let mut tracker = Tracker::start(&fingerprints);
+    assert_filled(&Client::new(tracker.udp[0]));
+    assert!(tracker.stop().success());
+    fs::remove_file(place.file("keys")).unwrap();
+    let tracker = Tracker::start(&fingerprints);
+    let line = tracker.log();
+    assert!(line.contains("because the keys of the state are others now"), "{line}");
+    assert_eq!(Client::new(tracker.udp[0]).scrape(&[hash(1)])[0], Counts::default());
+}
+
+#[test]
+fn info_hashes_become_fingerprints_and_not_the_other_way() {
+    let place = Place::new();
+    leave(&place);
+    let mut tracker = Tracker::start(&place.settings(&[("SHOAL_STORE_INFO_HASHES", "fingerprint")]));
+    assert_filled(&Client::new(tracker.udp[0]));
+    assert!(tracker.stop().success());
+    let tracker = Tracker::start(&place.settings(&[]));
+    assert!(tracker.log().contains("from which no info hash can be recovered"), "{}", tracker.log());
+    assert_eq!(Client::new(tracker.udp[0]).scrape(&[hash(1)])[0], Counts::default());
+}
+
+#[test]
+fn private_swarms_of_served_torrents_return_with_lists() {
+    let place = Place::new();
+    let list = place.parent.path().join("list");
+    let hex: String = hash(1).iter().map(|byte| format!("{byte:02x}")).collect();
+    fs::write(&list, hex).unwrap();
+    let list = list.display().to_string();
+    let apart = ("SHOAL_ADDRESS_PRIVATE", "apart");
+    // The first torrent has two peers, the other one has one.
+    for (settings, counts) in [
+        (vec![apart], [2, 1]),
+        (vec![apart, ("SHOAL_ACCESS_TORRENTS_ALLOW", &list)], [2, 0]),
+        (vec![apart, ("SHOAL_ACCESS_TORRENTS_DENY", &list)], [0, 1]),
+        (
+            vec![apart, ("SHOAL_ACCESS_TORRENTS_DENY", &list), ("SHOAL_STORE_INFO_HASHES", "fingerprint")],
+            [0, 1],
+        ),
+    ] {
+        let mut tracker = Tracker::start(&place.settings(&[apart]));
+        fill(&Client::new(tracker.udp[0]));
+        assert!(tracker.stop().success());
+        let tracker = Tracker::start(&place.settings(&settings));
+        let peers = ["leecher", "seeder"]
+            .map(|role| tracker.metric("shoal_peers", &["family=\"v4\"", &format!("role=\"{role}\"")]));
+        // One of the two is a seeder.
+        let [first, second] = counts;
+        assert_eq!(peers, [first / 2 + second, first / 2], "{settings:?}: {}", tracker.log());
+        drop(tracker);
+        fs::remove_file(place.file("swarms")).unwrap();
+    }
+}
+
+/// Writes the snapshot as if the clock had shown a time that was later by this many seconds.
+fn shift_clock(place: &Place, by_s: i64) {
+    let file = place.file("swarms");
+    let mut reader = Reader::new(File::open(&file).unwrap()).unwrap();
+    let shifted = |unix_s: u64| unix_s.checked_add_signed(by_s).unwrap();
+    let header = Header { begun_unix_s: shifted(reader.header().begun_unix_s), ..reader.header().clone() };
+    let mut writer = Writer::new(Vec::new(), &header).unwrap();
+    let (mut block, mut ends) = (Block::default(), 0);
+    while let Some(event) = reader.next(&mut block).unwrap() {
+        match event {
+            Event::Block => {
+                block.parts().for_each(|part| writer.push(block.set().unwrap(), &part.unwrap()));
+                writer.end_block(shifted(block.at_unix_s)).unwrap();
+            }
+            Event::End(_) => ends += 1,
+            Event::Damage(_) | Event::Truncated => panic!("{event:?}"),
+        }
+    }
+    assert_eq!(ends, 1);
+    fs::write(file, writer.finish(header.begun_unix_s).unwrap().0).unwrap();
+}
+
+#[test]
+fn a_clock_that_jumps_costs_at_most_the_peers_that_look_overdue() {
+    const HOUR_S: i64 = 3600;
+    for (by_s, is_there) in [(HOUR_S, true), (1000 * HOUR_S, true), (-HOUR_S / 2, true), (-HOUR_S, false)] {
+        let place = Place::new();
+        leave(&place);
+        shift_clock(&place, by_s);
+        let mut tracker = Tracker::start(&place.settings(&[]));
+        let client = Client::new(tracker.udp[0]);
+        if is_there {
+            assert_filled(&client);
+        } else {
+            assert_eq!(client.scrape(&[hash(1)])[0], Counts::default());
+            assert!(tracker.log().contains("\"overdue\":3"), "{}", tracker.log());
+        }
+        // The next snapshot has the time of the clock.
+        assert!(tracker.stop().success());
+        let info = run(&["state", "info", "--json", &place.path], &[]);
+        let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
+        assert!(info["age_s"].as_u64().unwrap() < 60, "{info}");
+    }
+}
+
+#[test]
+fn tls_sessions_resume_after_a_restart_if_keys_are_part_of_the_state() {
+    let (certificate, key) = certificate();
+    let tls = [
+        ("SHOAL_TLS_LISTEN", "127.0.0.1:0"),
+        ("SHOAL_TLS_CERTIFICATES", certificate),
+        ("SHOAL_TLS_KEYS", key),
+    ];
+    for (keys, is_resumed) in [("true", true), ("false", false)] {
+        let place = Place::new();
+        let settings = [&tls[..], &[("SHOAL_STATE_KEYS", keys)]].concat();
+        let settings = place.settings(&settings);
+        let client = Resumer::new();
+        let mut tracker = Tracker::start(&settings);
+        assert!(!client.announce(tracker.tls[0]));
+        assert!(client.announce(tracker.tls[0]));
+        assert!(tracker.stop().success());
+        assert_eq!(place.file("tickets").exists(), is_resumed);
+        let mut tracker = Tracker::start(&settings);
+        assert_eq!(client.announce(tracker.tls[0]), is_resumed, "after a restart");
+        assert!(tracker.stop().success());
+        if is_resumed {
+            fs::write(place.file("tickets"), "damaged").unwrap();
+            let tracker = Tracker::start(&settings);
+            assert!(tracker.log().contains("the keys of TLS tickets are damaged"), "{}", tracker.log());
+            assert!(!client.announce(tracker.tls[0]));
+        }
+    }
+}
