@@ -138,6 +138,14 @@ impl Tracker {
         Self::spawn(with_environment(shell, &SETTINGS).envs(settings.iter().copied()), false)
     }
 
+    /// Starts a tracker that alone sees a small file system at `directory`. Needs the rights of root.
+    pub(crate) fn start_with_file_system(directory: &Path, settings: &[(&str, &str)]) -> Self {
+        let mut shell = Command::new("unshare");
+        let script = "mount -t tmpfs -o size=64k,mode=700 none \"$1\" && exec \"$0\"";
+        shell.args(["--mount", "sh", "-c", script, PROGRAM]).arg(directory);
+        Self::spawn(with_environment(shell, &SETTINGS).envs(settings.iter().copied()), false)
+    }
+
     /// Starts a tracker with two sockets that a service manager passes under these names.
     pub(crate) fn start_with_sockets(sockets: [OwnedFd; 2], names: &str, settings: &[(&str, &str)]) -> Self {
         Self::spawn(&mut with_sockets(sockets, names, settings), false)

@@ -1,15 +1,86 @@
-//! A state that is not as the tracker left it: the log tells, and the tracker serves on.
+//! A state that is not as the tracker left it, or that cannot be written: the log tells, and the tracker serves on.
 
 use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Command;
 
 use shoal_snapshot::{Block, Event, Header, Reader, Writer};
 
-use crate::client::{Client, Counts};
+use crate::client::{Announce, Client, Counts};
 use crate::harness::{Tracker, run};
 use crate::http::certificate;
 use crate::state::{Place, assert_filled, fill, leave};
 use crate::udp::hash;
 use crate::web::Resumer;
+
+const ADMIN: &str = "secret-of-the-admin";
+
+/// Asks the tracker for a snapshot. Returns whether it was written.
+fn writes_snapshot(tracker: &Tracker) -> bool {
+    let url = format!("http://{}", tracker.control);
+    run(&["ctl", "--url", &url, "snapshot"], &[("SHOAL_CONTROL_TOKEN", ADMIN)]).status.success()
+}
+
+/// Checks that no snapshot can be written, that the log tells, and that clients are served.
+fn assert_serves_without_snapshots(tracker: &Tracker) {
+    assert!(!writes_snapshot(tracker));
+    let line = tracker.wait_for_line("no snapshot was written; the one before stays");
+    assert!(line["error"].as_str().unwrap().contains("cannot be written"), "{line}");
+    let client = Client::new(tracker.udp[0]);
+    client.announce(&Announce::leecher(hash(5), 5000));
+    assert_eq!(client.scrape(&[hash(5)])[0], Counts { leechers: 1, ..Counts::default() });
+}
+
+/// A tracker whose state lies on a file system of its own, and the directory as this process sees it.
+fn with_file_system(place: &Place) -> (Tracker, PathBuf) {
+    fs::create_dir(&place.path).unwrap();
+    let settings = [("SHOAL_CONTROL_ADMIN_TOKEN", ADMIN)];
+    let tracker = Tracker::start_with_file_system(place.path.as_ref(), &place.settings(&settings));
+    fill(&Client::new(tracker.udp[0]));
+    assert!(writes_snapshot(&tracker));
+    let seen = PathBuf::from(format!("/proc/{}/root{}", tracker.pid(), place.path));
+    (tracker, seen)
+}
+
+#[test]
+fn on_a_full_disk_the_old_snapshot_stays_until_there_is_space() {
+    let place = Place::new();
+    let (tracker, directory) = with_file_system(&place);
+    let old = fs::read(directory.join("swarms")).unwrap();
+    let filler = directory.join("filler");
+    let full = fs::write(&filler, vec![0; 1 << 20]).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    assert_serves_without_snapshots(&tracker);
+    assert_eq!(fs::read(directory.join("swarms")).unwrap(), old);
+    assert!(!directory.join("swarms.new").exists(), "it would take the space that is missing");
+    fs::remove_file(filler).unwrap();
+    assert!(writes_snapshot(&tracker));
+    assert_ne!(fs::read(directory.join("swarms")).unwrap(), old);
+}
+
+#[test]
+fn a_directory_that_becomes_read_only_ends_snapshots_and_nothing_else() {
+    let place = Place::new();
+    let (tracker, directory) = with_file_system(&place);
+    let old = fs::read(directory.join("swarms")).unwrap();
+    let pid = tracker.pid().to_string();
+    // A file system with open files does not become read-only on request, but a second mount of it does.
+    let script = "mount --bind \"$0\" \"$0\" && mount -o remount,ro,bind \"$0\"";
+    let enter = ["--target", &pid, "--mount", "sh", "-c", script, &place.path];
+    assert!(Command::new("nsenter").args(enter).status().unwrap().success());
+    assert_serves_without_snapshots(&tracker);
+    assert_eq!(fs::read(directory.join("swarms")).unwrap(), old);
+}
+
+#[test]
+fn a_directory_that_disappears_ends_snapshots_and_nothing_else() {
+    let place = Place::new();
+    let mut tracker = Tracker::start(&place.settings(&[("SHOAL_CONTROL_ADMIN_TOKEN", ADMIN)]));
+    fill(&Client::new(tracker.udp[0]));
+    fs::remove_dir_all(&place.path).unwrap();
+    assert_serves_without_snapshots(&tracker);
+    assert!(tracker.stop().success(), "it ends as usual");
+}
 
 #[test]
 fn a_snapshot_of_another_version_or_byte_order_is_set_aside() {
