@@ -286,8 +286,9 @@ settings! {
         /// within ten minutes. 0 always leaves it at interval_s. announce.peer_timeout_s must exceed this as well.
         interval_s_max: u32 = 0, in 0..=21_600 => Reload;
 
-        /// Maximum number of seconds that are added at random to each interval, so that after a restart clients do not
-        /// all announce at the same time.
+        /// Maximum number of seconds that are added at random to each interval, so that clients do not all announce at
+        /// the same time. After a start without peers, and under overload, intervals are spread wider. 0 gives all
+        /// clients the same interval, always.
         interval_jitter_s: u32 = 300, in 0..=21_600 => Reload;
 
         /// Seconds that a client must wait between announces even if it has a reason to announce early. Only HTTP replies

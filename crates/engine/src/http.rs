@@ -162,7 +162,7 @@ impl Responder {
             _ => {
                 let request =
                     ScrapeRequest { protocol: Protocol::Http, ip, torrents, shown: Shown::Url(url) };
-                self.policy.admit_scrape(&request, now)
+                self.policy.admit_scrape(&request, self.pace, now)
             }
         };
         let outcome = match admitted {
@@ -201,7 +201,7 @@ impl Responder {
     pub fn admit_full_scrape(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<(), Refusal> {
         let torrents = Torrents::All;
         let request = ScrapeRequest { protocol: Protocol::Http, ip, torrents, shown: Shown::Url(url) };
-        self.policy.admit_scrape(&request, now)
+        self.policy.admit_scrape(&request, self.pace, now)
     }
 
     /// Decides whether the client at `ip`, which is canonical, may do something now, and if so, counts it.

@@ -21,7 +21,7 @@ use shoal_token::Url;
 use shoal_types::{Action, Event, InfoHash, PeerId};
 
 use crate::limits::{self, Activity, Limits, SourceRates};
-use crate::pace::Pace;
+use crate::pace::{Overload, Pace};
 use crate::refusal::{Refusal, Refused};
 use crate::tokens::{Shown, SocketToken, Tokens};
 use crate::{Now, address};
@@ -85,8 +85,8 @@ pub struct Request<'r> {
 }
 
 impl<'r> Request<'r> {
-    /// Returns an update without any further field. A front end sets the fields that its protocol has, so that a new field
-    /// concerns only the protocols that send it.
+    /// Returns an update without any further field. A front end sets the fields that its protocol has, so that a new
+    /// field concerns only the protocols that send it.
     #[must_use]
     pub const fn new(protocol: Protocol, ip: IpAddr, info_hash: &'r InfoHash) -> Self {
         let (event, shown) = (Event::Update, Shown::Nothing);
@@ -139,8 +139,7 @@ pub struct Decision {
     pub registers: bool,
 }
 
-/// The time until clients should announce again. The random part keeps them from announcing all at the same time after a
-/// restart of the tracker.
+/// The time until clients should announce again. The random part keeps them from announcing all at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Interval {
     least_s: u32,
@@ -163,8 +162,18 @@ struct Terms {
     interval_s_max: u32,
     interval_jitter_s: u32,
     min_interval_s: u32,
+    peer_timeout_s: u32,
     numwant_default: u32,
     numwant_max: u32,
+}
+
+impl Terms {
+    /// Returns the longest interval that leaves a client an eighth of the timeout for its next announce, at most one
+    /// and a half times the usual one.
+    fn permitted_s(&self) -> u32 {
+        let by_timeout_s = self.peer_timeout_s - self.peer_timeout_s / 8;
+        self.interval_s.saturating_add(self.interval_s / 2).min(by_timeout_s)
+    }
 }
 
 impl Policy {
@@ -201,8 +210,8 @@ impl Policy {
         Self { access: (!access.is_empty()).then(|| Arc::new(access)), permits_swarms: false, ..self }
     }
 
-    /// Returns the policy after the swarms of all torrents that its lists forbid were removed from the store, and while no
-    /// other policy can bring one back. From now on, the lists are only asked about torrents without a swarm.
+    /// Returns the policy after the swarms of all torrents that its lists forbid were removed from the store, and while
+    /// no other policy can bring one back. From now on, the lists are only asked about torrents without a swarm.
     #[must_use]
     pub fn with_permitted_swarms(self) -> Self {
         let has_lists = self.access.as_ref().is_some_and(|access| access.torrents.is_some());
@@ -289,8 +298,8 @@ impl Policy {
             .map_or_else(|| Ok(SocketToken::default()), |tokens| tokens.read_socket(url, ip, now))
     }
 
-    /// Verifies the token of a WebSocket again if it is refused and may be good by now: its key was unknown, it was not valid
-    /// yet, or the rules have changed. At most one look a second.
+    /// Verifies the token of a WebSocket again if it is refused and may be good by now: its key was unknown, it was not
+    /// valid yet, or the rules have changed. At most one look a second.
     pub fn refresh_socket_token(&self, token: &mut SocketToken, ip: IpAddr, now: Now) {
         if let Some(tokens) = self.tokens() {
             tokens.refresh_socket(token, ip, now);
@@ -373,8 +382,8 @@ impl Policy {
         self.access.as_ref().map_or(Ok(()), |access| check_access(access, info_hash))
     }
 
-    /// Decides again about an announce that was admitted and has waited since: the lists of torrents and networks and the keys
-    /// of tokens may have changed. Rules about the client itself and its rate are not applied a second time.
+    /// Decides again about an announce that was admitted and has waited since: the lists of torrents and networks and
+    /// the keys of tokens may have changed. Rules about the client itself and its rate are not applied a second time.
     ///
     /// # Errors
     /// Returns why the client may not enter the swarm any more.
@@ -395,16 +404,20 @@ impl Policy {
         Ok(())
     }
 
-    /// Decides about a scrape. Torrents that are not served have no swarm, so that their counts are zeros without a rule.
+    /// Decides about a scrape at the pace of the worker. Torrents that are not served have no swarm, so that their
+    /// counts are zeros without a rule.
     ///
     /// # Errors
     /// Returns why the client may not know the counts. Only HTTP can carry those of all torrents.
-    pub fn admit_scrape(&self, request: &ScrapeRequest<'_>, now: Now) -> Result<(), Refusal> {
+    pub fn admit_scrape(&self, request: &ScrapeRequest<'_>, pace: Pace, now: Now) -> Result<(), Refusal> {
         self.receive(request.ip, request.protocol, now)?;
-        match (request.torrents, request.protocol) {
-            (Torrents::Named(_), _) => {}
-            (Torrents::All, Protocol::Http) if self.config.http.full_scrape => {}
+        let shed_from = match (request.torrents, request.protocol) {
+            (Torrents::Named(_), _) => Overload::Scrapes,
+            (Torrents::All, Protocol::Http) if self.config.http.full_scrape => Overload::FullScrapes,
             (Torrents::All, _) => return Err(Refusal::FullScrapeOff),
+        };
+        if pace.overload() >= shed_from {
+            return Err(Refusal::Overloaded);
         }
         match &self.tokens {
             Some(tokens) => tokens.check_scrape(request.shown, request.ip, request.torrents, now),
@@ -420,11 +433,23 @@ impl Policy {
         self.receive(ip, Protocol::Http, now)
     }
 
-    /// Returns the interval of a protocol at the pace of the worker.
+    /// Returns the interval of a protocol at the pace of the worker. Without jitter, every client gets the same.
     #[must_use]
     pub fn interval(&self, protocol: Protocol, pace: Pace) -> Interval {
-        let Terms { interval_s, interval_s_max, interval_jitter_s, .. } = self.terms(protocol);
-        Interval { least_s: pace.interval_s(interval_s, interval_s_max), jitter_s: interval_jitter_s }
+        let terms = self.terms(protocol);
+        let raised_s = pace.interval_s(terms.interval_s, terms.interval_s_max);
+        let usual = Interval { least_s: raised_s, jitter_s: terms.interval_jitter_s };
+        let is_spread = pace.is_cold() || pace.overload() >= Overload::Intervals;
+        if !is_spread || terms.interval_jitter_s == 0 {
+            return usual;
+        }
+        let least_s = if pace.is_cold() {
+            (terms.interval_s / 2).max(terms.min_interval_s).min(raised_s)
+        } else {
+            raised_s
+        };
+        let longest_s = raised_s.saturating_add(terms.interval_jitter_s).max(terms.permitted_s());
+        Interval { least_s, jitter_s: longest_s - least_s }
     }
 
     /// Draws the number of seconds until the client should announce again, at the pace of the worker.
@@ -460,6 +485,7 @@ impl Policy {
                     interval_s_max: announce.interval_s_max,
                     interval_jitter_s: announce.interval_jitter_s,
                     min_interval_s: announce.min_interval_s,
+                    peer_timeout_s: announce.peer_timeout_s,
                     numwant_default: announce.numwant_default,
                     numwant_max: announce.numwant_max,
                 }
@@ -472,6 +498,7 @@ impl Policy {
                     interval_s_max: webtorrent.interval_s_max,
                     interval_jitter_s: webtorrent.interval_jitter_s,
                     min_interval_s: 0,
+                    peer_timeout_s: webtorrent.peer_timeout_s,
                     numwant_default: webtorrent.offers_max,
                     numwant_max: webtorrent.offers_max,
                 }
@@ -480,8 +507,8 @@ impl Policy {
     }
 }
 
-/// Applies the operator's rules about clients and ports to an announce. Returns whether its peer may be handed out. It is not part of its caller,
-/// so that trackers without rules pay nothing for it.
+/// Applies the operator's rules about clients and ports to an announce. Returns whether its peer may be handed out. It
+/// is not part of its caller, so that trackers without rules pay nothing for it.
 #[inline(never)]
 fn apply_rules(access: &Access, request: &Request<'_>) -> Result<bool, Refused> {
     if let Some(clients) = &access.clients {
@@ -532,8 +559,15 @@ mod tests {
     use shoal_access::ports::Ports;
 
     use super::*;
+    use crate::pace::Load;
 
     const NOW: Now = Now { monotonic_s: 0, monotonic_ms: 0, unix_s: 0 };
+    const BUSY: Load = Load { busy: 1000, is_behind: false };
+
+    /// Returns the pace of a worker that has been behind for so many seconds.
+    fn behind(seconds: u64) -> Pace {
+        Pace::default().after(seconds * 1000, Load { busy: 1000, is_behind: true })
+    }
 
     /// Returns a policy with changes to the default configuration.
     fn policy(change: impl FnOnce(&mut Config)) -> Policy {
@@ -644,7 +678,7 @@ mod tests {
             }
             let torrents = Torrents::Named(&[]);
             let scrape = ScrapeRequest { protocol, ip: request().ip, torrents, shown: Shown::Nothing };
-            assert_eq!(policy.admit_scrape(&scrape, NOW), Err(Refusal::NetworkDenied));
+            assert_eq!(policy.admit_scrape(&scrape, Pace::default(), NOW), Err(Refusal::NetworkDenied));
         }
     }
 
@@ -726,9 +760,9 @@ mod tests {
             let policy = policy(|config| config.http.full_scrape = full_scrape);
             let all =
                 ScrapeRequest { protocol, ip: request().ip, torrents: Torrents::All, shown: Shown::Nothing };
-            assert_eq!(policy.admit_scrape(&all, NOW), expected);
+            assert_eq!(policy.admit_scrape(&all, Pace::default(), NOW), expected);
             let named = ScrapeRequest { torrents: Torrents::Named(&[InfoHash([1; 20])]), ..all };
-            assert_eq!(policy.admit_scrape(&named, NOW), Ok(()));
+            assert_eq!(policy.admit_scrape(&named, Pace::default(), NOW), Ok(()));
         }
     }
 
@@ -772,12 +806,79 @@ mod tests {
             (announce.interval_s, announce.interval_jitter_s) = (1800, 0);
             (announce.interval_s_max, announce.min_interval_s) = (3600, 300);
         });
-        let (full, rng) = (Pace::default().after(u64::MAX, 1000), &mut fastrand::Rng::with_seed(1));
+        let (full, rng) = (Pace::default().after(u64::MAX, BUSY), &mut fastrand::Rng::with_seed(1));
         assert_eq!(policy.interval_s(Protocol::Udp, Pace::default(), rng), 1800);
         assert_eq!(policy.interval_s(Protocol::Udp, full, rng), 3600);
         assert_eq!(policy.min_interval_s(Protocol::Http, full, 3600), Some(600));
         assert_eq!(policy.min_interval_s(Protocol::Http, full, 400), Some(400));
         assert!(policy.interval_s(Protocol::WebTorrent, full, rng) <= 150, "without a bound, nothing grows");
+    }
+
+    #[test]
+    fn an_overloaded_worker_refuses_scrapes_of_all_torrents_first() {
+        let policy = policy(|config| config.http.full_scrape = true);
+        let protocol = Protocol::Http;
+        let scrape = |torrents, pace| {
+            let request = ScrapeRequest { protocol, ip: request().ip, torrents, shown: Shown::Nothing };
+            policy.admit_scrape(&request, pace, NOW)
+        };
+        let named = Torrents::Named(&[InfoHash([1; 20])]);
+        for (seconds, all_served, named_served) in
+            [(0, true, true), (1, true, true), (2, false, true), (4, false, false)]
+        {
+            let pace = behind(seconds);
+            assert_eq!(scrape(Torrents::All, pace), all_served.then_some(()).ok_or(Refusal::Overloaded));
+            assert_eq!(scrape(named, pace), named_served.then_some(()).ok_or(Refusal::Overloaded));
+        }
+    }
+
+    /// Returns the intervals that a million clients are told at this pace.
+    fn told(policy: &Policy, protocol: Protocol, pace: Pace) -> Vec<u32> {
+        let (interval, mut rng) = (policy.interval(protocol, pace), fastrand::Rng::with_seed(1));
+        (0..1_000_000).map(|_| interval.draw_s(&mut rng)).collect()
+    }
+
+    #[test]
+    fn after_a_cold_start_the_second_wave_of_a_million_clients_is_flat() {
+        const WITHIN_S: u32 = 10;
+        let policy = policy(|_| {});
+        for (protocol, range_s, timeout_s) in [
+            (Protocol::Udp, 900..=2363, policy.config.announce.peer_timeout_s),
+            (Protocol::WebTorrent, 60..=180, policy.config.webtorrent.peer_timeout_s),
+        ] {
+            let told = told(&policy, protocol, Pace::cold());
+            assert!(told.iter().all(|told_s| range_s.contains(told_s) && *told_s < timeout_s * 9 / 10));
+            // Client `n` came in second `n % WITHIN_S` after the start.
+            let mut returns = vec![0_u32; 3000];
+            for (came_s, told_s) in (0..WITHIN_S).cycle().zip(told) {
+                returns[usize::try_from(came_s + told_s).unwrap()] += 1;
+            }
+            let flat = 1_000_000 / (range_s.end() - range_s.start());
+            let most = *returns.iter().max().unwrap();
+            assert!(most < flat * 5 / 4, "{most} in a second, {flat} on average");
+        }
+    }
+
+    #[test]
+    fn an_overloaded_worker_draws_intervals_from_all_that_the_timeout_permits() {
+        let policy = policy(|_| {});
+        let told = told(&policy, Protocol::Http, behind(1));
+        assert_eq!((told.iter().min(), told.iter().max()), (Some(&1800), Some(&2363)));
+    }
+
+    #[test]
+    fn no_interval_is_spread_beyond_the_timeout_or_below_the_least_or_without_jitter() {
+        let bounds = |change: fn(&mut Config), pace| {
+            let Interval { least_s, jitter_s } = policy(change).interval(Protocol::Udp, pace);
+            (least_s, least_s + jitter_s)
+        };
+        let tight: fn(&mut Config) = |config| config.announce.peer_timeout_s = 2101;
+        assert_eq!(bounds(tight, Pace::cold()), (900, 2100));
+        assert_eq!(bounds(tight, behind(9)), (1800, 2100));
+        assert_eq!(bounds(|config| config.announce.min_interval_s = 1200, Pace::cold()), (1200, 2363));
+        assert_eq!(bounds(|config| config.announce.min_interval_s = 9000, Pace::cold()), (1800, 2363));
+        assert_eq!(bounds(|config| config.announce.interval_jitter_s = 0, Pace::cold()), (1800, 1800));
+        assert_eq!(bounds(|config| config.announce.peer_timeout_s = 86_400, Pace::cold()), (900, 2700));
     }
 
     #[test]

@@ -83,6 +83,8 @@ labels! {
         TooManyScrapes = "too_many_scrapes",
         /// The maximum number of concurrent downloads of the published deny list is reached.
         TooManyDownloads = "too_many_downloads",
+        /// The worker cannot keep up, and refuses requests of this kind first.
+        Overloaded = "overloaded",
     }
 }
 
@@ -177,6 +179,7 @@ impl Refusal {
             }
             Self::TooManyScrapes => "too many scrapes of all torrents at a time, try again later",
             Self::TooManyDownloads => "too many downloads of the list at a time, try again later",
+            Self::Overloaded => "this tracker is overloaded and answers announces only, try again later",
         }
     }
 
@@ -190,7 +193,7 @@ impl Refusal {
             }
             // In that time, expiry has covered a good part of the store.
             Self::StoreFull | Self::SourceOverShare => Some(10),
-            Self::TooManyScrapes | Self::TooManyDownloads => Some(5),
+            Self::TooManyScrapes | Self::TooManyDownloads | Self::Overloaded => Some(5),
             Self::Draining | Self::RateLimited | Self::TokenSourceLimited | Self::TokenOverload => Some(1),
             _ => None,
         }

@@ -132,7 +132,7 @@ impl Responder {
         front.policy = policy;
     }
 
-    /// Sets how far the intervals of all later batches are raised.
+    /// Sets the pace of all later batches.
     pub fn set_pace(&mut self, pace: Pace) {
         self.front.pace = pace;
         self.front.interval = self.front.policy.interval(Protocol::Udp, pace);
@@ -221,7 +221,7 @@ impl Responder {
                 let shown = Shown::Nothing;
                 let scrape = ScrapeRequest { protocol: Protocol::Udp, ip, torrents, shown };
                 let verified = front.verify(ip, connection_id, now);
-                match verified.and_then(|()| front.policy.admit_scrape(&scrape, now)) {
+                match verified.and_then(|()| front.policy.admit_scrape(&scrape, front.pace, now)) {
                     Ok(()) => self.push_scrape(chunk, index, query, info_hashes, now),
                     Err(refusal) => front.refuse(exchange, query, refusal),
                 }

@@ -338,7 +338,7 @@ impl Inner {
         self.policy.refresh_socket_token(&mut member.token, ip, now);
         let shown = Shown::Socket(&member.token);
         let request = ScrapeRequest { protocol: Protocol::WebTorrent, ip, torrents, shown };
-        if let Err(refusal) = self.policy.admit_scrape(&request, now) {
+        if let Err(refusal) = self.policy.admit_scrape(&request, self.pace, now) {
             let action = Some(wire::Action::Scrape);
             self.queue_text(member, |out| reply::failure(action, None, refusal.message(), out));
             self.tally.reply(member.family, kind, Outcome::Refused(refusal));

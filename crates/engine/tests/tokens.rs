@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use shoal_config::{Config, TokensConfig};
 use shoal_engine::Now;
 use shoal_engine::limits::SourceRates;
+use shoal_engine::pace::Pace;
 use shoal_engine::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
 use shoal_engine::refusal::Refusal;
 use shoal_engine::tokens::{Shown, SocketToken, TokenMemory, Tokens};
@@ -189,7 +190,11 @@ fn scrapes_need_a_token_if_the_operator_wants_that_and_full_ones_always_do() {
     let scrape = |policy: &Policy, token: Option<&str>, torrents: Torrents<'_>| {
         let query = token.map(|token| format!("jwt={token}")).unwrap_or_default();
         let shown = Shown::Url(Url { path: b"/scrape", query: query.as_bytes() });
-        policy.admit_scrape(&ScrapeRequest { protocol: Protocol::Http, ip: ip(1), torrents, shown }, at(0))
+        policy.admit_scrape(
+            &ScrapeRequest { protocol: Protocol::Http, ip: ip(1), torrents, shown },
+            Pace::default(),
+            at(0),
+        )
     };
     let (own, both) = (Torrents::Named(&[HASH]), Torrents::Named(&[HASH, OTHER]));
     for (token, torrents, in_open, in_checked) in [
@@ -205,8 +210,8 @@ fn scrapes_need_a_token_if_the_operator_wants_that_and_full_ones_always_do() {
         assert_eq!(scrape(&checked, token.map(String::as_str), torrents), in_checked, "{token:?}");
     }
     let over_udp = ScrapeRequest { protocol: Protocol::Udp, ip: ip(1), torrents: own, shown: Shown::Nothing };
-    assert_eq!(open.admit_scrape(&over_udp, at(0)), Ok(()));
-    assert_eq!(checked.admit_scrape(&over_udp, at(0)), Err(Refusal::TokenMissing));
+    assert_eq!(open.admit_scrape(&over_udp, Pace::default(), at(0)), Ok(()));
+    assert_eq!(checked.admit_scrape(&over_udp, Pace::default(), at(0)), Err(Refusal::TokenMissing));
 }
 
 #[test]

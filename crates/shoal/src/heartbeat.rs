@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use shoal_engine::pace::Pace;
+
 /// The heartbeat of one worker.
 ///
 /// A thread that wants to know whether the worker responds calls [`Heartbeat::ask`] and waits until
@@ -14,6 +16,7 @@ pub(crate) struct Heartbeat {
     answered: AtomicU64,
     beat_ms: AtomicU64,
     pace: AtomicU32,
+    overload: AtomicU32,
     busy: AtomicU32,
 }
 
@@ -28,14 +31,20 @@ impl Heartbeat {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Records how far the worker raises intervals, in thousandths.
-    pub(crate) fn set_pace(&self, thousandths: u32) {
-        self.pace.store(thousandths, Ordering::Relaxed);
+    /// Records the pace of the worker.
+    pub(crate) fn set_pace(&self, pace: Pace) {
+        self.pace.store(pace.thousandths(), Ordering::Relaxed);
+        self.overload.store(pace.overload() as u32, Ordering::Relaxed);
     }
 
     /// Returns how far the worker raises intervals, in thousandths.
     pub(crate) fn pace(&self) -> u32 {
         self.pace.load(Ordering::Relaxed)
+    }
+
+    /// Returns how overloaded the worker is, as the number of a stage of [`Overload`](shoal_engine::pace::Overload).
+    pub(crate) fn overload(&self) -> u32 {
+        self.overload.load(Ordering::Relaxed)
     }
 
     /// Records the part of the last second that the worker's thread ran, in thousandths.

@@ -32,6 +32,7 @@ mod keeper;
 mod log;
 mod memory;
 mod output;
+mod overload;
 mod panics;
 mod periodic;
 mod phase;

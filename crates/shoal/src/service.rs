@@ -48,7 +48,7 @@ impl WorkerService {
 }
 
 impl WorkerService {
-    /// Sets how far the intervals of all later replies are raised.
+    /// Sets the pace of all later replies.
     pub(crate) fn set_pace(&mut self, pace: Pace) {
         self.datagrams.set_pace(pace);
         self.connections.set_pace(pace);

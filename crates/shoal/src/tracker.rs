@@ -48,8 +48,8 @@ use crate::signals::{Hangups, LogSignals, Signals, UpgradeSignals};
 use crate::state::{Saver, SnapshotCounters, State, StateKeys};
 use crate::token_keys::TokenKeys;
 use crate::{
-    access, access_log, activation, allocator, clock, memory, privileges, public_statistics, settings,
-    version,
+    access, access_log, activation, allocator, clock, memory, overload, privileges, public_statistics,
+    settings, version,
 };
 
 /// Maximum time for the workers to answer queued requests when the tracker stops.
@@ -160,7 +160,8 @@ async fn live(
     let token_thread = token_keys.watch(&lists, &publisher);
     let token_thread = token_thread.context("cannot start the thread that reads the keys of tokens")?;
     let token_keys = (token_keys, token_thread);
-    let heartbeats = sources.workers.iter().map(|worker| Arc::clone(&worker.heartbeat)).collect();
+    let heartbeats: Vec<_> = sources.workers.iter().map(|worker| Arc::clone(&worker.heartbeat)).collect();
+    drop(tokio::spawn(overload::report(heartbeats.clone())));
     let list_control = sources.list_control.clone();
     let drain = Drain::new(list_control.clone());
     let file = file.map(Path::to_owned);

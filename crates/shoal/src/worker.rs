@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use shoal_engine::pace::Pace;
+use shoal_engine::pace::{Load, Pace};
 use shoal_engine::policy::Protocol;
-use shoal_net::stream::StreamIo;
-use shoal_net::{DatagramIo, Waker};
+use shoal_net::stream::{POLL_EVENTS_MAX, StreamIo};
+use shoal_net::{DatagramIo, POLL_BATCHES_MAX, Waker};
 use shoal_relay::Swarms;
 use shoal_store::SharedStore;
+use shoal_transport::datagram::BATCH_MAX;
 
 use crate::clock;
 use crate::heartbeat::Heartbeat;
@@ -87,7 +88,10 @@ impl Worker {
             last_ms: 0,
             behind: true,
         };
-        let mut load = Load::default();
+        let mut load = LoadMeter::new(
+            housekeeping.store.totals().iter().all(|totals| totals.seeders + totals.leechers == 0),
+        );
+        service.set_pace(load.pace);
         let mut streams_busy = true;
         let mut trimmed_ms = 0;
         loop {
@@ -105,13 +109,15 @@ impl Worker {
                 }
             }
             let busy = housekeeping.behind || streams_busy;
-            datagrams.poll(if busy { Duration::ZERO } else { IDLE_TIME_MAX }, &mut service)?;
+            let taken = datagrams.poll(if busy { Duration::ZERO } else { IDLE_TIME_MAX }, &mut service)?;
+            let mut is_behind = taken >= POLL_BATCHES_MAX * BATCH_MAX;
             let now_ms = clock::monotonic_ms();
             if let Some(streams) = &mut streams {
                 for connection in self.phase.arrivals() {
                     streams.attach(connection, now_ms, &mut service);
                 }
-                streams_busy = poll_streams(streams, now_ms, &mut service, &wakers)? > 0;
+                let seen = poll_streams(streams, now_ms, &mut service, &wakers)?;
+                (streams_busy, is_behind) = (seen > 0, is_behind || seen >= POLL_EVENTS_MAX);
                 if now_ms >= trimmed_ms + TRIM_MS {
                     streams.trim();
                     service.connections.trim();
@@ -123,12 +129,11 @@ impl Worker {
                 streams_busy = false;
             }
             self.heartbeat.beat(now_ms);
-            if let Some((busy, pace)) = load.measure_if_due(now_ms) {
+            load.keeps_up |= !is_behind;
+            if let Some(busy) = load.measure_if_due(now_ms) {
                 self.heartbeat.set_busy(busy);
-                if pace.thousandths() != self.heartbeat.pace() {
-                    service.set_pace(pace);
-                    self.heartbeat.set_pace(pace.thousandths());
-                }
+                self.heartbeat.set_pace(load.pace);
+                service.set_pace(load.pace);
             }
             // Poll rounds are bounded, so that housekeeping gets its share even under saturation.
             housekeeping.run_if_due(now_ms);
@@ -244,17 +249,23 @@ fn stop(
     Ok(())
 }
 
-/// How busy the worker is, and how far it raises the intervals of its clients.
-#[derive(Default)]
-struct Load {
+/// Measures how busy the worker is, and sets its pace.
+struct LoadMeter {
     pace: Pace,
+    /// Whether a poll round since the last measurement has left nothing waiting.
+    keeps_up: bool,
     measured_ms: u64,
     cpu_ms: u64,
 }
 
-impl Load {
-    /// Measures the load since the last time, if it is due. Returns it in thousandths, and the new pace.
-    fn measure_if_due(&mut self, now_ms: u64) -> Option<(u32, Pace)> {
+impl LoadMeter {
+    fn new(is_cold: bool) -> Self {
+        let pace = if is_cold { Pace::cold() } else { Pace::default() };
+        Self { pace, keeps_up: false, measured_ms: 0, cpu_ms: 0 }
+    }
+
+    /// Measures the load since the last time, if it is due, and sets the pace. Returns the load in thousandths.
+    fn measure_if_due(&mut self, now_ms: u64) -> Option<u32> {
         let elapsed_ms = now_ms.saturating_sub(self.measured_ms);
         if elapsed_ms < LOAD_MS {
             return None;
@@ -263,13 +274,15 @@ impl Load {
         let busy = (cpu_ms - self.cpu_ms).saturating_mul(1000) / elapsed_ms;
         let is_first = self.measured_ms == 0;
         (self.measured_ms, self.cpu_ms) = (now_ms, cpu_ms);
+        // A worker that did not run for a while finds full queues, which is no overload yet.
+        let is_behind = !mem::take(&mut self.keeps_up) && elapsed_ms < 2 * LOAD_MS;
         // The first time there is nothing to compare with.
         if is_first {
             return None;
         }
         let busy = u32::try_from(busy).unwrap_or(u32::MAX);
-        self.pace = self.pace.after(elapsed_ms, busy);
-        Some((busy, self.pace))
+        self.pace = self.pace.after(elapsed_ms, Load { busy, is_behind });
+        Some(busy)
     }
 }
 

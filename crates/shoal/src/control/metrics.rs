@@ -337,6 +337,15 @@ fn encode_workers(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         Some(Unit::Other("ratio".to_owned())),
         paces,
     )?;
+    let overloads = sources
+        .numbered()
+        .map(|(number, worker)| ([("worker", number)], u64::from(worker.heartbeat.overload())));
+    page.gauges(
+        "shoal_overload_stage",
+        "How overloaded the worker is: 0 not at all, 1 intervals are longer, 2 scrapes of all torrents are refused, 3 all scrapes are.",
+        None,
+        overloads,
+    )?;
     let by_worker = |read: fn(&shoal_net::Counters) -> u64| -> Vec<_> {
         sources.numbered().map(|(number, worker)| ([("worker", number)], read(&worker.io))).collect()
     };
