@@ -143,13 +143,12 @@ async fn live(
         offered,
     } = start(
         config,
-        (bound, sandbox.workers(), state),
+        (bound, sandbox.workers(), state, predecessor),
         (&lists, access),
         &token_keys,
         &division,
         certificates.as_ref(),
         (Arc::clone(&counters), access_target),
-        predecessor,
     )
     .await?;
     sources.tls.extend(control_certificates.as_ref().map(Certificates::server));
@@ -249,7 +248,7 @@ struct Running {
     holdings: Option<Arc<Holdings>>,
     /// Writes snapshots.
     saver: Option<Saver>,
-    /// What another process can take over.
+    /// The parts that another process can take over.
     offered: Offered,
 }
 
@@ -280,13 +279,17 @@ fn lower_privileges(
 /// Starts all parts, in the order in which an operator would look for a mistake.
 async fn start(
     config: &Config,
-    (bound, worker_limits, state): (Bound, Option<WorkerLimits>, State),
+    (bound, worker_limits, state, predecessor): (
+        Bound,
+        Option<WorkerLimits>,
+        State,
+        &mut Option<Predecessor>,
+    ),
     (lists, access): (&Arc<Mutex<Lists>>, Access),
     token_keys: &TokenKeys,
     division: &Division,
     certificates: Option<&Certificates>,
     (reloads, access_target): (Arc<ReloadCounters>, Option<OpenTarget>),
-    predecessor: &mut Option<Predecessor>,
 ) -> anyhow::Result<Running> {
     let started_unix_s = clock::unix_s();
     // A reload compares with the configuration as it was read.

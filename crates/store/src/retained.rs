@@ -35,7 +35,7 @@ const HOURS_FUTURE: u16 = u16::MAX - 1;
 /// be misread.
 pub const RETAINED_HOURS_MAX: u16 = 5 * 365 * 24;
 
-/// What the shards of a family retain.
+/// The limits on the counts that the shards of a family retain.
 #[derive(Debug, Default)]
 pub(crate) struct Retention {
     /// Maximum number of entries of a shard.

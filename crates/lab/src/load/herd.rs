@@ -17,7 +17,7 @@ use crate::terminal;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "A herd, as after the restart of a tracker that has lost its peers")]
 pub(super) struct HerdArgs {
-    /// So many clients connect and announce once, each at a random moment, and retransmit as real ones (15 s, 30 s, 60
+    /// Simulate N clients that connect and announce once, each at a random moment, and retransmit as real ones (15 s, 30 s, 60
     /// s, …)
     #[arg(long, value_name = "N", conflicts_with_all = ["rate", "duration", "requests", "no_fill", "window"],
           value_parser = clap::value_parser!(u32).range(1..))]

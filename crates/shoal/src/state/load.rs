@@ -159,7 +159,7 @@ impl Loading<'_> {
         if is_public {
             return is_served(id);
         }
-        // One of these is the torrent, and no list has heard of the others.
+        // One of these is the torrent, and no list contains the others.
         let candidates = self.store.unmask(id);
         match torrents.allow() {
             Some(_) => candidates.iter().any(is_served),

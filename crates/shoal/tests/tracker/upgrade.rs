@@ -125,14 +125,14 @@ fn no_request_is_lost() {
             let (is_over, answered) = (Arc::clone(&is_over), Arc::clone(&answered));
             let (udp, http) = (udp[usize::from(number % 2)], http[usize::from(number % 2)]);
             clients.push(thread::spawn(move || {
-                let (client, mut kept) = (Client::new(udp), Web::connect(http, false));
+                let (client, mut open) = (Client::new(udp), Web::connect(http, false));
                 let mut port = 1000 + 1000 * number;
                 while !is_over.load(Ordering::Relaxed) {
                     port += 1;
                     match number / 2 {
                         // Each waits for its reply, and fails without one.
                         0 => drop(client.announce(&Announce::leecher(hash(u32::from(number)), port))),
-                        1 => assert_eq!(kept.get(&announce(hash(7), port, "&left=1")).status, 200),
+                        1 => assert_eq!(open.get(&announce(hash(7), port, "&left=1")).status, 200),
                         _ => {
                             let mut new = Web::connect(http, false);
                             assert_eq!(new.get(&announce(hash(8), port, "&left=1")).status, 200);

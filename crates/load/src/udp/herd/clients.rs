@@ -103,9 +103,10 @@ impl Clients {
             return Some(self.request(client, now_ns));
         }
         for resent in 0..self.waiting.len() {
-            while let Some((due_ns, number)) =
-                self.waiting[resent].pop_front_if(|(due_ns, _)| *due_ns <= now_ns)
+            while let Some(&(due_ns, number)) = self.waiting[resent].front()
+                && due_ns <= now_ns
             {
+                self.waiting[resent].pop_front();
                 let client = &mut self.clients[number as usize];
                 // Otherwise the request was answered.
                 if client.stage != Stage::Finished && client.due_ns == due_ns {
