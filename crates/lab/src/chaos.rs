@@ -27,7 +27,7 @@ pub(crate) struct ChaosArgs {
     #[arg(long, value_name = "NAME", default_value = "shoal-mmsg", conflicts_with = "tracker_file")]
     tracker: String,
 
-    /// The tracker that is described in this file, which has a table [chaos] (see compare --print-tracker shoal-mmsg)
+    /// The tracker that is described in this file, with the table "chaos" (see compare --print-tracker shoal-mmsg)
     #[arg(long, value_name = "FILE")]
     tracker_file: Option<PathBuf>,
 
