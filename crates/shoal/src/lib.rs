@@ -11,6 +11,7 @@ mod access_log;
 mod activation;
 mod advice;
 mod allocator;
+mod ancillary;
 mod background;
 mod bound;
 mod broker;

@@ -8,8 +8,7 @@
 //! manager then ends the tracker and starts it anew.
 
 use std::env;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -17,10 +16,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-
-use crate::clock;
 use crate::heartbeat::Heartbeat;
+use crate::{ancillary, clock};
 
 /// The manager may take this long to accept a message. While it is slower, messages are lost.
 const SEND_TIME_MAX: Duration = Duration::from_secs(1);
@@ -87,12 +84,8 @@ impl ServiceManager {
     pub(crate) fn store(&self, name: &str, descriptor: BorrowedFd<'_>) {
         let Some(socket) = self.0.as_ref().filter(|_| keeps_descriptors()) else { return };
         let text = format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0");
-        let descriptors = [descriptor];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let has_room = control.push(SendAncillaryMessage::ScmRights(&descriptors));
-        let sent = sendmsg(socket, &[IoSlice::new(text.as_bytes())], &mut control, SendFlags::NOSIGNAL);
-        if !has_room || sent.is_err() {
+        let sent = ancillary::send(&**socket, text.as_bytes(), &[descriptor]);
+        if sent.is_err() {
             tracing::warn!(name, ?sent, "the service manager does not keep a socket");
         }
     }

@@ -3,25 +3,19 @@
 //! A message has a bounded size. An answer with more descriptors than the kernel passes at once is followed by packets
 //! that carry the others.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::ancillary::{self, DESCRIPTORS_MAX};
+
 /// Maximum size of a message. The longest one carries a path.
 const MESSAGE_BYTES_MAX: usize = 8192;
-
-/// Maximum number of descriptors beside a message. The kernel passes 253 (`SCM_MAX_FD` in net/scm.h).
-const DESCRIPTORS_MAX: usize = 250;
 
 /// A request of the tracker.
 #[derive(Debug, Serialize, Deserialize)]
@@ -71,14 +65,14 @@ pub(super) fn send(
 ) -> io::Result<()> {
     let bytes = serde_json::to_vec(message)?;
     let (first, others) = descriptors.split_at(descriptors.len().min(DESCRIPTORS_MAX));
-    send_packet(socket, &bytes, first)?;
-    others.chunks(DESCRIPTORS_MAX).try_for_each(|others| send_packet(socket, b" ", others))
+    ancillary::send(socket, &bytes, first)?;
+    others.chunks(DESCRIPTORS_MAX).try_for_each(|others| ancillary::send(socket, b" ", others).map(drop))
 }
 
 /// Receives a message with its descriptors. Returns `None` at the end of the connection.
 pub(super) fn receive<M: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
     let mut bytes = [0; MESSAGE_BYTES_MAX];
-    let (length, descriptors) = receive_packet(socket, &mut bytes)?;
+    let (length, descriptors) = ancillary::receive(socket, &mut bytes)?;
     if length == 0 {
         return Ok(None);
     }
@@ -90,40 +84,13 @@ pub(super) fn receive_answer(socket: BorrowedFd<'_>) -> io::Result<(Answer, Vec<
     let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
     let (answer, mut descriptors) = receive::<Answer>(socket)?.ok_or_else(end)?;
     while descriptors.len() < answer.descriptors() {
-        let (_, more) = receive_packet(socket, &mut [0])?;
+        let (_, more) = ancillary::receive(socket, &mut [0])?;
         if more.is_empty() {
             return Err(end());
         }
         descriptors.extend(more);
     }
     Ok((answer, descriptors))
-}
-
-fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        let has_room = control.push(SendAncillaryMessage::ScmRights(descriptors));
-        assert!(has_room, "{} descriptors", descriptors.len());
-    }
-    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(())
-}
-
-fn receive_packet(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let mut descriptors = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(received) = message {
-            descriptors.extend(received);
-        }
-    }
-    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is too long"));
-    }
-    Ok((received.bytes, descriptors))
 }
 
 #[cfg(test)]

@@ -2,22 +2,15 @@
 //!
 //! A message is its length in four bytes, and then its bytes in the encoding of `postcard`. Descriptors come with the length.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::io::retry_on_intr;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
-};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Maximum number of descriptors of a message. The kernel allows 253 (`unix(7)`, SCM_RIGHTS).
-pub(super) const DESCRIPTORS_MAX: usize = 64;
+use crate::ancillary;
 
 /// Maximum length of a message: a connection with its partial input.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -46,13 +39,7 @@ impl Connection {
     pub(super) fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let bytes = postcard::to_allocvec(message).map_err(io::Error::other)?;
         let length = u32::try_from(bytes.len()).map_err(io::Error::other)?.to_le_bytes();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-            return Err(io::Error::other("a message has too many descriptors"));
-        }
-        let parts = [IoSlice::new(&length)];
-        let sent = retry_on_intr(|| sendmsg(&self.0, &parts, &mut control, SendFlags::NOSIGNAL))?;
+        let sent = ancillary::send(&self.0, &length, descriptors)?;
         // The rest of the length, and the message, need no descriptors.
         (&self.0).write_all(&length[sent..])?;
         (&self.0).write_all(&bytes)
@@ -60,17 +47,8 @@ impl Connection {
 
     /// Receives a message with its descriptors.
     pub(super) fn receive<T: DeserializeOwned>(&self) -> io::Result<(T, Vec<OwnedFd>)> {
-        let (mut length, mut descriptors) = ([0; size_of::<u32>()], Vec::new());
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::CMSG_CLOEXEC;
-        let mut parts = [IoSliceMut::new(&mut length)];
-        let received = retry_on_intr(|| recvmsg(&self.0, &mut parts, &mut control, flags))?.bytes;
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                descriptors.extend(rights);
-            }
-        }
+        let mut length = [0; size_of::<u32>()];
+        let (received, descriptors) = ancillary::receive(&self.0, &mut length)?;
         if received == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -91,6 +69,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+    use crate::ancillary::DESCRIPTORS_MAX;
 
     #[test]
     fn messages_arrive_with_their_descriptors() {

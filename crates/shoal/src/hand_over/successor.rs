@@ -18,8 +18,9 @@ use shoal_net::stream::DetachedConnection;
 use shoal_store::SharedStore;
 use tokio::sync::{Notify, oneshot};
 
-use super::message::{Connection, DESCRIPTORS_MAX};
+use super::message::Connection;
 use super::{ToNew, ToOld, VERSION};
+use crate::ancillary::DESCRIPTORS_MAX;
 use crate::broker::{Broker, StartedProgram};
 use crate::clock;
 use crate::phase::{Phase, WorkerPhase};
