@@ -56,7 +56,7 @@ settings! {
         listen: Vec<SocketAddr> = vec![
             SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)),
             SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)),
-        ], in 0..=LISTEN_ADDRESSES_MAX => Restart;
+        ], in 0..=LISTEN_ADDRESSES_MAX => Reload;
 
         /// How the tracker receives and sends datagrams. "mmsg" uses recvmmsg and sendmmsg, which work everywhere.
         /// "uring" uses io_uring, which many containers forbid. "auto" selects the cheapest back end that works (by
@@ -66,11 +66,11 @@ settings! {
         /// Kernel buffer of each socket for requests that wait to be processed. Every worker has one socket for each
         /// address. A larger buffer absorbs longer bursts. The sysctl net.core.rmem_max caps the size; the log warns if
         /// the kernel grants less.
-        receive_buffer: ByteSize = ByteSize::mib(4), in ByteSize::kib(64)..=ByteSize::gib(1) => Restart;
+        receive_buffer: ByteSize = ByteSize::mib(4), in ByteSize::kib(64)..=ByteSize::gib(1) => Reload;
 
         /// Kernel buffer of each socket for replies that wait for the network card. The sysctl net.core.wmem_max caps the
         /// size.
-        send_buffer: ByteSize = ByteSize::mib(1), in ByteSize::kib(64)..=ByteSize::gib(1) => Restart;
+        send_buffer: ByteSize = ByteSize::mib(1), in ByteSize::kib(64)..=ByteSize::gib(1) => Reload;
 
         /// Maximum size of a reply over IPv4 in bytes, without headers. A reply that is too large for the network path is
         /// lost, or split into fragments that many firewalls drop. 1232 fits all paths in use today, tunnels included,
@@ -93,7 +93,7 @@ settings! {
         listen: Vec<Listen> = vec![
             Listen::tcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT))),
             Listen::tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT))),
-        ], in 0..=LISTEN_ADDRESSES_MAX => Restart;
+        ], in 0..=LISTEN_ADDRESSES_MAX => Reload;
 
         /// How the tracker serves connections, plain and TLS. "epoll" is the only back end at present, and "auto" selects
         /// it.
@@ -122,7 +122,7 @@ settings! {
         /// the tracker closes a connection of the source that has the most, the longest idle first, in favour of the new
         /// one. If the source of the new connection has as many itself, the new one is refused instead. "auto" is the
         /// most that the limit on open files allows; the log tells the number.
-        connections_max: Auto<u32> = Auto::Auto, in 1..=100_000_000 => Restart;
+        connections_max: Auto<u32> = Auto::Auto, in 1..=100_000_000 => Reload;
 
         /// Maximum number of connections from one source: an IPv4 address or an IPv6 /64 network. A /56 network may have
         /// twice as many, and a /48 network eight times as many. Carriers put many clients behind one address, so leave
@@ -146,8 +146,9 @@ settings! {
     /// The same as HTTP, over TLS 1.2 and 1.3 without a proxy in front. Clients use the URL
     /// https://HOST:PORT/announce.
     section tls: TlsConfig {
-        /// Where to accept TLS, in the format of http.listen. Clients and firewalls expect port 443.
-        listen: Vec<Listen> = Vec::new(), in 0..=LISTEN_ADDRESSES_MAX => Restart;
+        /// Where to accept TLS, in the format of http.listen. Clients and firewalls expect port 443. If there was no address at
+        /// the start, the first one takes "shoal upgrade" or a restart.
+        listen: Vec<Listen> = Vec::new(), in 0..=LISTEN_ADDRESSES_MAX => Reload;
 
         /// Certificate files in PEM format, each with its whole chain. If there are several, a client gets the one that
         /// matches the server name it asks for, or the first if none matches. SIGHUP reloads the files without dropping a

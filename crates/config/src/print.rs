@@ -47,7 +47,7 @@ fn entry(key: &Key<'_>) -> String {
     let docs = comment(key.docs);
     let applies = match key.applies {
         Applies::Reload => "SIGHUP applies a change.",
-        Applies::Restart => "A change needs a restart.",
+        Applies::Restart => "A change needs \"shoal upgrade\" or a restart.",
     };
     format!("{docs}# {applies}\n# Accepts {}.\n{} = {}\n", key.slot.accepts(), key.name, key.slot.show())
 }

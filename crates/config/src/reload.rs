@@ -19,3 +19,12 @@ pub struct Reloaded {
     /// The keys that have changed.
     pub differences: Differences,
 }
+
+impl Reloaded {
+    /// Keeps the running value of `tls.listen`, which could not be changed after all.
+    pub fn keep_tls_listen(&mut self, running: &Config) {
+        self.config.tls.listen.clone_from(&running.tls.listen);
+        let Differences { applied, needs_restart } = &mut self.differences;
+        needs_restart.extend(applied.extract_if(.., |key| *key == "tls.listen"));
+    }
+}

@@ -10,6 +10,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use shoal_transport::datagram::DatagramService;
 
+use crate::ring::Ring;
+use crate::stream::Readiness;
 use crate::{DatagramIo, Echo, MmsgIo, SocketSettings, Sockets, UringIo, UringSettings};
 
 /// A kind of back end.
@@ -28,6 +30,14 @@ pub enum AnyIo {
     Uring(Box<UringIo>),
     /// `recvmmsg` and `sendmmsg`.
     Mmsg(Box<MmsgIo>),
+}
+
+/// A back end that its worker has yet to open.
+#[derive(Debug)]
+pub struct PreparedIo {
+    sockets: Sockets,
+    /// The ring, if it is io_uring.
+    ring: Option<Ring>,
 }
 
 /// The error that no back end has this name.
@@ -104,13 +114,35 @@ impl Backend {
     /// # Errors
     /// Returns the error of the kernel if it refuses. [`Backend::probe`] finds that out in advance.
     pub fn open(self, sockets: Sockets) -> io::Result<AnyIo> {
-        match self {
-            Self::Uring => {
-                let io = UringIo::open(sockets, &UringSettings::default())?;
-                Ok(AnyIo::Uring(Box::new(io)))
+        self.prepare(sockets)?.open()
+    }
+
+    /// Prepares a back end of this kind, on any thread: with everything that the sandbox of a worker forbids.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn prepare(self, sockets: Sockets) -> io::Result<PreparedIo> {
+        let ring = match self {
+            Self::Uring => Some(UringIo::create_ring(&sockets, &UringSettings::default())?),
+            Self::Mmsg => None,
+        };
+        Ok(PreparedIo { sockets, ring })
+    }
+}
+
+impl PreparedIo {
+    /// Opens the back end, on the thread of its worker.
+    ///
+    /// # Errors
+    /// As [`Backend::open`].
+    pub fn open(self) -> io::Result<AnyIo> {
+        let Self { sockets, ring } = self;
+        Ok(match ring {
+            Some(ring) => {
+                AnyIo::Uring(Box::new(UringIo::with_ring(ring, sockets, &UringSettings::default())?))
             }
-            Self::Mmsg => Ok(AnyIo::Mmsg(Box::new(MmsgIo::open(sockets)?))),
-        }
+            None => AnyIo::Mmsg(Box::new(MmsgIo::open(sockets)?)),
+        })
     }
 }
 
@@ -119,6 +151,13 @@ impl DatagramIo for AnyIo {
         match self {
             Self::Uring(io) => io.poll(timeout, service),
             Self::Mmsg(io) => io.poll(timeout, service),
+        }
+    }
+
+    fn watch(&mut self, readiness: Option<Readiness>) -> io::Result<()> {
+        match self {
+            Self::Uring(io) => io.watch(readiness),
+            Self::Mmsg(io) => io.watch(readiness),
         }
     }
 

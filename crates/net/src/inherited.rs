@@ -105,13 +105,7 @@ impl SocketKind {
     /// Returns whether this is a listener that can be used for an address.
     #[must_use]
     pub fn listens_at(&self, wanted: &ListenAddress) -> bool {
-        match (self, wanted) {
-            (Self::Connections(ListenAddress::Tcp(local)), ListenAddress::Tcp(wanted)) => {
-                fits(*local, *wanted)
-            }
-            (Self::Connections(local), wanted) => local == wanted,
-            (Self::Datagrams(_), _) => false,
-        }
+        matches!(self, Self::Connections(local) if local.serves(wanted))
     }
 }
 
@@ -124,8 +118,19 @@ impl fmt::Display for SocketKind {
     }
 }
 
+/// Returns for each wanted address the place of the socket that is bound there already, if there is one. Each is used once.
+pub(crate) fn places<L, W>(locals: &[L], wanted: &[W], is_at: impl Fn(&L, &W) -> bool) -> Vec<Option<usize>> {
+    let mut is_used = vec![false; locals.len()];
+    let place = |wanted| {
+        let place = (0..locals.len()).find(|&place| !is_used[place] && is_at(&locals[place], wanted))?;
+        is_used[place] = true;
+        Some(place)
+    };
+    wanted.iter().map(place).collect()
+}
+
 /// Returns whether a socket bound to `local` can be used where `wanted` would be bound.
-fn fits(local: SocketAddr, wanted: SocketAddr) -> bool {
+pub(crate) fn fits(local: SocketAddr, wanted: SocketAddr) -> bool {
     local.ip() == wanted.ip() && (wanted.port() == 0 || local.port() == wanted.port())
 }
 

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use shoal_transport::datagram::DatagramService;
 
-pub use backend::{AnyIo, Backend, Choice, UnknownBackend, Unsupported};
+pub use backend::{AnyIo, Backend, Choice, PreparedIo, UnknownBackend, Unsupported};
 pub use counters::{Counter, Counters, FamilyCounters};
 pub use echo::Echo;
 pub use inherited::{InheritedSocket, InheritedSockets, SocketKind};
@@ -63,7 +63,7 @@ pub const POLL_BATCHES_MAX: usize = 4;
 ///
 /// Duties of an implementation:
 /// - `poll` waits until a datagram has arrived on any socket, `timeout` has passed, the worker's [`Waker`] was used, or
-///   the descriptor given to [`Sockets::watch`] is readable, whichever is first. A wake before the call counts too.
+///   the descriptor given to [`DatagramIo::watch`] is readable, whichever is first. A wake before the call counts too.
 /// - It passes every datagram to `service` exactly once, in batches of at most `BATCH_MAX`, and then sends the replies
 ///   from the local addresses that the requests were sent to. When it returns, the kernel has all of them.
 /// - Within one poll round, every socket gets a bounded number of batches. No family starves another, and the caller
@@ -92,6 +92,13 @@ pub trait DatagramIo {
         while self.poll(Duration::ZERO, service)? > 0 && should_continue() {}
         Ok(())
     }
+
+    /// Makes a poll round end as well when `readiness` is readable, so that a worker can wait for both in one place. It
+    /// takes the place of an earlier one.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel has no memory for it.
+    fn watch(&mut self, readiness: Option<stream::Readiness>) -> io::Result<()>;
 
     /// Serves the datagrams that the back end has already taken from the kernel, and takes no more until the next poll
     /// round. Those that arrive in the meantime wait in the sockets, where another process can receive them.

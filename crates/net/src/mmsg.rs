@@ -8,7 +8,7 @@ mod receive;
 mod send;
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use shoal_transport::datagram::{BATCH_MAX, DatagramService, Exchange, REPLY_BYTES_MAX};
 
 use crate::socket::{SOCKETS_MAX, decode_source};
+use crate::stream::Readiness;
 use crate::{DatagramIo, POLL_BATCHES_MAX, Sockets, fault};
 use receive::ReceiveBatch;
 use send::{Reply, SendBatch};
@@ -28,6 +29,8 @@ pub struct MmsgIo {
     received: ReceiveBatch,
     replies: Box<[[u8; REPLY_BYTES_MAX]]>,
     sending: SendBatch,
+    /// Another descriptor that ends a wait.
+    watched: Option<Readiness>,
     /// Whether to wait in the epoll set of the connections.
     waits_in_watched: bool,
 }
@@ -45,20 +48,18 @@ impl MmsgIo {
     /// Returns an error if there is not enough memory.
     pub fn open(sockets: Sockets) -> io::Result<Self> {
         let replies = vec![[0; REPLY_BYTES_MAX]; BATCH_MAX].into_boxed_slice();
-        let waits_in_watched = match &sockets.watched {
-            Some(watched) => {
-                let descriptors = sockets.bound.iter().map(|socket| socket.socket.as_fd());
-                watched.join(descriptors.chain([sockets.waker.as_fd()]))?
-            }
-            None => false,
-        };
         let (received, sending) = (ReceiveBatch::new()?, SendBatch::new());
-        Ok(Self { sockets, received, replies, sending, waits_in_watched })
+        Ok(Self { sockets, received, replies, sending, watched: None, waits_in_watched: false })
+    }
+
+    /// Returns the descriptors of a wait, without the watched one.
+    fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets.descriptors().chain([self.sockets.waker.as_fd()])
     }
 
     /// Waits for the first event, and returns the sockets that may have datagrams.
     fn wait(&self, mut timeout: Duration) -> io::Result<Ready> {
-        if let Some(watched) = &self.sockets.watched
+        if let Some(watched) = &self.watched
             && self.waits_in_watched
             && !timeout.is_zero()
         {
@@ -68,9 +69,8 @@ impl MmsgIo {
             }
         }
         let mut descriptors = ArrayVec::<PollFd<'_>, { SOCKETS_MAX + 2 }>::new();
-        let sockets = self.sockets.bound.iter().map(|socket| socket.socket.as_fd());
-        let watched = self.sockets.watched.as_ref().map(AsFd::as_fd);
-        for descriptor in sockets.chain([self.sockets.waker.as_fd()]).chain(watched) {
+        let watched = self.watched.as_ref().map(AsFd::as_fd);
+        for descriptor in self.descriptors().chain(watched) {
             descriptors.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
         }
         // A timeout that does not fit is one of many years.
@@ -153,6 +153,18 @@ impl DatagramIo for MmsgIo {
             }
         }
         Ok(taken)
+    }
+
+    fn watch(&mut self, readiness: Option<Readiness>) -> io::Result<()> {
+        if let Some(watched) = self.watched.take() {
+            watched.part(self.descriptors());
+        }
+        self.waits_in_watched = match &readiness {
+            Some(readiness) => readiness.join(self.descriptors())?,
+            None => false,
+        };
+        self.watched = readiness;
+        Ok(())
     }
 
     fn pause(&mut self, _service: &mut impl DatagramService) -> io::Result<()> {

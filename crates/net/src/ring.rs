@@ -25,7 +25,7 @@ pub enum TaskRun {
     Cooperative,
 }
 
-/// A ring, used only by the thread that created it.
+/// A ring, used only by the thread that enables it. Another one may have created it.
 pub(crate) struct Ring {
     uring: IoUring,
     /// Submissions that the submission queue had no room for.
@@ -54,14 +54,12 @@ const SYNC_CANCEL: u8 = 24;
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 impl Ring {
-    /// Creates a ring for `submissions_max` submissions at a time. Submissions refer to `files` by their index. It
-    /// accepts none before [`Ring::enable`].
-    pub(crate) fn new(
-        task_run: TaskRun,
-        submissions_max: usize,
-        completions_max: usize,
-        files: &[BorrowedFd<'_>],
-    ) -> io::Result<Self> {
+    /// Creates a ring for `submissions_max` submissions at a time, of the operations that the back end uses and of no others.
+    /// It accepts none before [`Ring::enable`].
+    ///
+    /// The seccomp filter does not see what a ring does, so code that an attacker brings could otherwise open files and
+    /// connect to other hosts by it.
+    pub(crate) fn new(task_run: TaskRun, submissions_max: usize, completions_max: usize) -> io::Result<Self> {
         let mut builder = IoUring::builder();
         builder.setup_r_disabled();
         builder.dontfork().setup_clamp().setup_submit_all().setup_single_issuer();
@@ -71,10 +69,13 @@ impl Ring {
             TaskRun::Cooperative => builder.setup_coop_taskrun(),
         };
         let uring = builder.build(queue_entries(submissions_max))?;
-        if !files.is_empty() {
-            let descriptors: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
-            uring.submitter().register_files(&descriptors)?;
-        }
+        let operations = [opcode::RecvMsgMulti::CODE, opcode::SendMsg::CODE, opcode::PollAdd::CODE];
+        let flags = squeue::Flags::FIXED_FILE | squeue::Flags::BUFFER_SELECT;
+        let registrations = [UNREGISTER_FILES, SYNC_CANCEL].map(Restriction::register_op);
+        let mut permitted: Vec<_> = operations.into_iter().map(Restriction::sqe_op).collect();
+        permitted.push(Restriction::sqe_flags_allowed(flags.bits()));
+        permitted.extend(registrations);
+        uring.submitter().register_restrictions(&mut permitted)?;
         // An idle tracker waits for its peers, not for a disk. It should not count as "iowait".
         let no_iowait =
             if uring.params().is_feature_no_iowait() { EnterFlags::NO_IOWAIT } else { EnterFlags::empty() };
@@ -90,18 +91,13 @@ impl Ring {
         unsafe { self.uring.submitter().register_buf_ring_with_flags(address, count, id, 0) }
     }
 
-    /// Enables the ring for the operations that the back end uses, and for no others, from this thread.
-    ///
-    /// The seccomp filter does not see what a ring does, so code that an attacker brings could otherwise open files and
-    /// connect to other hosts by it.
-    pub(crate) fn enable(&self) -> io::Result<()> {
-        let operations = [opcode::RecvMsgMulti::CODE, opcode::SendMsg::CODE, opcode::PollAdd::CODE];
-        let flags = squeue::Flags::FIXED_FILE | squeue::Flags::BUFFER_SELECT;
-        let registrations = [UNREGISTER_FILES, SYNC_CANCEL].map(Restriction::register_op);
-        let mut permitted: Vec<_> = operations.into_iter().map(Restriction::sqe_op).collect();
-        permitted.push(Restriction::sqe_flags_allowed(flags.bits()));
-        permitted.extend(registrations);
-        self.uring.submitter().register_restrictions(&mut permitted)?;
+    /// Enables the ring for this thread. Submissions refer to `files` by their index. From now on, the ring can register
+    /// nothing.
+    pub(crate) fn enable(&self, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        if !files.is_empty() {
+            let descriptors: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
+            self.uring.submitter().register_files(&descriptors)?;
+        }
         self.uring.submitter().register_enable_rings()
     }
 
@@ -253,8 +249,8 @@ mod tests {
             return;
         }
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut ring = Ring::new(TaskRun::Cooperative, 8, 8, &[socket.as_fd()]).unwrap();
-        ring.enable().unwrap();
+        let mut ring = Ring::new(TaskRun::Cooperative, 8, 8).unwrap();
+        ring.enable(&[socket.as_fd()]).unwrap();
         let path = c"/etc/hostname".as_ptr();
         let open = opcode::OpenAt::new(io_uring::types::Fd(libc::AT_FDCWD), path).build();
         let connect = opcode::Socket::new(libc::AF_INET, libc::SOCK_STREAM, 0).build();

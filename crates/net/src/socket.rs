@@ -24,25 +24,23 @@ pub(crate) use error::explain;
 pub(crate) use pktinfo::{CONTROL_BYTES, Control, turn_around};
 pub use probe::{SocketMemory, SocketProbe};
 
-use crate::inherited::InheritedSockets;
-use crate::stream::Readiness;
+use crate::inherited::{InheritedSockets, fits, places};
 use crate::{Counters, FamilyCounters, SegmentedSender, Waker};
 
 /// Maximum number of sockets of one worker.
 pub const SOCKETS_MAX: usize = 64;
 
-/// The descriptors and counters of one worker: a socket for each address, and the descriptors that end its wait.
-#[derive(Debug)]
+/// The descriptors and counters of one worker: a socket for each address, and the descriptor that ends its wait. A socket is
+/// closed with the last copy.
+#[derive(Clone, Debug)]
 pub struct Sockets {
     pub(crate) bound: Vec<BoundSocket>,
     pub(crate) waker: Waker,
-    /// Another descriptor that ends a wait when it becomes readable.
-    pub(crate) watched: Option<Readiness>,
     pub(crate) counters: Arc<Counters>,
 }
 
 /// One bound socket.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct BoundSocket {
     pub(crate) socket: Arc<OwnedFd>,
     /// The address that it is bound to, with the actual port.
@@ -97,6 +95,47 @@ impl Sockets {
         Ok(group.into_iter().map(own).collect())
     }
 
+    /// Returns the sockets of running workers for other addresses. Those of addresses that stay are the same, and the others
+    /// are among those that this process was given. The wakers and counters are those of `workers`.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn change(
+        workers: &[Self],
+        settings: &[SocketSettings],
+        given: &InheritedSockets,
+    ) -> Result<Vec<Self>, BindError> {
+        if settings.len() > SOCKETS_MAX {
+            return Err(BindError::TooMany(settings.len()));
+        }
+        let Some(count) = NonZeroUsize::new(workers.len()) else { return Ok(Vec::new()) };
+        let mut changed: Vec<_> = workers.iter().map(Self::without_addresses).collect();
+        for (wanted, place) in settings.iter().zip(Self::places(workers, settings)) {
+            let group = match place {
+                Some(place) => bind::resize_group(wanted, workers.iter().map(|worker| &worker.bound[place]))?,
+                None => bind::own_group(bind::bind_group(wanted, count, given)?),
+            };
+            for (worker, socket) in changed.iter_mut().zip(group) {
+                worker.bound.push(socket);
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Returns the settings of the sockets that [`change`](Self::change) has to be given.
+    pub fn missing<'s>(
+        workers: &[Self],
+        settings: &'s [SocketSettings],
+    ) -> impl Iterator<Item = &'s SocketSettings> {
+        let places = Self::places(workers, settings);
+        settings.iter().zip(places).filter(|(_, place)| place.is_none()).map(|(wanted, _)| wanted)
+    }
+
+    fn places(workers: &[Self], settings: &[SocketSettings]) -> Vec<Option<usize>> {
+        let locals: Vec<_> = workers.first().map(Self::local_addrs).into_iter().flatten().collect();
+        places(&locals, settings, |local, wanted| fits(*local, wanted.addr))
+    }
+
     /// Makes the kernel give each datagram to the worker on the processor that received it: worker `i` of `workers`, as
     /// returned by [`bind`](Self::bind), runs on the `i`th of `processors`. Datagrams that other processors receive are
     /// distributed as before. So are all of them if there are more workers than processors.
@@ -141,11 +180,6 @@ impl Sockets {
         SegmentedSender::new(self.bound.iter().map(|socket| Arc::clone(&socket.socket)).collect())
     }
 
-    /// Makes a poll round end as well when `readiness` is readable, so that a worker can wait for both in one place.
-    pub fn watch(&mut self, readiness: Readiness) {
-        self.watched = Some(readiness);
-    }
-
     /// Returns the waker of the worker that owns these sockets.
     #[must_use]
     pub fn waker(&self) -> Waker {
@@ -178,9 +212,13 @@ impl Sockets {
         self.bound.iter().flat_map(|socket| &socket.shortfalls)
     }
 
+    fn without_addresses(&self) -> Self {
+        Self { bound: Vec::new(), waker: self.waker(), counters: self.counters() }
+    }
+
     fn new() -> Result<Self, BindError> {
         let waker = Waker::new().map_err(BindError::Waker)?;
-        Ok(Self { bound: Vec::new(), waker, watched: None, counters: Arc::default() })
+        Ok(Self { bound: Vec::new(), waker, counters: Arc::default() })
     }
 
     /// Returns the counters of the family of socket `index`.

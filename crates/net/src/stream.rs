@@ -8,7 +8,7 @@
 //! 1. [`StreamListeners::bind`] opens the listeners of all workers. Configuration errors show here.
 //! 2. Other threads take their handles: [`StreamListeners::counters`].
 //! 3. Each worker thread calls [`StreamIo::open`] on its own listeners, passes [`StreamIo::readiness`] to its datagram
-//!    back end ([`crate::Sockets::watch`]) so that it waits for both in one place, and then calls [`StreamIo::poll`] in
+//!    back end ([`crate::DatagramIo::watch`]) so that it waits for both in one place, and then calls [`StreamIo::poll`] in
 //!    a loop.
 
 mod accept;

@@ -28,6 +28,7 @@ use shoal_transport::datagram::{BATCH_MAX, DatagramService, Exchange};
 use crate::ring::provided::{BufferGroup, Filled};
 use crate::ring::{Completion, Ring};
 use crate::socket::{SOCKETS_MAX, decode_source};
+use crate::stream::Readiness;
 use crate::{DatagramIo, POLL_BATCHES_MAX, Sockets, TaskRun, fault};
 use message::{MESSAGE_BYTES_MIN, Message};
 use receive::Template;
@@ -66,6 +67,8 @@ pub struct UringIo {
     slots: SlotPool,
     /// Whether the poll of the waker is in progress, or queued.
     awaiting_wake: bool,
+    /// Another descriptor that ends a wait.
+    watched: Option<Readiness>,
     /// Whether the poll of the watched descriptor is in progress, or queued.
     watching: bool,
     /// Received datagrams that are not processed yet. Has capacity for all receive buffers, so that completions can
@@ -96,40 +99,54 @@ const CLOSE_ROUNDS_MAX: usize = 20;
 const CLOSE_ROUND_WAIT: Duration = Duration::from_millis(50);
 
 impl UringIo {
+    /// Creates the ring for the sockets of a worker. Any thread may do that.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel lacks or forbids something, see [`crate::Backend::probe`].
+    pub(crate) fn create_ring(sockets: &Sockets, settings: &UringSettings) -> io::Result<Ring> {
+        let files = sockets.bound.len() + 1;
+        // Each send holds a slot. Of each file, and of the watched descriptor, at most one request waits to be
+        // submitted.
+        let submissions_max = usize::from(settings.send_slots) + files + 1;
+        let completions_max =
+            usize::from(settings.send_slots) + files * (usize::from(settings.receive_buffers) + 1) + 1;
+        // The kernel requires a completion queue that is no smaller than the submission queue.
+        let completions_max = completions_max.max(submissions_max);
+        match Ring::new(settings.task_run, submissions_max, completions_max) {
+            // Linux 6.0 supports everything else.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                Ring::new(TaskRun::Cooperative, submissions_max, completions_max)
+            }
+            other => other,
+        }
+    }
+
     /// Takes over the sockets of a worker, on its thread. Receives nothing before the first poll round.
     ///
     /// # Errors
     /// Returns an error if the kernel lacks or forbids something, see [`crate::Backend::probe`].
     pub fn open(sockets: Sockets, settings: &UringSettings) -> io::Result<Self> {
+        let ring = Self::create_ring(&sockets, settings)?;
+        Self::with_ring(ring, sockets, settings)
+    }
+
+    /// The same, with a ring that [`create_ring`](Self::create_ring) has created for these sockets and settings.
+    pub(crate) fn with_ring(ring: Ring, sockets: Sockets, settings: &UringSettings) -> io::Result<Self> {
         assert!(sockets.bound.len() <= SOCKETS_MAX);
-        let descriptors = sockets.bound.iter().map(|socket| socket.socket.as_fd());
-        let files: Vec<_> = descriptors.chain([sockets.waker.as_fd()]).collect();
-        // Each send holds a slot. Of each file, and of the watched descriptor, at most one request waits to be
-        // submitted.
-        let submissions_max = usize::from(settings.send_slots) + files.len() + 1;
-        let completions_max =
-            usize::from(settings.send_slots) + files.len() * (usize::from(settings.receive_buffers) + 1) + 1;
-        // The kernel requires a completion queue that is no smaller than the submission queue.
-        let completions_max = completions_max.max(submissions_max);
-        let new_ring = |task_run| Ring::new(task_run, submissions_max, completions_max, &files);
-        let ring = match new_ring(settings.task_run) {
-            // Linux 6.0 supports everything else.
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
-                new_ring(TaskRun::Cooperative)?
-            }
-            other => other?,
-        };
         let open_channel = |socket| {
             let buffers = receive::open_group(&ring, socket, settings.receive_buffers)?;
             Ok(Channel { buffers, armed: false })
         };
         let channels = (0..).take(sockets.bound.len()).map(open_channel).collect::<io::Result<Vec<_>>>()?;
-        ring.enable()?;
+        let files: Vec<_> = sockets.descriptors().chain([sockets.waker.as_fd()]).collect();
+        ring.enable(&files)?;
+        drop(files);
         Ok(Self {
             template: Template::new()?,
             slots: SlotPool::new(settings.send_slots)?,
             waiting: VecDeque::with_capacity(channels.len() * usize::from(settings.receive_buffers)),
             awaiting_wake: false,
+            watched: None,
             watching: false,
             own_thread: PhantomData,
             sockets,
@@ -158,8 +175,8 @@ impl UringIo {
     /// Queues the poll of the watched descriptor. This happens only before a wait, and again for each: the poll then
     /// also ends the wait if the descriptor has been readable for long, and never wakes a worker that is about to check
     /// it anyway.
-    fn watch(&mut self) {
-        if let Some(watched) = &self.sockets.watched
+    fn arm_watch(&mut self) {
+        if let Some(watched) = &self.watched
             && !self.watching
         {
             self.ring.push(receive::watch(watched));
@@ -321,7 +338,7 @@ impl DatagramIo for UringIo {
         let woken = self.collect()?;
         if !woken && !self.can_serve() {
             self.arm();
-            self.watch();
+            self.arm_watch();
             self.ring.enter(timeout)?;
             self.collect()?;
         }
@@ -337,6 +354,12 @@ impl DatagramIo for UringIo {
             self.collect()?;
         }
         Ok(taken)
+    }
+
+    fn watch(&mut self, readiness: Option<Readiness>) -> io::Result<()> {
+        // A poll in progress is of the same set, and ends at most one wait too early.
+        self.watched = readiness;
+        Ok(())
     }
 
     fn pause(&mut self, service: &mut impl DatagramService) -> io::Result<()> {

@@ -4,12 +4,16 @@
 mod common;
 
 use std::net::{SocketAddr, UdpSocket};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Kind, PATIENCE, Server, ask, bind, bind_one, connect, connect_from, receive};
-use shoal_net::{DatagramIo, Echo, POLL_BATCHES_MAX, REQUEST_BYTES_MAX, TaskRun, UringIo, UringSettings};
+use common::{Kind, PATIENCE, Server, ask, bind, bind_one, connect, connect_from, receive, settings};
+use shoal_net::{
+    DatagramIo, Echo, InheritedSockets, POLL_BATCHES_MAX, REQUEST_BYTES_MAX, Sockets, TaskRun, UringIo,
+    UringSettings,
+};
 use shoal_transport::datagram::{BATCH_MAX, DatagramService, Exchange, REPLY_BYTES_MAX};
 
 over_every_back_end! {
@@ -32,6 +36,7 @@ over_every_back_end! {
     an_address_is_free_again_under_flood,
     workers_share_a_port,
     many_sockets,
+    a_change_of_addresses_loses_nothing,
 }
 
 const BOTH: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
@@ -60,6 +65,32 @@ impl DatagramService for Listen {
     fn serve(&mut self, batch: &mut [Exchange<'_>]) {
         self.sources.extend(batch.iter().map(|exchange| exchange.source));
     }
+}
+
+fn a_change_of_addresses_loses_nothing(kind: Kind) {
+    let before = bind_one(&BOTH);
+    let staying = before.local_addrs().next().unwrap();
+    let mut io = kind.open(before.clone());
+    let client = connect(staying);
+    client.send(b"taken").unwrap();
+    io.poll(PATIENCE, &mut Echo::default()).unwrap();
+    client.send(b"waits").unwrap();
+    io.pause(&mut Echo::default()).unwrap();
+    let wanted = [settings("127.0.0.2:0".parse().unwrap()), settings(staying)];
+    let mut given = InheritedSockets::default();
+    for socket in Sockets::bind_for_others(&wanted[0], NonZeroUsize::MIN).unwrap() {
+        given.add("new".to_owned(), socket).unwrap();
+    }
+    let after = Sockets::change(&[before], &wanted, &given).unwrap().remove(0);
+    let addrs: Vec<_> = after.local_addrs().collect();
+    assert_eq!((addrs[0].ip().to_string(), addrs[1]), ("127.0.0.2".to_owned(), staying));
+    assert_eq!(after.own_descriptors().count(), 2);
+    drop(io);
+    let _server = Server::run(after, move |sockets| kind.open(sockets), Echo::default());
+    assert_eq!((receive(&client), receive(&client)), (b"taken".to_vec(), b"waits".to_vec()));
+    assert_eq!(ask(&client, b"again"), b"again");
+    let new = connect_from("127.0.0.2:0", addrs[0]);
+    assert_eq!(ask(&new, b"hello"), b"hello");
 }
 
 fn both_families_at_once(kind: Kind) {

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use shoal_net::InheritedSockets;
 use shoal_net::stream::{ListenAddress, ListenError, StreamListeners};
 
 /// A directory of the test, which is removed at its end.
@@ -50,6 +51,32 @@ fn any_user_may_connect_if_the_directory_allows_it() {
     let file = fs::metadata(directory.file()).unwrap();
     assert!(file.file_type().is_socket());
     assert_eq!(file.permissions().mode() & 0o777, 0o666);
+}
+
+#[test]
+fn a_change_keeps_what_stays_and_removes_the_file_of_what_goes() {
+    let directory = Directory::new("change");
+    let [tcp, unix] =
+        [ListenAddress::Tcp("127.0.0.1:0".parse().unwrap()), ListenAddress::Unix(directory.file())];
+    let workers = NonZeroUsize::new(2).unwrap();
+    let before = StreamListeners::bind(std::slice::from_ref(&tcp), workers).unwrap();
+    let same = before[0].local_addresses().next().unwrap().clone();
+    let mut given = InheritedSockets::default();
+    for socket in StreamListeners::bind_for_others(&unix, workers).unwrap() {
+        given.add("new".to_owned(), socket).unwrap();
+    }
+    let both = StreamListeners::change(&before, &[unix.clone(), tcp.clone()], &given).unwrap();
+    for worker in &both {
+        assert_eq!(worker.local_addresses().collect::<Vec<_>>(), [&unix, &same]);
+    }
+    assert!(UnixStream::connect(directory.file()).is_ok());
+    let after = StreamListeners::change(&both, &[tcp], &InheritedSockets::default()).unwrap();
+    drop(both);
+    assert!(!directory.file().exists());
+    assert_eq!(after[1].local_addresses().collect::<Vec<_>>(), [&same]);
+    // The kernel would refuse it if no one listened any more.
+    let ListenAddress::Tcp(same) = same else { unreachable!("it is a TCP listener") };
+    assert!(std::net::TcpStream::connect(same).is_ok());
 }
 
 #[test]

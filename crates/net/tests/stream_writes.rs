@@ -415,14 +415,14 @@ fn a_wake_is_enough_for_output() {
         if !datagram_kind.works() {
             continue;
         }
-        let (listeners, mut sockets) = (listen(LOOPBACK), bind_one(LOOPBACK));
+        let (listeners, sockets) = (listen(LOOPBACK), bind_one(LOOPBACK));
         let (addr, waker) = (addrs(&listeners)[0], sockets.waker());
         let (mut service, counters) = (Script::default(), listeners.counters());
         let account = Arc::clone(&service.account);
         let worker = std::thread::spawn(move || {
             let mut streams = StreamIo::open(listeners, LIMITS).unwrap();
-            sockets.watch(streams.readiness().unwrap());
             let mut datagrams = datagram_kind.open(sockets);
+            datagrams.watch(Some(streams.readiness().unwrap())).unwrap();
             while counters.closed.read() == 0 {
                 datagrams.poll(Duration::MAX, &mut Echo::default()).unwrap();
                 while streams.poll(0, &mut service).unwrap() > 0 {}

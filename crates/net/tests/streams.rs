@@ -282,14 +282,14 @@ fn a_connection_over_a_unix_socket_wakes_one_worker() {
     let stops = Arc::new(AtomicBool::new(false));
     let (mut wakers, mut workers) = (Vec::new(), Vec::new());
     for (worker, listeners) in listeners.into_iter().enumerate() {
-        let mut sockets = bind_one(LOOPBACK);
+        let sockets = bind_one(LOOPBACK);
         wakers.push(sockets.waker());
         let (waits, stops) = (Arc::clone(&waits), Arc::clone(&stops));
         workers.push(std::thread::spawn(move || {
             let counters = listeners.counters();
             let mut streams = StreamIo::open(listeners, LIMITS).unwrap();
-            sockets.watch(streams.readiness().unwrap());
             let (mut datagrams, mut service) = (Kind::Mmsg.open(sockets), Script::default());
+            datagrams.watch(Some(streams.readiness().unwrap())).unwrap();
             while !stops.load(Ordering::Acquire) {
                 datagrams.poll(Duration::MAX, &mut Echo::default()).unwrap();
                 while streams.poll(0, &mut service).unwrap() > 0 {}
@@ -374,13 +374,13 @@ fn a_connection_wakes_whoever_waits_for_datagrams() {
         if !datagram_kind.works() {
             continue;
         }
-        let (listeners, mut sockets) = (listen(LOOPBACK), bind_one(LOOPBACK));
+        let (listeners, sockets) = (listen(LOOPBACK), bind_one(LOOPBACK));
         let (tcp, udp) = (addrs(&listeners)[0], sockets.local_addrs().next().unwrap());
         let waker = sockets.waker();
         let worker = std::thread::spawn(move || {
             let mut streams = StreamIo::open(listeners, LIMITS).unwrap();
-            sockets.watch(streams.readiness().unwrap());
             let (mut datagrams, mut service) = (datagram_kind.open(sockets), Script::default());
+            datagrams.watch(Some(streams.readiness().unwrap())).unwrap();
             let mut served = 0;
             while served < 20 {
                 // Without the watch it would wait forever.

@@ -110,7 +110,7 @@ fn listen(config: &mut Config, inherited: &InheritedSockets) -> anyhow::Result<V
 }
 
 /// Returns how many connections all workers together may have.
-fn connections_max(
+pub(crate) fn connections_max(
     config: &Config,
     workers: NonZeroUsize,
     sockets: &[Sockets],
@@ -155,7 +155,7 @@ pub(crate) fn descriptors(
     sockets: &[Sockets],
     listeners: &[StreamListeners],
     plain: usize,
-    control: Option<&TcpListener>,
+    control: Option<&OwnedFd>,
 ) -> io::Result<Vec<(String, OwnedFd)>> {
     let udp = sockets.iter().flat_map(Sockets::descriptors).map(|socket| ("udp", socket));
     let kinds = |number| if number < plain { "http" } else { "tls" };

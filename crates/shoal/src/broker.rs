@@ -75,7 +75,6 @@ impl Broker {
     ///
     /// # Errors
     /// Returns why that is not possible, with advice.
-    #[expect(dead_code, reason = "reloads are about to use it")]
     pub(crate) fn bind_datagrams(
         &self,
         settings: &SocketSettings,
@@ -90,7 +89,6 @@ impl Broker {
     ///
     /// # Errors
     /// Returns why that is not possible, with advice.
-    #[expect(dead_code, reason = "reloads are about to use it")]
     pub(crate) fn bind_listeners(
         &self,
         address: &ListenAddress,

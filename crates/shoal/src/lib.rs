@@ -30,6 +30,7 @@ mod heartbeat;
 mod history;
 mod insight;
 mod keeper;
+mod listening;
 mod log;
 mod memory;
 mod output;

@@ -13,7 +13,7 @@ use shoal_engine::counter::Tally;
 use shoal_engine::policy::Policy;
 use shoal_engine::{http, udp, webtorrent};
 use shoal_insight::Sampler;
-use shoal_net::stream::{Budget, StreamIo, StreamLimits, StreamListeners};
+use shoal_net::stream::{Budget, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, InheritedSockets, SocketSettings, Sockets, Waker};
 use shoal_relay::{Dispatcher, Mailboxes, QueueLimits, Swarms};
 use shoal_session::Statistics;
@@ -29,7 +29,7 @@ use crate::published::Published;
 use crate::reload::Live;
 use crate::sandbox::WorkerLimits;
 use crate::service::WorkerService;
-use crate::worker::Worker;
+use crate::worker::{Worker, WorkerIo};
 use crate::{panics, processors, settings};
 
 /// Maximum number of notices of a worker: that it is ready, and that it ends.
@@ -145,7 +145,6 @@ impl WorkerPool {
                 io: endpoints.sockets.counters(),
                 streams: endpoints.listeners.counters(),
                 budget: endpoints.listeners.budget(),
-                sockets: endpoints.sockets.probes().collect(),
             });
             let worker = Worker {
                 service,
@@ -259,24 +258,20 @@ struct WorkerThread {
 
 impl WorkerThread {
     /// Opens the back ends and runs the worker, on its own thread.
-    fn serve(self, worker: Worker, ready: impl FnOnce()) -> anyhow::Result<()> {
-        let Self { endpoints: Endpoints { mut sockets, listeners }, .. } = self;
+    fn serve(self, mut worker: Worker, ready: impl FnOnce()) -> anyhow::Result<()> {
+        let Self { endpoints: Endpoints { sockets, listeners }, .. } = self;
         if let Some(processor) = self.processor {
             processors::pin(processor).with_context(|| format!("cannot pin it to processor {processor}"))?;
         }
-        let mut streams = None;
-        if listeners.local_addresses().next().is_some() {
-            let opened = StreamIo::open(listeners, self.stream_limits);
-            let opened = opened.context("cannot poll its listeners")?;
-            sockets.watch(opened.readiness().context("cannot poll its connections")?);
-            streams = Some(opened);
-        }
         let datagrams = self.backend.open(sockets).context("cannot open its I/O back end")?;
+        let mut io = WorkerIo { datagrams, streams: None };
+        let opened = io.set_listeners(listeners, self.stream_limits, &mut worker.service);
+        opened.context("cannot poll its listeners")?;
         if let Some(limits) = self.limits {
             limits.enter()?;
         }
         ready();
-        worker.serve(datagrams, streams).context("its I/O back end failed")
+        worker.serve(io).context("its I/O back end failed")
     }
 }
 
@@ -332,7 +327,9 @@ impl WorkerSetup {
             datagrams,
             connections,
             live: self.live.subscribe(),
+            number,
             new_limits: None,
+            new_endpoints: None,
             stopwatch: Stopwatch::new(self.measures, rng()?),
             is_socket_input: false,
             statistics: self.statistics.subscribe(),

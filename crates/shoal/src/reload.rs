@@ -18,25 +18,27 @@ use shoal_net::stream::StreamLimits;
 use crate::access::{Lists, Publisher};
 use crate::certificates::Certificates;
 use crate::control::{TokenSet, Tokens};
+use crate::hand_over::HandOver;
+use crate::listening::Endpoints;
 use crate::log::LogFilter;
 use crate::sandbox::Sandbox;
 use crate::service_manager::{SERVING, ServiceManager};
 use crate::token_keys::TokenKeys;
-use crate::{config_file, settings};
+use crate::{config_file, listening, settings};
 
 /// Everything that workers take from the configuration and that can change while they run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Live {
     pub(crate) policy: Arc<Policy>,
     pub(crate) sessions: Arc<shoal_session::SessionSettings>,
     pub(crate) stream_limits: StreamLimits,
+    pub(crate) endpoints: Arc<Endpoints>,
 }
 
 impl Live {
     /// Returns the same with another policy.
     pub(crate) fn with_policy(&self, policy: Policy) -> Self {
-        let Self { sessions, stream_limits, .. } = self;
-        Self { policy: Arc::new(policy), sessions: Arc::clone(sessions), stream_limits: *stream_limits }
+        Self { policy: Arc::new(policy), ..self.clone() }
     }
 }
 
@@ -44,6 +46,8 @@ impl Live {
 pub(crate) struct Reloader {
     /// The configuration file, if there is one.
     pub(crate) file: Option<PathBuf>,
+    /// Whether the workers serve TLS.
+    pub(crate) serves_tls: bool,
     /// The certificates of all listeners that need them.
     pub(crate) certificates: Vec<Certificates>,
     /// The tokens of the control listener.
@@ -53,6 +57,8 @@ pub(crate) struct Reloader {
     /// The keys of tokens, and the thread that reads them again.
     pub(crate) token_keys: (TokenKeys, Thread),
     pub(crate) log: LogFilter,
+    /// Changes the sockets.
+    pub(crate) hand_over: Arc<HandOver>,
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) counters: Arc<ReloadCounters>,
     /// The memory that was reserved at start for what the policy remembers.
@@ -97,7 +103,10 @@ impl Reloader {
             Ok(differences) => {
                 tracing::info!(changed = differences.applied.join(" "), "the configuration was read again");
                 if !differences.needs_restart.is_empty() {
-                    tracing::warn!("needs a restart: {}", differences.needs_restart.join(", "));
+                    tracing::warn!(
+                        "`shoal upgrade` or a restart applies: {}",
+                        differences.needs_restart.join(", ")
+                    );
                 }
                 &self.counters.applied
             }
@@ -112,7 +121,11 @@ impl Reloader {
 
     fn try_reload(&self) -> Result<Differences, String> {
         let live = self.publisher.live.latest();
-        let reloaded = config_file::reread(live.policy.config(), self.file.as_deref())?;
+        let mut reloaded = config_file::reread(live.policy.config(), self.file.as_deref())?;
+        if !self.serves_tls && reloaded.config.tls.listen != live.policy.config().tls.listen {
+            // The workers have no certificates.
+            reloaded.keep_tls_listen(live.policy.config());
+        }
         let config = reloaded.config;
         self.sandbox.check(&config, self.file.as_deref())?;
         let (token_keys, token_thread) = &self.token_keys;
@@ -133,6 +146,9 @@ impl Reloader {
         let policy = settings::policy(config.clone(), new_keys.keys(), Some(&live.policy))
             .map_err(|error| error.to_string())?;
         let control_tokens = TokenSet::read(&config)?;
+        let running = live.policy.config();
+        let change = listening::is_change(running, &config);
+        let change = change.then(|| self.hand_over.change_sockets(running, &config)).transpose()?;
         // Reading certificates is the last step that can fail.
         for certificates in &self.certificates {
             certificates.reload(&config).map_err(|error| {
@@ -145,16 +161,20 @@ impl Reloader {
         // The lock is held until the lists are published, so that no older ones replace them.
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
         let access = lists.read_all(&config);
-        // The listeners and the number of connections are those of the start.
-        let connections_max = live.stream_limits.connections_max;
+        let endpoints = change.as_ref().map_or(&live.endpoints, |pending| &pending.change.endpoints);
+        let listeners = match &change {
+            Some(pending) => pending.change.listener_protocols(&config),
+            None => live.sessions.listeners.clone(),
+        };
         self.publisher.publish(|live| Live {
-            sessions: Arc::new(shoal_session::SessionSettings {
-                listeners: live.sessions.listeners.clone(),
-                ..settings::sessions(&config)
-            }),
-            stream_limits: settings::stream_limits(&config, connections_max),
+            sessions: Arc::new(shoal_session::SessionSettings { listeners, ..settings::sessions(&config) }),
+            stream_limits: settings::stream_limits(&config, endpoints.connections_max),
+            endpoints: Arc::clone(endpoints),
             policy: Arc::new(policy.with_access(access).with_draining(live.policy.is_draining())),
         });
+        if let Some(change) = change {
+            change.commit();
+        }
         settings::retain_completed(&self.publisher.store, &config);
         lists.log_changes();
         lists.watch();

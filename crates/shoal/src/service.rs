@@ -11,6 +11,7 @@ use shoal_transport::datagram::{DatagramService, Exchange};
 use shoal_transport::stream::{Handle, Held, Next, Quota, Remote, StreamService};
 
 use crate::clock;
+use crate::listening::WorkerEndpoints;
 use crate::processing::Stopwatch;
 use crate::published::Subscription;
 use crate::reload::Live;
@@ -24,8 +25,12 @@ pub(crate) struct WorkerService {
     pub(crate) live: Subscription<Live>,
     /// The public statistics.
     pub(crate) statistics: Subscription<Statistics>,
+    /// The number of the worker.
+    pub(crate) number: usize,
     /// New limits that the I/O of connections does not know yet.
     pub(crate) new_limits: Option<StreamLimits>,
+    /// New sockets and listeners that the worker does not use yet.
+    pub(crate) new_endpoints: Option<WorkerEndpoints>,
     pub(crate) stopwatch: Stopwatch,
     /// Whether the last input was that of a WebSocket.
     pub(crate) is_socket_input: bool,
@@ -43,6 +48,9 @@ impl WorkerService {
         self.datagrams.set_policy(Arc::clone(&live.policy));
         self.connections.reconfigure(Arc::clone(&live.sessions), &live.policy);
         self.new_limits = Some(live.stream_limits);
+        if let Some(endpoints) = live.endpoints.take(self.number) {
+            self.new_endpoints = Some(endpoints);
+        }
         self.live.acknowledge();
     }
 }

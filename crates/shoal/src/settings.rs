@@ -118,8 +118,10 @@ fn client_header(header: shoal_config::ClientHeader) -> Option<ClientHeader> {
     }
 }
 
-/// Returns the limits of a worker's connections, of which there may be `connections_max`.
-pub(crate) fn stream_limits(config: &Config, connections_max: usize) -> StreamLimits {
+/// Returns the limits of a worker's connections. All workers together may have `connections_max`.
+pub(crate) fn stream_limits(config: &Config, connections_max: u64) -> StreamLimits {
+    let share = connections_max.div_ceil(workers(config).get() as u64).max(1);
+    let connections_max = usize::try_from(share).unwrap_or(usize::MAX);
     let ms = |seconds: u32| u64::from(seconds) * 1000;
     StreamLimits {
         connections_max,

@@ -34,6 +34,7 @@ use crate::failure::Failure;
 use crate::hand_over::{HandOver, Offered, Predecessor, Takeover};
 use crate::insight::{Collector, Insight};
 use crate::keeper::{self, Connections};
+use crate::listening::Listening;
 use crate::log::LogFilter;
 use crate::memory::Division;
 use crate::periodic::PeriodicThread;
@@ -165,14 +166,18 @@ async fn live(
     let drain = Drain::new(list_control.clone());
     let file = file.map(Path::to_owned);
     let policy_bytes_max = division.policy;
+    let serves_tls = certificates.is_some();
     let certificates = certificates.into_iter().chain(control_certificates).collect();
+    let hand_over = Arc::new(HandOver::new(broker, offered, manager.clone()));
     let reloader = Reloader {
         file,
+        serves_tls,
         certificates,
         control_tokens,
         lists,
         token_keys,
         log,
+        hand_over: Arc::clone(&hand_over),
         publisher,
         counters,
         policy_bytes_max,
@@ -181,7 +186,6 @@ async fn live(
         running: Mutex::default(),
     };
     let reloader = Arc::new(reloader);
-    let hand_over = Arc::new(HandOver::new(broker, offered, manager.clone()));
     drop(tokio::spawn(upgrade_signals.obey(Arc::clone(&hand_over))));
     let shared =
         Control::new(sources, Arc::clone(&reloader), drain.clone(), holdings, Arc::clone(&hand_over));
@@ -211,6 +215,7 @@ async fn live(
     manager.stopping(&reason);
     // From here on the tracker must not be reported as healthy.
     drop(control);
+    hand_over.close_sockets();
     tokio::select! {
         stopped = tokio::time::timeout(STOP_TIME_MAX, pool.stop()) => {
             stopped.context("a worker did not stop in time")??;
@@ -302,13 +307,12 @@ async fn start(
         // Such a store cannot tell which swarms a change of the lists forbids.
         _ => policy,
     });
+    let listening = Listening::new(&bound).context("cannot copy the sockets")?;
     let Bound { config, backend, processors, sockets, listeners, control, connections_max } = bound;
     let config = &config;
     let udp = bound::addresses(&sockets);
     let (http, tls) = bound::listen_addresses(&listeners, config.http.listen.len());
     let holdings = settings::holdings(config, &state.keys);
-    let sockets_and_listeners =
-        bound::descriptors(&sockets, &listeners, config.http.listen.len(), control.as_ref())?;
     let workers = settings::workers(config);
     let webtorrent = if config.webtorrent.enabled {
         Some(webtorrent(config, workers, division, holdings.clone())?)
@@ -325,11 +329,11 @@ async fn start(
         }
     };
     let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
-    let share = connections_max.div_ceil(workers.get() as u64).max(1);
     let live = Arc::new(Published::new(Arc::new(Live {
         policy,
         sessions: Arc::new(settings::sessions(config)),
-        stream_limits: settings::stream_limits(config, usize::try_from(share).unwrap_or(usize::MAX)),
+        stream_limits: settings::stream_limits(config, connections_max),
+        endpoints: Arc::new(listening.endpoints(connections_max)),
     })));
     let insight =
         Arc::new(Insight::new(config, division.changes_max, workers.get(), store.clone(), swarms.clone()));
@@ -365,7 +369,7 @@ async fn start(
     let offered = Offered {
         keys: state.keys.to_bytes(),
         lock: state.lock()?,
-        sockets: Mutex::new(sockets_and_listeners),
+        listening: Mutex::new(listening),
         store: store.clone(),
         snapshots: state.snapshot_writer(config, store.clone()),
         phase: Arc::clone(&phase),
@@ -390,7 +394,6 @@ async fn start(
         swarms,
         memory: division.clone(),
         backend: backend.to_string(),
-        connections_max,
         started_unix_s,
         tls: certificates.map(Certificates::server).into_iter().collect(),
         reloads,

@@ -10,14 +10,15 @@ use std::time::Duration;
 
 use shoal_engine::pace::{Load, Pace};
 use shoal_engine::policy::Protocol;
-use shoal_net::stream::{POLL_EVENTS_MAX, StreamIo};
-use shoal_net::{DatagramIo, POLL_BATCHES_MAX, Waker};
+use shoal_net::stream::{POLL_EVENTS_MAX, StreamIo, StreamLimits, StreamListeners};
+use shoal_net::{AnyIo, DatagramIo, POLL_BATCHES_MAX, Waker};
 use shoal_relay::Swarms;
 use shoal_store::SharedStore;
 use shoal_transport::datagram::BATCH_MAX;
 
 use crate::clock;
 use crate::heartbeat::Heartbeat;
+use crate::listening::WorkerEndpoints;
 use crate::phase::{Phase, WorkerPhase};
 use crate::service::WorkerService;
 
@@ -53,6 +54,9 @@ const RETIRE_MS_MAX: u64 = 500;
 /// Until this time, the remaining clients are told that the tracker stops.
 const FINISH_MS_MAX: u64 = 600;
 
+/// Maximum time for which a worker answers what waits in its sockets before some of them are closed.
+const CHANGE_MS_MAX: u64 = 20;
+
 /// Maximum time for which a worker that stops waits for events at once.
 const STOP_WAIT: Duration = Duration::from_millis(10);
 
@@ -68,17 +72,48 @@ pub(crate) struct Worker {
     pub(crate) phase: Arc<WorkerPhase>,
 }
 
+/// The I/O of a worker. The datagram back end waits for the events of the connections as well.
+pub(crate) struct WorkerIo {
+    pub(crate) datagrams: AnyIo,
+    /// The connections, from the first listener on.
+    pub(crate) streams: Option<StreamIo<WorkerService>>,
+}
+
+impl WorkerIo {
+    /// Replaces the listeners, and opens the connections with the first ones.
+    pub(crate) fn set_listeners(
+        &mut self,
+        listeners: StreamListeners,
+        limits: StreamLimits,
+        service: &mut WorkerService,
+    ) -> io::Result<()> {
+        match &mut self.streams {
+            None if listeners.local_addresses().next().is_none() => return Ok(()),
+            None => self.streams = Some(StreamIo::open(listeners, limits)?),
+            Some(streams) => streams.set_listeners(listeners, clock::monotonic_ms(), service)?,
+        }
+        let readiness = self.streams.as_ref().map(StreamIo::readiness).transpose()?;
+        self.datagrams.watch(readiness)
+    }
+
+    /// Replaces the sockets and listeners. Requests that wait in those that go are served first.
+    fn change(&mut self, endpoints: WorkerEndpoints, service: &mut WorkerService) -> io::Result<()> {
+        let WorkerEndpoints { datagrams, listeners, limits } = endpoints;
+        let end_ms = clock::monotonic_ms() + CHANGE_MS_MAX;
+        self.datagrams.drain(service, || clock::monotonic_ms() < end_ms)?;
+        self.datagrams.pause(service)?;
+        self.datagrams.watch(None)?;
+        self.datagrams = datagrams.open()?;
+        self.set_listeners(listeners, limits, service)
+    }
+}
+
 impl Worker {
-    /// Serves until it is told to stop, then answers everything that has arrived. The datagram back end waits for
-    /// the events of `streams` as well.
+    /// Serves until it is told to stop, then answers everything that has arrived.
     ///
     /// # Errors
     /// Returns errors of this host that make it impossible to continue.
-    pub(crate) fn serve(
-        self,
-        mut datagrams: impl DatagramIo,
-        mut streams: Option<StreamIo<WorkerService>>,
-    ) -> io::Result<()> {
+    pub(crate) fn serve(self, mut io: WorkerIo) -> io::Result<()> {
         let (mut service, wakers) = (self.service, self.wakers);
         let mut housekeeping = Housekeeping {
             // The workers take turns at the shards: together they touch each of them about once in a round.
@@ -98,21 +133,26 @@ impl Worker {
             match self.phase.phase() {
                 Phase::Serving => {}
                 Phase::Paused => {
-                    pause(&mut datagrams, streams.as_mut(), &mut service, &self.phase, &self.heartbeat)?;
+                    pause(&mut io, &mut service, &self.phase, &self.heartbeat)?;
                     continue;
                 }
                 Phase::Stopping => break,
                 Phase::Leaving => {
                     // A socket that the other process does not use must not receive any more.
-                    drop(datagrams);
-                    match leave(streams, service, &wakers, &self.phase, &self.heartbeat)? {}
+                    drop(io.datagrams);
+                    match leave(io.streams, service, &wakers, &self.phase, &self.heartbeat)? {}
                 }
             }
             let busy = housekeeping.behind || streams_busy;
-            let taken = datagrams.poll(if busy { Duration::ZERO } else { IDLE_TIME_MAX }, &mut service)?;
+            let taken = io.datagrams.poll(if busy { Duration::ZERO } else { IDLE_TIME_MAX }, &mut service)?;
             let mut is_behind = taken >= POLL_BATCHES_MAX * BATCH_MAX;
             let now_ms = clock::monotonic_ms();
-            if let Some(streams) = &mut streams {
+            // Without traffic, no batch does this.
+            service.follow_reload();
+            if let Some(endpoints) = service.new_endpoints.take() {
+                io.change(endpoints, &mut service)?;
+            }
+            if let Some(streams) = &mut io.streams {
                 for connection in self.phase.arrivals() {
                     streams.attach(connection, now_ms, &mut service);
                 }
@@ -124,8 +164,6 @@ impl Worker {
                     trimmed_ms = now_ms;
                 }
             } else {
-                // Without traffic, no batch does this.
-                service.follow_reload();
                 streams_busy = false;
             }
             self.heartbeat.beat(now_ms);
@@ -138,21 +176,20 @@ impl Worker {
             // Poll rounds are bounded, so that housekeeping gets its share even under saturation.
             housekeeping.run_if_due(now_ms);
         }
-        stop(&mut datagrams, streams, &mut service, &wakers)
+        stop(io, &mut service, &wakers)
     }
 }
 
 /// Answers what the worker has received, and waits until it is to do something else.
 fn pause(
-    datagrams: &mut impl DatagramIo,
-    streams: Option<&mut StreamIo<WorkerService>>,
+    io: &mut WorkerIo,
     service: &mut WorkerService,
     phase: &WorkerPhase,
     heartbeat: &Heartbeat,
 ) -> io::Result<()> {
-    datagrams.pause(service)?;
+    io.datagrams.pause(service)?;
     let wait = || phase.wait_while_paused(|| heartbeat.beat(clock::monotonic_ms()));
-    match streams {
+    match &mut io.streams {
         None => wait(),
         Some(streams) => {
             streams.pause();
@@ -178,6 +215,7 @@ fn leave(
     loop {
         let now_ms = clock::monotonic_ms();
         heartbeat.beat(now_ms);
+        service.follow_reload();
         streams.leave(&mut service, |connection| {
             // The receiver ends with the process.
             let _ = departures.send(connection);
@@ -205,7 +243,6 @@ fn poll_streams(
     service: &mut WorkerService,
     wakers: &[Waker],
 ) -> io::Result<usize> {
-    service.follow_reload();
     if let Some(limits) = service.new_limits.take() {
         streams.set_limits(limits);
         service.connections.set_source_capacity(Box::new(streams.source_limiter(limits.per_source)));
@@ -222,12 +259,8 @@ fn poll_streams(
 }
 
 /// Answers everything that has arrived and closes connections in an orderly way, as far as time permits.
-fn stop(
-    datagrams: &mut impl DatagramIo,
-    streams: Option<StreamIo<WorkerService>>,
-    service: &mut WorkerService,
-    wakers: &[Waker],
-) -> io::Result<()> {
+fn stop(io: WorkerIo, service: &mut WorkerService, wakers: &[Waker]) -> io::Result<()> {
+    let WorkerIo { mut datagrams, streams } = io;
     let begin_ms = clock::monotonic_ms();
     let is_within = |limit_ms: u64| clock::monotonic_ms() < begin_ms + limit_ms;
     datagrams.drain(service, || is_within(DRAIN_MS_MAX))?;

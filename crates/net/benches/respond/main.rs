@@ -126,7 +126,7 @@ fn run(case: Case, plan: &Plan) -> Round {
     let address = ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
     let listeners = StreamListeners::bind(&[address], NonZeroUsize::MIN).unwrap().remove(0);
     let Some(&ListenAddress::Tcp(addr)) = listeners.local_addresses().next() else { unreachable!() };
-    let mut sockets = Sockets::bind(&[], NonZeroUsize::MIN).unwrap().remove(0);
+    let sockets = Sockets::bind(&[], NonZeroUsize::MIN).unwrap().remove(0);
     let waker = sockets.waker();
     let stop = &AtomicBool::new(false);
     thread::scope(|scope| {
@@ -139,8 +139,8 @@ fn run(case: Case, plan: &Plan) -> Round {
         let server = move || {
             pin(SERVER_CORE);
             let mut streams = StreamIo::open(listeners, LIMITS).unwrap();
-            sockets.watch(streams.readiness().unwrap());
             let mut datagrams = Backend::Mmsg.open(sockets).unwrap();
+            datagrams.watch(Some(streams.readiness().unwrap())).unwrap();
             let mut service = Responder { keeps_alive: case == Case::KeepAlive, responses: 0 };
             let before = CpuTime::of_this_thread();
             let mut busy = false;

@@ -96,6 +96,25 @@ fn adopt_group(
     Ok(group)
 }
 
+/// Returns sockets that another process has bound just now, for this one, as its own.
+pub(super) fn own_group(group: Vec<BoundSocket>) -> Vec<BoundSocket> {
+    group.into_iter().map(|bound| BoundSocket { is_inherited: false, ..bound }).collect()
+}
+
+/// Returns sockets that are bound already, with the buffers that `wanted` asks for.
+pub(super) fn resize_group<'a>(
+    wanted: &SocketSettings,
+    group: impl Iterator<Item = &'a BoundSocket>,
+) -> Result<Vec<BoundSocket>, BindError> {
+    group
+        .map(|bound| {
+            prepare(&bound.socket, wanted)?;
+            let resized = describe(Arc::clone(&bound.socket), wanted)?;
+            Ok(BoundSocket { is_inherited: bound.is_inherited, ..resized })
+        })
+        .collect()
+}
+
 /// Opens a socket with all options that must be set before datagrams arrive.
 fn open(wanted: &SocketSettings) -> Result<OwnedFd, BindError> {
     let at = |doing| BindError::at(wanted.addr, doing);

@@ -27,8 +27,8 @@ use super::{INPUT_BYTES_MAX, POLL_EVENTS_MAX, SourceLimiter, SourceLimits, Strea
 /// Maximum number of connections accepted from one listener at a time.
 const ACCEPTS_MAX: usize = 64;
 
-/// Number of times that this is repeated at the shutdown, which covers the whole backlog.
-const SHUTDOWN_ROUNDS_MAX: usize = BACKLOG.unsigned_abs() as usize / ACCEPTS_MAX;
+/// Number of times that this is repeated before a listener is closed, which covers the whole backlog.
+const LAST_ROUNDS_MAX: usize = BACKLOG.unsigned_abs() as usize / ACCEPTS_MAX;
 
 /// The stream I/O of one worker: its listeners, its connections, and the buffers to serve them.
 ///
@@ -90,6 +90,14 @@ impl Readiness {
         Ok(self.has_shared_listeners)
     }
 
+    /// Removes the descriptors that have joined.
+    pub(crate) fn part<'d>(&self, descriptors: impl Iterator<Item = BorrowedFd<'d>>) {
+        for descriptor in descriptors {
+            // It fails if the descriptor has not joined.
+            let _ = epoll::delete(&self.epoll, descriptor);
+        }
+    }
+
     /// Waits in this set. Consumes no event.
     pub(crate) fn wait(&self, timeout: Option<&Timespec>) -> Result<(), Errno> {
         let mut event = [Event { flags: EventFlags::empty(), data: EventData::new_u64(FOREIGN) }];
@@ -133,6 +141,26 @@ impl<S: StreamService> StreamIo<S> {
         io.register_listeners()?;
         io.accepting = Accepting::Active;
         Ok(io)
+    }
+
+    /// Replaces the listeners. Connections that wait at those that go are accepted first.
+    ///
+    /// # Errors
+    /// The same as for [`StreamIo::poll`].
+    pub fn set_listeners(
+        &mut self,
+        listeners: StreamListeners,
+        now_ms: u64,
+        service: &mut S,
+    ) -> io::Result<()> {
+        for index in 0..self.listeners.listeners.len() {
+            if !listeners.contains(&self.listeners.listeners[index]) {
+                self.accept_waiting(index, now_ms, service)?;
+            }
+        }
+        self.pause_accepting(Accepting::Paused { until_ms: 0 });
+        self.listeners = listeners;
+        Ok(())
     }
 
     /// Replaces the limits, also for the connections that exist. None is closed because there are too many.
@@ -188,11 +216,7 @@ impl<S: StreamService> StreamIo<S> {
     pub fn begin_shutdown(&mut self, now_ms: u64, service: &mut S) -> io::Result<()> {
         // Connections that wait to be accepted would be reset when the listeners close.
         for index in 0..self.listeners.listeners.len() {
-            for _ in 0..SHUTDOWN_ROUNDS_MAX {
-                if self.accept(index, now_ms, service)? < ACCEPTS_MAX {
-                    break;
-                }
-            }
+            self.accept_waiting(index, now_ms, service)?;
         }
         self.pause_accepting(Accepting::Stopped);
         self.listeners.listeners.clear();
@@ -278,6 +302,16 @@ impl<S: StreamService> StreamIo<S> {
             }
         }
         self.accepting = accepting;
+    }
+
+    /// Accepts all connections that wait at one listener.
+    fn accept_waiting(&mut self, index: usize, now_ms: u64, service: &mut S) -> io::Result<()> {
+        for _ in 0..LAST_ROUNDS_MAX {
+            if self.accept(index, now_ms, service)? < ACCEPTS_MAX {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Accepts connections from one listener and serves their first input. Returns how many there were. If fewer than

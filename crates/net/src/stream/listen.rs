@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto, 
 
 use super::socket_file::SocketFile;
 use super::{Budget, SourceLimiter, SourceLimits, Sources, StreamCounters};
-use crate::inherited::{self, InheritedSockets};
+use crate::inherited::{self, InheritedSockets, fits, places};
 use crate::socket::options;
 
 /// Maximum number of connections that wait to be accepted. The kernel caps it at the sysctl net.core.somaxconn.
@@ -38,8 +38,8 @@ pub enum ListenAddress {
     Unix(PathBuf),
 }
 
-/// The listeners of one worker, and the counters and limits of its connections.
-#[derive(Debug)]
+/// The listeners of one worker, and the counters and limits of its connections. A listener is closed with the last copy.
+#[derive(Clone, Debug)]
 pub struct StreamListeners {
     pub(super) listeners: Vec<StreamListener>,
     pub(super) sources: Arc<Sources>,
@@ -48,11 +48,11 @@ pub struct StreamListeners {
 }
 
 /// One listening socket.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct StreamListener {
     /// Removes the file of a Unix socket with its last worker. This field is first, because the file has to be removed
     /// before the socket is closed.
-    _file: Option<Arc<SocketFile>>,
+    file: Option<Arc<SocketFile>>,
     pub(super) socket: Arc<OwnedFd>,
     local: ListenAddress,
     /// Whether this process was given the socket.
@@ -108,17 +108,68 @@ impl StreamListeners {
         };
         let mut sets: Vec<_> = (0..workers.get()).map(|_| empty()).collect();
         for address in addresses {
-            let adopted = inherited.listeners(address);
-            let group = match address {
-                _ if !adopted.is_empty() => adopt_group(address, workers, adopted)?,
-                ListenAddress::Tcp(addr) => bind_tcp_group(*addr, workers)?,
-                ListenAddress::Unix(path) => bind_unix_group(path, workers)?,
-            };
-            for (set, listener) in sets.iter_mut().zip(group) {
+            for (set, listener) in sets.iter_mut().zip(open_group(address, workers, inherited)?) {
                 set.listeners.push(listener);
             }
         }
         Ok(sets)
+    }
+
+    /// Returns the listeners of running workers for other addresses. Those of addresses that stay are the same, and the others
+    /// are among those that this process was given. The counters and limits are those of `workers`.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn change(
+        workers: &[Self],
+        addresses: &[ListenAddress],
+        given: &InheritedSockets,
+    ) -> Result<Vec<Self>, ListenError> {
+        let Some(count) = NonZeroUsize::new(workers.len()) else { return Ok(Vec::new()) };
+        let mut changed: Vec<_> = workers.iter().map(Self::without_addresses).collect();
+        for (address, place) in addresses.iter().zip(Self::places(workers, addresses)) {
+            let group = match place {
+                Some(place) => workers.iter().map(|worker| worker.listeners[place].clone()).collect(),
+                None => own_group(open_group(address, count, given)?)?,
+            };
+            for (worker, listener) in changed.iter_mut().zip(group) {
+                worker.listeners.push(listener);
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Returns the addresses of the listeners that [`change`](Self::change) has to be given.
+    pub fn missing<'a>(
+        workers: &[Self],
+        addresses: &'a [ListenAddress],
+    ) -> impl Iterator<Item = &'a ListenAddress> {
+        let places = Self::places(workers, addresses);
+        addresses.iter().zip(places).filter(|(_, place)| place.is_none()).map(|(address, _)| address)
+    }
+
+    fn places(workers: &[Self], addresses: &[ListenAddress]) -> Vec<Option<usize>> {
+        let locals: Vec<_> = workers.first().map(Self::local_addresses).into_iter().flatten().collect();
+        places(&locals, addresses, |local, wanted| local.serves(wanted))
+    }
+
+    /// Leaves the files of Unix sockets to another process, which uses the sockets after this one.
+    pub fn leave_files(&self) {
+        self.listeners.iter().filter_map(|listener| listener.file.as_ref()).for_each(|file| file.leave());
+    }
+
+    fn without_addresses(&self) -> Self {
+        Self {
+            listeners: Vec::new(),
+            sources: Arc::clone(&self.sources),
+            counters: self.counters(),
+            budget: self.budget(),
+        }
+    }
+
+    /// Returns whether a listener is one of these.
+    pub(super) fn contains(&self, listener: &StreamListener) -> bool {
+        self.listeners.iter().any(|other| Arc::ptr_eq(&other.socket, &listener.socket))
     }
 
     /// Opens the listeners of one address for another process, which uses them as [`InheritedSockets`]: one for each
@@ -175,10 +226,37 @@ impl StreamListeners {
     }
 }
 
+/// Returns a listener of one address for each worker.
+fn open_group(
+    address: &ListenAddress,
+    workers: NonZeroUsize,
+    inherited: &InheritedSockets,
+) -> Result<Vec<StreamListener>, ListenError> {
+    let adopted = inherited.listeners(address);
+    match address {
+        _ if !adopted.is_empty() => adopt_group(address, workers, adopted),
+        ListenAddress::Tcp(addr) => bind_tcp_group(*addr, workers),
+        ListenAddress::Unix(path) => bind_unix_group(path, workers),
+    }
+}
+
+/// Returns listeners that another process has bound just now, for this one, as its own. The file of a Unix socket is removed
+/// with the last of them.
+fn own_group(mut group: Vec<StreamListener>) -> Result<Vec<StreamListener>, ListenError> {
+    if let Some(StreamListener { local: address @ ListenAddress::Unix(path), file: None, .. }) = group.first()
+    {
+        let file = SocketFile::of(path).map_err(ListenError::at(address.clone(), "stat"))?;
+        let file = Arc::new(file);
+        group.iter_mut().for_each(|listener| listener.file = Some(Arc::clone(&file)));
+    }
+    group.iter_mut().for_each(|listener| listener.is_inherited = false);
+    Ok(group)
+}
+
 fn bind_tcp_group(addr: SocketAddr, workers: NonZeroUsize) -> Result<Vec<StreamListener>, ListenError> {
     let (sockets, local) = bind_tcp(addr, workers)?;
     let listener = |socket| StreamListener {
-        _file: None,
+        file: None,
         socket: Arc::new(socket),
         local: ListenAddress::Tcp(local),
         is_inherited: false,
@@ -226,7 +304,11 @@ fn adopt_group(
             let bound = getsockname(socket).and_then(SocketAddr::try_from).map_err(at("getsockname"))?;
             local = ListenAddress::Tcp(bound);
         }
-        rustix::net::listen(socket, BACKLOG).map_err(at("listen"))?;
+        match rustix::net::listen(socket, BACKLOG) {
+            // A sandbox forbids it. The socket listens already; only its backlog is the choice of the giver.
+            Ok(()) | Err(Errno::PERM) => {}
+            Err(errno) => return Err(at("listen")(errno)),
+        }
     }
     if let ListenAddress::Tcp(local) = local {
         while sockets.len() < workers.get() {
@@ -241,7 +323,7 @@ fn adopt_group(
     }
     let is_shared = sockets.len() < workers.get();
     let listener = |worker: usize| StreamListener {
-        _file: None,
+        file: None,
         socket: Arc::clone(&sockets[worker % sockets.len()]),
         local: local.clone(),
         is_inherited: worker % sockets.len() < count,
@@ -279,7 +361,7 @@ fn bind_unix_group(path: &Path, workers: NonZeroUsize) -> Result<Vec<StreamListe
     let (socket, file) = bind_unix(path)?;
     let (file, socket) = (Arc::new(file), Arc::new(socket));
     let listener = |_| StreamListener {
-        _file: Some(Arc::clone(&file)),
+        file: Some(Arc::clone(&file)),
         socket: Arc::clone(&socket),
         local: ListenAddress::Unix(path.to_owned()),
         is_inherited: false,
@@ -295,6 +377,16 @@ fn bind_unix(path: &Path) -> Result<(OwnedFd, SocketFile), ListenError> {
     let file = SocketFile::bind(&socket, path).map_err(at("bind"))?;
     rustix::net::listen(&socket, BACKLOG).map_err(at("listen"))?;
     Ok((socket, file))
+}
+
+impl ListenAddress {
+    /// Returns whether a listener that is bound here can be used where `wanted` would be bound.
+    pub(crate) fn serves(&self, wanted: &Self) -> bool {
+        match (self, wanted) {
+            (Self::Tcp(local), Self::Tcp(wanted)) => fits(*local, *wanted),
+            _ => self == wanted,
+        }
+    }
 }
 
 impl ListenError {

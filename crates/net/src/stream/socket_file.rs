@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
@@ -21,8 +22,9 @@ const MODE: u32 = 0o666;
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// `None` if another process owns the file.
-    identity: Option<Identity>,
+    identity: Identity,
+    /// Whether the file stays, for another process.
+    is_left: AtomicBool,
 }
 
 /// The identity of a file, independent of its name: its file system, and its number there.
@@ -47,20 +49,26 @@ impl SocketFile {
         }
         bind(socket, &name)?;
         let made = fs::set_permissions(path, Permissions::from_mode(MODE));
-        let file = made.and_then(|()| fs::symlink_metadata(path)).map_err(errno)?;
-        Ok(Self { path: path.to_owned(), identity: Some(Identity::of(&file)) })
+        made.map_err(errno)?;
+        Self::of(path)
+    }
+
+    /// Takes over the file of a socket that another process has bound for this one.
+    pub(super) fn of(path: &Path) -> Result<Self, Errno> {
+        let file = fs::symlink_metadata(path).map_err(errno)?;
+        Ok(Self { path: path.to_owned(), identity: Identity::of(&file), is_left: AtomicBool::new(false) })
     }
 
     /// Leaves the file to another process.
-    pub(super) fn leave(mut self) {
-        self.identity = None;
+    pub(super) fn leave(&self) {
+        self.is_left.store(true, Ordering::Relaxed);
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let is_ours = |file: Metadata| Some(Identity::of(&file)) == self.identity;
-        if fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
+        let is_ours = |file: Metadata| Identity::of(&file) == self.identity;
+        if !*self.is_left.get_mut() && fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
             // If another process has removed it in the meantime, nothing is left to do.
             let _ = fs::remove_file(&self.path);
         }

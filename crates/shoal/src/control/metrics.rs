@@ -17,8 +17,8 @@ use prometheus_client::registry::Registry;
 use shoal_engine::counter::{Counters, Drop, Family, Kind, Loss, Outcome, Relay, Unregistered};
 use shoal_engine::policy::Protocol;
 use shoal_engine::tokens::TokenMemory;
+use shoal_net::FamilyCounters;
 use shoal_net::stream::{Budget, StreamCounters};
-use shoal_net::{FamilyCounters, SocketProbe};
 use shoal_relay::Swarms;
 use shoal_session::SessionCounters;
 use shoal_store::SharedStore;
@@ -54,7 +54,6 @@ pub(crate) struct Sources {
     pub(crate) swarms: Option<Arc<Swarms>>,
     pub(crate) memory: Division,
     pub(crate) backend: String,
-    pub(crate) connections_max: u64,
     pub(crate) started_unix_s: u64,
     /// The certificates of the listeners for clients, if TLS is served, and that of the control listener, if it has one.
     pub(crate) tls: Vec<shoal_tls::Server>,
@@ -83,7 +82,6 @@ pub(crate) struct WorkerSources {
     pub(crate) io: Arc<shoal_net::Counters>,
     pub(crate) streams: Arc<StreamCounters>,
     pub(crate) budget: Arc<Budget>,
-    pub(crate) sockets: Vec<SocketProbe>,
 }
 
 impl WorkerSources {
@@ -186,7 +184,7 @@ fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         "shoal_connections_max",
         "Maximum number of connections of all workers together; each worker has an equal share.",
         None,
-        sources.connections_max,
+        sources.live.latest().endpoints.connections_max,
     )?;
     encode_ended_connections(sources, page)?;
     page.counter(
@@ -295,9 +293,11 @@ fn encode_datagrams(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         "Replies that the kernel accepted for sending.",
         by_family(|io| io.sent.read()),
     )?;
+    let endpoints = &sources.live.latest().endpoints;
     let memories: Vec<_> = sources
         .numbered()
-        .flat_map(|(number, worker)| worker.sockets.iter().map(move |socket| (number.clone(), socket)))
+        .zip(&endpoints.probes)
+        .flat_map(|((number, _), sockets)| sockets.iter().map(move |socket| (number.clone(), socket)))
         .filter_map(|(number, socket)| {
             let memory = socket.read().ok().flatten()?;
             Some(([("worker", number), ("address", socket.local_addr().to_string())], memory))

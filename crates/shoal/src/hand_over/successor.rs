@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
+use shoal_config::Config;
 use shoal_net::Waker;
 use shoal_net::stream::DetachedConnection;
 use shoal_store::SharedStore;
@@ -23,6 +24,7 @@ use super::{ToNew, ToOld, VERSION};
 use crate::ancillary::DESCRIPTORS_MAX;
 use crate::broker::{Broker, StartedProgram};
 use crate::clock;
+use crate::listening::{Change, Listening};
 use crate::phase::{Phase, WorkerPhase};
 use crate::service_manager::ServiceManager;
 use crate::state::SnapshotWriter;
@@ -54,8 +56,7 @@ pub(crate) struct Offered {
     pub(crate) keys: Vec<u8>,
     /// The lock of the state, if there is one.
     pub(crate) lock: Option<OwnedFd>,
-    /// The sockets, with their names.
-    pub(crate) sockets: Mutex<Vec<(String, OwnedFd)>>,
+    pub(crate) listening: Mutex<Listening>,
     pub(crate) store: SharedStore,
     pub(crate) snapshots: SnapshotWriter,
     pub(crate) phase: Arc<WorkerPhase>,
@@ -94,7 +95,7 @@ impl fmt::Debug for HandOver {
 /// Why a tracker was not handed over. It serves as before.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandOverError {
-    #[error("another upgrade is in progress")]
+    #[error("another upgrade, or a change of the listeners, is in progress")]
     InProgress,
     #[error("the new process cannot be started: {0}")]
     Start(String),
@@ -104,12 +105,48 @@ pub(crate) enum HandOverError {
     Failed { pid: u32, error: anyhow::Error },
 }
 
+/// A change of the sockets that nothing has adopted yet.
+pub(crate) struct PendingChange<'a> {
+    offered: MutexGuard<'a, Offered>,
+    pub(crate) change: Change,
+}
+
+impl PendingChange<'_> {
+    /// Adopts the change, which the workers are about to adopt as well.
+    pub(crate) fn commit(self) {
+        lock_of(&self.offered.listening).commit(self.change);
+    }
+}
+
 /// The outcome, for the one who has asked.
 type Report = oneshot::Sender<Result<Handed, HandOverError>>;
 
 impl HandOver {
     pub(crate) fn new(broker: Broker, offered: Offered, manager: ServiceManager) -> Self {
         Self { broker, offered: Mutex::new(offered), manager, is_handed: Notify::new() }
+    }
+
+    /// Binds what `config` lists and `running` does not. No upgrade begins before the outcome is dropped.
+    ///
+    /// # Errors
+    /// Returns which address cannot be bound, and why, or that a new process is about to take the sockets over.
+    pub(crate) fn change_sockets(
+        &self,
+        running: &Config,
+        config: &Config,
+    ) -> Result<PendingChange<'_>, String> {
+        let Ok(offered) = self.offered.try_lock() else {
+            return Err("listeners cannot change during an upgrade; reload again after it".to_owned());
+        };
+        let change = lock_of(&offered.listening).prepare(&self.broker, running, config)?;
+        Ok(PendingChange { offered, change })
+    }
+
+    /// Leaves the sockets to the workers alone, unless an upgrade is in progress.
+    pub(crate) fn close_sockets(&self) {
+        if let Ok(offered) = self.offered.try_lock() {
+            lock_of(&offered.listening).close();
+        }
     }
 
     /// Waits until another process serves.
@@ -208,11 +245,11 @@ impl Attempt<'_> {
 
     /// Offers everything, and waits until the new process is prepared.
     fn prepare(&self) -> anyhow::Result<bool> {
-        let Offered { keys, lock, sockets, store, .. } = self.offered;
+        let Offered { keys, lock, listening, store, .. } = self.offered;
         let lock_descriptor: Vec<_> = lock.iter().map(AsFd::as_fd).collect();
         let offer = ToNew::Offer { version: VERSION, keys: keys.clone(), has_lock: lock.is_some() };
         self.send(&offer, &lock_descriptor)?;
-        for sockets in lock_of(sockets).chunks(DESCRIPTORS_MAX) {
+        for sockets in lock_of(listening).descriptors()?.chunks(DESCRIPTORS_MAX) {
             let names = sockets.iter().map(|(name, _)| name.clone()).collect();
             let descriptors: Vec<_> = sockets.iter().map(|(_, socket)| socket.as_fd()).collect();
             self.send(&ToNew::Sockets { names }, &descriptors)?;
@@ -295,7 +332,7 @@ impl Attempt<'_> {
         let handed = Handed { pid: self.pid, gap_ms: clock::monotonic_ms() - begin_ms, in_memory };
         let (departures, connections) = mpsc::channel();
         // A socket that the other process does not use must not receive any more.
-        lock_of(&self.offered.sockets).clear();
+        lock_of(&self.offered.listening).leave();
         phase.leave(wakers, *leave_time, departures);
         tracing::info!(pid = handed.pid, gap_ms = handed.gap_ms, in_memory, "the new process serves");
         if let Some(report) = report.take() {

@@ -80,6 +80,7 @@ const ALL: &[c_long] = &[
     libc::SYS_writev,
     // Sockets that are open.
     libc::SYS_accept4,
+    libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
@@ -140,7 +141,6 @@ const CONTROL: &[c_long] = &[
     libc::SYS_connect,
     libc::SYS_dup,
     libc::SYS_dup3,
-    libc::SYS_epoll_create1,
     libc::SYS_eventfd2,
     libc::SYS_pipe2,
     libc::SYS_signalfd4,

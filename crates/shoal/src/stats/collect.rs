@@ -3,6 +3,7 @@
 
 use shoal_engine::counter::{Counters, Drop, Family, Kind, Loss, Outcome, Relay, Unregistered};
 use shoal_engine::policy::Protocol;
+use shoal_net::SocketProbe;
 use shoal_session::SessionCounters;
 use shoal_types::{Counts, Totals};
 
@@ -31,6 +32,8 @@ pub(crate) fn collect(sources: &Sources) -> Stats {
         count(reason.name(), flows().map(|(protocol, family)| of_family(protocol, family)).sum())
     });
     let now_ms = clock::monotonic_ms();
+    let endpoints = &sources.live.latest().endpoints;
+    let workers = sources.workers.iter().zip(&endpoints.probes);
     Stats {
         version: version::RELEASE.to_owned(),
         commit: version::COMMIT.to_owned(),
@@ -47,7 +50,7 @@ pub(crate) fn collect(sources: &Sources) -> Stats {
         memory: memory(sources),
         connections: connections(sources),
         relays: relays(sources),
-        workers: sources.workers.iter().map(|worker| of_worker(worker, now_ms)).collect(),
+        workers: workers.map(|(worker, sockets)| of_worker(worker, sockets, now_ms)).collect(),
         cpu_s: process::usage().cpu_s,
         processing: Protocol::ALL.map(|protocol| processing(sources, protocol)).into(),
         clients: clients(sources),
@@ -156,7 +159,7 @@ fn connections(sources: &Sources) -> Connections {
     };
     Connections {
         open: accepted.saturating_sub(closed),
-        max: sources.connections_max,
+        max: sources.live.latest().endpoints.connections_max,
         accepted,
         ended: occurred(ended_connections(sources)),
         received_bytes: sum(|io| io.received_bytes.read()),
@@ -175,8 +178,8 @@ fn relays(sources: &Sources) -> Relays {
     }
 }
 
-fn of_worker(worker: &WorkerSources, now_ms: u64) -> Worker {
-    let sockets = worker.sockets.iter().filter_map(|socket| socket.read().ok().flatten());
+fn of_worker(worker: &WorkerSources, sockets: &[SocketProbe], now_ms: u64) -> Worker {
+    let sockets = sockets.iter().filter_map(|socket| socket.read().ok().flatten());
     let (kernel_drops, receive_queue_bytes) = sockets.fold((0, 0), |(drops, bytes), socket| {
         (drops + u64::from(socket.receive_drops), bytes + u64::from(socket.receive_queue_bytes))
     });

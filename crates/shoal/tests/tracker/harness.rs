@@ -118,6 +118,13 @@ impl Tracker {
         Self::spawn(command.arg("--config").arg(path).envs(settings.iter().copied()), false)
     }
 
+    /// The same, but the file alone says where the tracker serves.
+    pub(crate) fn start_where_file_says(path: &Path) -> Self {
+        let mut command = command(&SETTINGS);
+        command.env_remove("SHOAL_UDP_LISTEN").env_remove("SHOAL_HTTP_LISTEN");
+        Self::spawn(command.arg("--config").arg(path), false)
+    }
+
     /// Starts the program in a file, instead of the built one.
     pub(crate) fn start_program(program: &Path, settings: &[(&str, &str)]) -> Self {
         let mut command = with_environment(Command::new(program), &SETTINGS);

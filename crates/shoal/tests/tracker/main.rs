@@ -24,6 +24,7 @@ mod http;
 mod insight;
 mod life;
 mod limits;
+mod listeners;
 mod memory;
 mod monitoring;
 mod page;

@@ -141,7 +141,8 @@ fn keys_that_need_a_restart_are_named_and_the_others_apply() {
     let reloading = Reloading::start(&intervals(600, 60, ""));
     let mut clients = Clients::connect(&reloading.tracker);
     let more = "peer_timeout_s = 700\n[log]\nformat = \"human\"\n[scrape]\nhashes_max = 2\n";
-    reloading.reload(&intervals(700, 70, more), "needs a restart: webtorrent.peer_timeout_s");
+    reloading
+        .reload(&intervals(700, 70, more), "`shoal upgrade` or a restart applies: webtorrent.peer_timeout_s");
     clients.assert_intervals(700, 70);
     assert_eq!(clients.udp[0].scrape(&[hash(1), hash(2), hash(3)]).len(), 2);
 }

@@ -1,0 +1,216 @@
+//! The sockets of running workers, and how a reload changes them.
+//!
+//! This module owns the descriptors of all workers from the start on. A tracker in its sandbox can bind nothing, so the
+//! broker binds what is new, before anything has changed: if that fails, the reload is refused. Each worker takes its part
+//! together with the other values of the same reload ([`crate::reload::Live`]), because the settings of connections name
+//! listeners by their numbers.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use shoal_config::{Config, Listen, UdpConfig};
+use shoal_net::stream::{ListenAddress, StreamLimits, StreamListeners};
+use shoal_net::{Backend, InheritedSockets, PreparedIo, SocketProbe, SocketSettings, Sockets};
+use shoal_session::ListenerProtocols;
+
+use crate::bound::{self, Bound};
+use crate::broker::Broker;
+use crate::{advice, settings};
+
+/// The sockets of all workers.
+pub(crate) struct Listening {
+    backend: Backend,
+    /// The processors of the workers, if datagrams are steered to them.
+    steered: Vec<usize>,
+    sockets: Vec<Sockets>,
+    listeners: Vec<StreamListeners>,
+    /// The control listener, if there is one.
+    control: Option<OwnedFd>,
+    /// `http.listen` without the address families that this host lacks.
+    http: Vec<Listen>,
+}
+
+/// The part of it that workers and metrics see.
+#[derive(Debug)]
+pub(crate) struct Endpoints {
+    /// Maximum number of connections of all workers together.
+    pub(crate) connections_max: u64,
+    /// The sockets of each worker.
+    pub(crate) probes: Vec<Vec<SocketProbe>>,
+    /// For each worker its new part, until it takes it. Empty at the start.
+    new: Vec<Mutex<Option<WorkerEndpoints>>>,
+}
+
+/// The new sockets and listeners of a worker.
+#[derive(Debug)]
+pub(crate) struct WorkerEndpoints {
+    pub(crate) datagrams: PreparedIo,
+    pub(crate) listeners: StreamListeners,
+    pub(crate) limits: StreamLimits,
+}
+
+/// A change that nothing has adopted yet.
+pub(crate) struct Change {
+    sockets: Vec<Sockets>,
+    listeners: Vec<StreamListeners>,
+    http: Vec<Listen>,
+    /// For the workers.
+    pub(crate) endpoints: Arc<Endpoints>,
+}
+
+/// Returns whether the sockets of `config` are others than those of `running`.
+pub(crate) fn is_change(running: &Config, config: &Config) -> bool {
+    fn parts(Config { udp, http, tls, .. }: &Config) -> impl PartialEq {
+        let UdpConfig { listen, receive_buffer, send_buffer, .. } = udp.clone();
+        (listen, receive_buffer, send_buffer, http.listen.clone(), http.connections_max, tls.listen.clone())
+    }
+    parts(running) != parts(config)
+}
+
+impl Endpoints {
+    /// Takes the new part of a worker, if there is one.
+    pub(crate) fn take(&self, worker: usize) -> Option<WorkerEndpoints> {
+        self.new.get(worker)?.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Change {
+    /// Returns the protocols of all listeners, in their order.
+    pub(crate) fn listener_protocols(&self, config: &Config) -> Vec<ListenerProtocols> {
+        let mut config = config.clone();
+        config.http.listen.clone_from(&self.http);
+        settings::sessions(&config).listeners
+    }
+}
+
+impl Listening {
+    /// Takes copies of all descriptors.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel has no more descriptors.
+    pub(crate) fn new(bound: &Bound) -> io::Result<Self> {
+        let Bound { config, backend, processors, sockets, listeners, control, .. } = bound;
+        let control = control.as_ref().map(|control| control.as_fd().try_clone_to_owned()).transpose()?;
+        Ok(Self {
+            backend: *backend,
+            steered: if config.workers.steer { processors.clone() } else { Vec::new() },
+            sockets: sockets.clone(),
+            listeners: listeners.clone(),
+            control,
+            http: config.http.listen.clone(),
+        })
+    }
+
+    /// Returns what workers and metrics see at the start.
+    pub(crate) fn endpoints(&self, connections_max: u64) -> Endpoints {
+        Endpoints { connections_max, probes: probes(&self.sockets), new: Vec::new() }
+    }
+
+    /// Returns new descriptors of all sockets, with names that tell their keys.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel has no more descriptors.
+    pub(crate) fn descriptors(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        bound::descriptors(&self.sockets, &self.listeners, self.http.len(), self.control.as_ref())
+    }
+
+    /// Closes all sockets as far as this process is concerned, for another one that uses them.
+    pub(crate) fn leave(&mut self) {
+        self.listeners.iter().for_each(StreamListeners::leave_files);
+        self.close();
+    }
+
+    /// Leaves the sockets to the workers alone, which close them.
+    pub(crate) fn close(&mut self) {
+        self.sockets.clear();
+        self.listeners.clear();
+        self.control = None;
+    }
+
+    /// Binds what `config` lists and `running` does not.
+    ///
+    /// # Errors
+    /// Returns which address cannot be bound, and why.
+    pub(crate) fn prepare(
+        &self,
+        broker: &Broker,
+        running: &Config,
+        config: &Config,
+    ) -> Result<Change, String> {
+        let mut config = config.clone();
+        if config.http.listen == running.http.listen {
+            config.http.listen.clone_from(&self.http);
+        }
+        if config.udp.listen == running.udp.listen {
+            // The kernel may have chosen ports, and this host may lack a family.
+            config.udp.listen =
+                self.sockets.first().map_or(Vec::new(), |first| first.local_addrs().collect());
+        }
+        let sockets = self.change_sockets(broker, &settings::sockets(&config))?;
+        let listeners = self.change_listeners(broker, &settings::listen_addresses(&config))?;
+        let workers = settings::workers(&config);
+        let connections_max = bound::connections_max(&config, workers, &sockets, &listeners);
+        let limits = settings::stream_limits(&config, connections_max);
+        let prepare = |(sockets, listeners): (&Sockets, &StreamListeners)| {
+            let datagrams = self.backend.prepare(sockets.clone())?;
+            Ok(Mutex::new(Some(WorkerEndpoints { datagrams, listeners: listeners.clone(), limits })))
+        };
+        let new = sockets.iter().zip(&listeners).map(prepare).collect::<io::Result<_>>();
+        let new = new.map_err(|error| format!("udp.io: a back end cannot be opened: {error}"))?;
+        let endpoints = Arc::new(Endpoints { connections_max, probes: probes(&sockets), new });
+        Ok(Change { sockets, listeners, http: config.http.listen, endpoints })
+    }
+
+    /// Adopts a change, which the workers are about to adopt as well.
+    pub(crate) fn commit(&mut self, change: Change) {
+        let Change { sockets, listeners, http, .. } = change;
+        (self.sockets, self.listeners, self.http) = (sockets, listeners, http);
+        let plain = self.http.len();
+        let (http, tls) = bound::listen_addresses(&self.listeners, plain);
+        tracing::info!(udp = bound::addresses(&self.sockets), http, tls, "listening");
+    }
+
+    fn change_sockets(&self, broker: &Broker, wanted: &[SocketSettings]) -> Result<Vec<Sockets>, String> {
+        let mut given = InheritedSockets::default();
+        for settings in Sockets::missing(&self.sockets, wanted) {
+            let bound = broker.bind_datagrams(settings, self.workers())?;
+            adopt(&mut given, bound)?;
+        }
+        let changed = Sockets::change(&self.sockets, wanted, &given);
+        let changed = changed.map_err(|error| format!("{:#}", advice::bind(error)))?;
+        advice::warn_of_shortfalls(changed.iter().flat_map(Sockets::shortfalls));
+        let steered = Sockets::steer(&changed, &self.steered);
+        steered.map_err(|error| format!("{:#}", advice::bind(error)))?;
+        Ok(changed)
+    }
+
+    fn change_listeners(
+        &self,
+        broker: &Broker,
+        wanted: &[ListenAddress],
+    ) -> Result<Vec<StreamListeners>, String> {
+        let mut given = InheritedSockets::default();
+        for address in StreamListeners::missing(&self.listeners, wanted) {
+            let bound = broker.bind_listeners(address, self.workers())?;
+            adopt(&mut given, bound)?;
+        }
+        let changed = StreamListeners::change(&self.listeners, wanted, &given);
+        changed.map_err(|error| format!("{:#}", advice::listen(&error)))
+    }
+
+    fn workers(&self) -> NonZeroUsize {
+        NonZeroUsize::new(self.sockets.len()).unwrap_or(NonZeroUsize::MIN)
+    }
+}
+
+fn probes(sockets: &[Sockets]) -> Vec<Vec<SocketProbe>> {
+    sockets.iter().map(|sockets| sockets.probes().collect()).collect()
+}
+
+fn adopt(given: &mut InheritedSockets, bound: Vec<OwnedFd>) -> Result<(), String> {
+    bound.into_iter().try_for_each(|socket| {
+        given.add(String::new(), socket).map_err(|error| format!("a new socket cannot be used: {error}"))
+    })
+}
