@@ -7,12 +7,12 @@ use std::fs::{self, File};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::address::{PROXIES, TRACKER_V4, TRACKER_V6};
 use crate::attack::{FOLDER, Preparation};
@@ -42,6 +42,8 @@ pub struct Program {
 /// A running tracker, killed on drop.
 pub(crate) struct Tracker {
     child: Child,
+    /// The process that has taken over from that one, or 0.
+    successor: AtomicI32,
     port: u16,
     log: PathBuf,
     /// Whether SIGTERM was sent, since a second one would end the tracker at once.
@@ -112,6 +114,7 @@ impl Program {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).spawn();
         let mut tracker = Tracker {
             child: child.context("cannot start the tracker")?,
+            successor: AtomicI32::new(0),
             port,
             log,
             is_ending: AtomicBool::new(false),
@@ -198,7 +201,7 @@ impl Tracker {
 
     /// Returns the processor time so far, in nanoseconds, of all threads that still run (proc_pid_schedstat, first field).
     pub(crate) fn cpu_ns(&self) -> u64 {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid().as_raw_nonzero()));
         let tasks = tasks.into_iter().flatten().filter_map(Result::ok);
         let times = tasks.filter_map(|task| {
             let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
@@ -209,13 +212,14 @@ impl Tracker {
 
     /// Returns the resident memory (proc_pid_status(5), `VmRSS`), or 0 after the end of the process.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", self.pid().as_raw_nonzero())).unwrap_or_default();
         parse_resident(&status).unwrap_or(0)
     }
 
     /// Returns the number of open files and sockets (proc_pid_fd(5)), or 0 after the end of the process.
     pub(crate) fn open_files(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.child.id())).map_or(0, Iterator::count)
+        fs::read_dir(format!("/proc/{}/fd", self.pid().as_raw_nonzero())).map_or(0, Iterator::count)
     }
 
     /// Sends a signal, but SIGTERM only once.
@@ -223,12 +227,47 @@ impl Tracker {
         if signal == Signal::TERM && self.is_ending.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        kill_process(Pid::from_child(&self.child), signal).context("cannot signal the tracker")
+        kill_process(self.pid(), signal).context("cannot signal the tracker")
+    }
+
+    /// Returns the process that serves.
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.successor.load(Ordering::Relaxed)).unwrap_or_else(|| Pid::from_child(&self.child))
+    }
+
+    /// Makes a new process take over, and returns how long no request was answered.
+    ///
+    /// # Errors
+    /// Returns an error if it does not take over in time.
+    pub(crate) fn upgrade(&self) -> Result<Duration> {
+        let old = self.pid();
+        self.signal(Signal::USR2)?;
+        let deadline = measure::now() + START_TIME_MAX;
+        while measure::now() < deadline {
+            if let Some((new, gap_ms)) = self.handed().filter(|(new, _)| *new != old) {
+                self.successor.store(new.as_raw_nonzero().get(), Ordering::Relaxed);
+                return Ok(Duration::from_millis(gap_ms));
+            }
+            thread::sleep(CHECK_INTERVAL);
+        }
+        bail!("no new process has taken over:\n{}", self.log_tail());
+    }
+
+    /// Returns the last process that has taken over, and the gap in milliseconds.
+    fn handed(&self) -> Option<(Pid, u64)> {
+        let log = fs::read_to_string(&self.log).ok()?;
+        let line = log.lines().rfind(|line| line.contains("the new process serves"))?;
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        let pid = i32::try_from(line["fields"]["pid"].as_i64()?).ok()?;
+        Some((Pid::from_raw(pid)?, line["fields"]["gap_ms"].as_u64()?))
     }
 
     /// Returns the exit status, if the tracker has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().ok().flatten()
+        let status = self.child.try_wait().ok().flatten()?;
+        // A successor is not a child, so only its end can be seen.
+        let successor = Pid::from_raw(self.successor.load(Ordering::Relaxed));
+        successor.is_none_or(|pid| test_kill_process(pid).is_err()).then_some(status)
     }
 
     /// Stops the tracker with SIGTERM and returns how long that took.
@@ -275,6 +314,7 @@ impl Tracker {
 impl Drop for Tracker {
     fn drop(&mut self) {
         // Both calls fail if the process has ended already.
+        let _ = kill_process(self.pid(), Signal::KILL);
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -2,21 +2,29 @@
 
 use std::fs::{self, File};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
+use shoal_wire::websocket::frame::Opcode;
 
+use super::holding::{Holding, Reading};
 use crate::address::{honest_v4, hostile_v4};
 use crate::attack::{Attack, Layer};
 use crate::context::{Context, TIMEOUT};
 use crate::http::{HttpClient, announce_target, get};
 use crate::measure::count;
+use crate::websocket::{fragment, upgrade as upgrade_request};
 
 /// The number of connections with requests that arrive before SIGTERM.
 const CONNECTIONS_AT_STOP: u32 = 50;
 
 /// The size of a file that is not a certificate.
 const HUGE_BYTES: u64 = 600 << 20;
+
+/// Maximum time for which no request is answered during an upgrade.
+const GAP_MAX: Duration = Duration::from_millis(50);
 
 pub(super) const ATTACKS: &[Attack] = &[
     Layer::Signals.attack(
@@ -37,6 +45,16 @@ pub(super) const ATTACKS: &[Attack] = &[
         "clients are served, including new sessions",
         storm,
     ),
+    Attack {
+        // No honest connection is closed meanwhile.
+        settings: &[("webtorrent.upgrade_close_s", "3600")],
+        ..Layer::Signals.attack(
+            "upgrade-among-slow-clients",
+            "a new process takes over while connections of every kind are in the middle of something",
+            "the new process serves at once, also clients whose connections have begun with the old one",
+            upgrade,
+        )
+    },
     Attack {
         finish: term_under_load,
         ..Layer::Signals.attack(
@@ -79,6 +97,40 @@ fn storm(context: &Context<'_>) -> Result<()> {
         hang_up(context)?;
         context.sleep_ms(2);
     }
+    Ok(())
+}
+
+/// Lets new processes take over, one after another, while connections hold whatever a connection can hold.
+fn upgrade(context: &Context<'_>) -> Result<()> {
+    let (plain, tls) = (context.http(hostile_v4(0)), context.tracker.tls(hostile_v4(0)));
+    let mut frame = upgrade_request("dGhlIHNhbXBsZSBub25jZQ==");
+    frame.extend(fragment(Opcode::Text, false, &[b'['; 40_000]));
+    let hello = context.tls.hello()?;
+    let kinds: [(_, &[u8], &[u8], _); 5] = [
+        (plain, b"GET /announce HTTP/1.1\r\nX: ", b"slow", Reading::Everything),
+        (plain, &get(&announce_target(&[2; 20], 7600, 50)).repeat(20), b"", Reading::Nothing),
+        (plain, &frame, b"", Reading::Slowly),
+        (tls, &hello[..hello.len() / 2], b"", Reading::Everything),
+        (tls, &hello, b"", Reading::Nothing),
+    ];
+    let mut gaps = Vec::new();
+    thread::scope(|scope| {
+        for (target, opening, trickle, reading) in kinds {
+            let sources = (0..4).map(hostile_v4).collect();
+            let holding = Holding { target, sources, connections: 40, opening, trickle, reading };
+            scope.spawn(move || holding.run(context));
+        }
+        context.sleep_ms(400);
+        for _ in 0..context.pick(1, 3) {
+            gaps.push(context.tracker.upgrade()?);
+            context.sleep_ms(300);
+        }
+        Ok::<_, anyhow::Error>(())
+    })?;
+    let longest = gaps.iter().max().copied().unwrap_or_default();
+    // In short mode on a busy machine, time is no verdict.
+    let is_short = context.pick(true, longest <= GAP_MAX);
+    context.check("the longest gap of an upgrade", is_short, format!("{longest:?}"));
     Ok(())
 }
 

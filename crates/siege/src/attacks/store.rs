@@ -1,5 +1,6 @@
 //! Attacks on the tables of swarms and peers.
 
+mod displacing;
 mod filling;
 mod holding;
 mod learning;
@@ -124,6 +125,13 @@ pub(super) const ATTACKS: &[Attack] = &[
         "new torrents of other sources are always accepted",
         LITTLE_MEMORY,
         filling::fill_known,
+    ),
+    store(
+        "displacing-counts",
+        "one address completes ten times as many torrents as there is room for retained counts",
+        "a popular torrent keeps its count, and the number of counts its limit",
+        displacing::SETTINGS,
+        displacing::by_one_address,
     ),
     store(
         "holding-one-address",
