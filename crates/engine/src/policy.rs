@@ -394,12 +394,21 @@ impl Policy {
         shown: Shown<'_>,
         now: Now,
     ) -> Result<(), Refused> {
+        self.check_lists(ip, info_hash)?;
+        if let Some(tokens) = &self.tokens {
+            tokens.check(shown, ip, info_hash, now)?;
+        }
+        Ok(())
+    }
+
+    /// Decides whether the lists permit the torrent and the network of a peer that another process has admitted.
+    ///
+    /// # Errors
+    /// Returns why the client may not enter the swarm any more.
+    pub(crate) fn check_lists(&self, ip: IpAddr, info_hash: &InfoHash) -> Result<(), Refused> {
         if let Some(access) = &self.access {
             check_network(access, ip)?;
             check_access(access, info_hash)?;
-        }
-        if let Some(tokens) = &self.tokens {
-            tokens.check(shown, ip, info_hash, now)?;
         }
         Ok(())
     }

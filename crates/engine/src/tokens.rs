@@ -61,6 +61,10 @@ pub enum Shown<'r> {
 #[derive(Debug, Default)]
 pub struct SocketToken(Option<Box<ReadToken>>);
 
+/// The error that the text of a token is gone, because it is refused for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForgottenToken;
+
 /// A token that was read.
 struct ReadToken {
     /// The claims, after its signature was verified; or why it is refused.
@@ -102,6 +106,29 @@ impl core::fmt::Debug for ReadToken {
 }
 
 impl SocketToken {
+    /// Returns the token with which a WebSocket began in another process. It is verified when it is needed.
+    #[must_use]
+    pub fn resume(text: Option<&[u8]>) -> Self {
+        let unread = |text: &[u8]| {
+            // As if its key had been unknown so far.
+            let claims = Err(Refusal::TokenUnknownKey);
+            Box::new(ReadToken { claims, text: text.into(), failed_key: None, next_s: 0 })
+        };
+        Self(text.map(unread))
+    }
+
+    /// Returns the text of the token, if there is one, for [`resume`](Self::resume) in another process.
+    ///
+    /// # Errors
+    /// Returns an error if the token is refused for good, so that its text is gone.
+    pub fn text(&self) -> Result<Option<&[u8]>, ForgottenToken> {
+        match self.0.as_deref() {
+            None => Ok(None),
+            Some(token) if token.text.is_empty() => Err(ForgottenToken),
+            Some(token) => Ok(Some(&token.text)),
+        }
+    }
+
     /// Returns how much memory it takes, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {

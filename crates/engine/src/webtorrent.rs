@@ -12,6 +12,7 @@ mod announce;
 mod claim;
 mod member;
 mod relay;
+mod transfer;
 
 use core::fmt::Write;
 use core::net::IpAddr;
@@ -29,6 +30,7 @@ use self::announce::{Announcement, Joining};
 use self::claim::{Claim, Claims, Suspect, Suspects};
 pub use self::member::Member;
 use self::member::Peer;
+pub use self::transfer::MemberState;
 use crate::Now;
 use crate::access_log::{AccessLog, LoggedClient, Record, saturated};
 use crate::counter::{Kind, Loss, Outcome, Tally};
@@ -272,6 +274,12 @@ impl Responder {
     #[must_use]
     pub fn backlog_bytes(&self, handle: Handle) -> usize {
         self.inner.dispatcher.backlog_bytes(handle)
+    }
+
+    /// Returns how many bytes are queued for a client.
+    #[must_use]
+    pub fn queued_bytes(&self, handle: Handle) -> usize {
+        self.inner.dispatcher.queued_bytes(handle)
     }
 
     /// Collects the messages that clients of other workers have for those of this one, and wakes the connections

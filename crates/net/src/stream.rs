@@ -26,6 +26,7 @@ mod socket_file;
 mod sources;
 mod table;
 mod transfer;
+mod tunnel;
 
 pub use counters::{Evictions, StreamCounters};
 pub use io::{Readiness, StreamIo};
@@ -34,6 +35,7 @@ pub use listen::{ListenAddress, ListenError, StreamListeners};
 
 pub use sources::{SourceLimiter, SourceLimits, Sources};
 pub use transfer::DetachedConnection;
+pub use tunnel::Tunnels;
 
 /// Maximum number of bytes received from a connection at a time. An announce with ten offers of a browser fits. With
 /// more, each connection waits longer behind others that always have input.

@@ -144,6 +144,21 @@ pub struct ConnectedPeer {
     pub age_s: u32,
 }
 
+/// What a swarm knows of a peer, for another process in which the peer continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// Whether it has the complete torrent.
+    pub seeds: bool,
+    /// Seconds since its last announce.
+    pub age_s: u32,
+    /// Whether it has been decided if its download is counted.
+    pub is_download_decided: bool,
+    /// The number of downloads that the swarm has counted.
+    pub swarm_completed: u32,
+    /// Seconds since the swarm was created.
+    pub swarm_age_s: u32,
+}
+
 /// The receiver of an answer, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerMatch {

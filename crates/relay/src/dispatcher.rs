@@ -199,6 +199,12 @@ impl Dispatcher {
         queue.filter(|queue| queue.unsent_bytes > 0).map_or(0, |queue| queue.bytes.capacity())
     }
 
+    /// Returns how many bytes are queued for a connection.
+    #[must_use]
+    pub fn queued_bytes(&self, handle: Handle) -> usize {
+        self.slot(handle).map_or(0, |slot| self.queues[as_usize(slot)].bytes.len())
+    }
+
     /// Requests that a connection is flushed even if its queue is empty.
     pub fn request_flush(&mut self, handle: Handle) {
         if let Some(slot) = self.slot_or_insert(handle) {

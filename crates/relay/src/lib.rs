@@ -26,8 +26,8 @@ mod swarm;
 mod swarms;
 
 pub use api::{
-    Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, OfferTarget, PEER_BYTES, PEER_BYTES_MAX,
-    Rejection, Settings,
+    Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, PEER_BYTES,
+    PEER_BYTES_MAX, Rejection, Settings,
 };
 pub use dispatcher::{CHALLENGE_BYTES, Dispatcher, Losses, WriteError};
 pub use key::{OfferKey, SwarmKey};

@@ -38,6 +38,20 @@ pub(crate) struct RateLimiter {
     cells: [Box<[AtomicU32]>; 2],
 }
 
+impl TokenBucket {
+    /// Returns its state, for another process with the same clock.
+    #[must_use]
+    pub const fn to_bits(self) -> u32 {
+        self.0
+    }
+
+    /// Returns the bucket with this state.
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+}
+
 impl RateLimiter {
     /// Creates a limiter with full buckets. A rate of zero means no limit.
     pub(crate) fn new(bytes_per_s: u32) -> Self {

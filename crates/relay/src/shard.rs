@@ -5,10 +5,12 @@ use core::num::NonZeroU32;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use shoal_insight::ChangeBuffer;
-use shoal_source::{Excess, Recent};
+use shoal_source::{Excess, Recent, Source};
 use shoal_types::{Action, Counts, InfoHash, PeerId};
 
-use crate::api::{Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, OfferTarget, Rejection};
+use crate::api::{
+    Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, Rejection,
+};
 use crate::expiry::Sweep;
 use crate::key::{KeyHasher, OfferKey, PeerKey, SwarmKey};
 use crate::pressure::Pressure;
@@ -193,6 +195,54 @@ impl Shard {
             return Left { counts: Counts::default(), was_present: true };
         }
         Left { counts: swarm.counts(), was_present: true }
+    }
+
+    /// Returns the membership of a peer of the connection `address`.
+    pub(crate) fn membership(
+        &self,
+        key: &SwarmKey,
+        peer: &PeerKey,
+        address: Address,
+        now_s: u32,
+    ) -> Option<Membership> {
+        let swarm = self.swarm(key)?;
+        let position = owned(swarm, peer, address)?;
+        let peer = swarm.peer(position);
+        Some(Membership {
+            seeds: swarm.is_seeder(position),
+            age_s: now_s.saturating_sub(peer.announced_s),
+            is_download_decided: peer.is_download_decided,
+            swarm_completed: swarm.counts().completed,
+            swarm_age_s: swarm.age_s(now_s),
+        })
+    }
+
+    /// Adds a peer that was a member of the swarm in another process.
+    pub(crate) fn resume(
+        &mut self,
+        key: &SwarmKey,
+        peer: &PeerKey,
+        (address, source): (Address, Source),
+        membership: &Membership,
+        pressure: &Pressure,
+        now_s: u32,
+    ) -> Result<(), Rejection> {
+        if let Some(swarm) = self.swarm(key)
+            && let Some(position) = swarm.find(peer)
+        {
+            return Err(Rejection::PeerIdTaken(swarm.peer(position).address));
+        }
+        pressure.admit(source, true)?;
+        let entry = self.swarms.entry(key.hash, |torrent| torrent.is(key), |torrent| torrent.hash);
+        let swarm = &mut entry.or_insert_with(|| Torrent::new(key, now_s)).into_mut().swarm;
+        let position = swarm.insert(Peer::new(peer, address, source), membership.seeds);
+        let peer = swarm.peer_mut(position);
+        peer.announced_s = now_s.saturating_sub(membership.age_s);
+        peer.is_download_decided = membership.is_download_decided;
+        swarm.resume(membership.swarm_completed, membership.swarm_age_s, now_s);
+        *self.totals.role_mut(membership.seeds) += 1;
+        note_change(&mut self.changes, key.hash, &key.info_hash);
+        Ok(())
     }
 
     /// Removes up to `budget` peers of a swarm, and in the end the swarm itself. Returns whether peers are left.

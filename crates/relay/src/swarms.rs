@@ -10,7 +10,8 @@ use shoal_source::Source;
 use shoal_types::{Action, Counts, Expired, InfoHash, PeerId, Totals};
 
 use crate::api::{
-    Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, OfferTarget, Rejection, Settings,
+    Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, Rejection,
+    Settings,
 };
 use crate::expiry::ExpiryRules;
 use crate::key::{KeyHasher, OfferKey, SwarmKey};
@@ -187,6 +188,40 @@ impl Swarms {
             cell.publish(&shard);
         }
         left
+    }
+
+    /// Returns the membership of a peer of the connection `address`, for [`resume`](Self::resume) in another process.
+    #[must_use]
+    pub fn membership(
+        &self,
+        key: &SwarmKey,
+        peer_id: &PeerId,
+        address: Address,
+        now_s: u32,
+    ) -> Option<Membership> {
+        let peer = self.hasher.peer(peer_id);
+        self.cell(key).shard.lock().membership(key, &peer, address, now_s)
+    }
+
+    /// Adds the peer `peer_id` of a connection of this source, which was a member of the swarm in another process. The
+    /// limits of its source count it, but do not refuse it: it was admitted there.
+    ///
+    /// # Errors
+    /// Fails if there is no room for it, or if another connection has it by now.
+    pub fn resume(
+        &self,
+        key: &SwarmKey,
+        peer_id: &PeerId,
+        connection: (Address, Source),
+        membership: &Membership,
+        now_s: u32,
+    ) -> Result<(), Rejection> {
+        let peer = self.hasher.peer(peer_id);
+        let cell = self.cell(key);
+        let mut shard = cell.shard.lock();
+        let resumed = shard.resume(key, &peer, connection, membership, &self.pressure, now_s);
+        cell.publish(&shard);
+        resumed
     }
 
     /// Removes a swarm with all its peers and their pending offers. Returns whether there was one. The connections of the

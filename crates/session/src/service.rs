@@ -35,12 +35,12 @@ pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// Serves the connections of one worker.
 pub struct Service {
-    settings: Arc<SessionSettings>,
+    pub(crate) settings: Arc<SessionSettings>,
     counters: Arc<SessionCounters>,
     tls: Option<shoal_tls::Server>,
-    http: HttpHandler,
+    pub(crate) http: HttpHandler,
     /// None if WebTorrent is not served.
-    websockets: Option<WebSocketHandler>,
+    pub(crate) websockets: Option<WebSocketHandler>,
     /// Scratch buffer for decrypted input.
     plaintext: Vec<u8>,
     /// Scratch buffer for output that is to be encrypted.
@@ -527,7 +527,7 @@ impl Service {
     }
 
     /// Ends a session: it reads no more input and holds no memory.
-    fn end(&mut self, session: &mut Session) {
+    pub(crate) fn end(&mut self, session: &mut Session) {
         match (session.finish(), &mut self.websockets) {
             (Stage::Delivery(_), _) => self.http.forget_delivery(session.handle),
             (Stage::WebSocket(socket), Some(websockets)) => websockets.leave(*socket, &mut session.partial),

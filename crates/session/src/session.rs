@@ -25,6 +25,8 @@ pub struct Session {
     pub(crate) is_trusted: bool,
     /// Whether it was accepted by a listener for TLS.
     pub(crate) is_tls: bool,
+    /// Whether its TLS session is in another process, which passes on what is within it.
+    pub(crate) is_tunnelled: bool,
     /// Whether it counts towards another source or limit than the back end knows.
     pub(crate) quota_changed: bool,
     /// Number of bytes of the last request's body that are still to be skipped.
@@ -63,6 +65,7 @@ impl Session {
             source,
             is_trusted,
             is_tls,
+            is_tunnelled: false,
             quota_changed: false,
             skip_bytes: 0,
         }

@@ -1,26 +1,38 @@
 //! Sessions that another process continues.
 //!
-//! This module owns the encoding of their state. Only a session without TLS and without a response or WebSocket in progress
-//! can be continued: everything else has state that cannot be copied.
+//! This module owns the encoding of their state. What cannot be copied stays: a TLS session has secrets, so it stays as a
+//! [`Cipher`] that encrypts and decrypts for the other process; a full scrape in progress stays altogether.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use shoal_engine::Now;
+use shoal_transport::stream::{Cipher, ConnectionKind, DETACHED_BYTES_MAX, Detached, Handle, Quota};
 
 use crate::service::Service;
 use crate::session::{Session, Stage};
 use crate::source::ClientSource;
+use crate::websocket::{self, SocketState};
 
 /// The state of a session.
 #[derive(Debug, Serialize, Deserialize)]
 struct State {
-    /// Whether the header of the PROXY protocol is expected, and not a request.
-    expects_header: bool,
+    stage: StageState,
     /// Whether a TLS handshake comes first.
     expects_tls: bool,
+    /// Whether the TLS session stays in the process that has detached this one, or in an earlier one.
+    is_tunnelled: bool,
     source: Source,
     skip_bytes: u16,
     partial: Vec<u8>,
+}
+
+/// As [`Stage`].
+#[derive(Debug, Serialize, Deserialize)]
+enum StageState {
+    Proxy,
+    Http,
+    WebSocket(SocketState),
 }
 
 /// As [`ClientSource`].
@@ -31,46 +43,126 @@ enum Source {
     Unnamed,
 }
 
+/// The TLS session of a connection whose session another process continues.
+#[derive(Debug)]
+struct TlsCipher(Box<shoal_tls::Session>);
+
+impl Cipher for TlsCipher {
+    fn open(&mut self, input: &mut [u8], plaintext: &mut Vec<u8>, output: &mut Vec<u8>) -> bool {
+        // After a failure, the output ends with an alert.
+        self.0.open(input, plaintext, output).is_ok() && !self.0.is_closed()
+    }
+
+    fn seal(&mut self, plaintext: &[u8], output: &mut Vec<u8>) {
+        self.0.seal(plaintext, output);
+    }
+
+    fn close(&mut self, output: &mut Vec<u8>) {
+        self.0.close(output);
+    }
+}
+
 impl Service {
-    /// Ends a session here and returns its state, unless it has to stay.
-    pub fn detach(&mut self, session: &mut Session) -> Option<Vec<u8>> {
-        let expects_header = match session.stage {
-            Stage::Proxy => true,
-            Stage::Http if session.tls.is_none() => false,
-            Stage::Http | Stage::Delivery(_) | Stage::WebSocket(_) | Stage::Over => return None,
+    /// Ends a session that another process continues, and returns its state, unless it has to stay. Appends what is queued
+    /// for the peer to `output`, which holds what the peer has not accepted yet.
+    pub fn detach(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) -> Option<Detached> {
+        let is_movable = match (&session.stage, &session.tls) {
+            (Stage::Proxy, _) => true,
+            (Stage::Http | Stage::WebSocket(_), Some(tls)) => !tls.is_closed(),
+            (Stage::Http | Stage::WebSocket(_), None) => true,
+            (Stage::Delivery(_) | Stage::Over, _) => false,
         };
+        if !is_movable || self.detached_bytes(session) + output.len() > DETACHED_BYTES_MAX {
+            return None;
+        }
+        let (stage, kind) = match (&mut session.stage, &mut self.websockets) {
+            (Stage::WebSocket(socket), Some(websockets)) => {
+                let state = websockets.detach(socket, now)?;
+                websockets.fetch(socket, |bytes| match &mut session.tls {
+                    Some(tls) => tls.seal(bytes, output),
+                    None => output.extend_from_slice(bytes),
+                });
+                (StageState::WebSocket(state), ConnectionKind::WebSocket)
+            }
+            (Stage::Proxy, _) => (StageState::Proxy, ConnectionKind::Http),
+            _ => (StageState::Http, ConnectionKind::Http),
+        };
+        let quota = Quota { ip: self.settings.proxy.limited_ip(session.source), kind };
         let source = match session.source {
             ClientSource::Ip(ip) => Source::Ip(ip),
             ClientSource::Unix => Source::Unix,
             ClientSource::Unnamed => Source::Unnamed,
         };
-        let partial = session.partial.take();
-        let (expects_tls, skip_bytes) = (session.is_tls, session.skip_bytes);
-        let state = State { expects_header, expects_tls, source, skip_bytes, partial };
-        session.finish();
-        Some(postcard::to_allocvec(&state).expect("every state can be encoded"))
+        let cipher = session.tls.take().map(|tls| Box::new(TlsCipher(tls)) as Box<dyn Cipher>);
+        let state = State {
+            stage,
+            expects_tls: session.is_tls && cipher.is_none(),
+            is_tunnelled: session.is_tunnelled || cipher.is_some(),
+            source,
+            skip_bytes: session.skip_bytes,
+            partial: session.partial.take(),
+        };
+        self.end(session);
+        let state = postcard::to_allocvec(&state).expect("every state can be encoded");
+        Some(Detached { state, quota, cipher })
     }
 
-    /// Gives a new session the state of one that another process has detached. Returns whether that is possible.
-    pub fn attach(&self, session: &mut Session, state: &[u8]) -> bool {
-        let Ok(State { expects_header, expects_tls, source, skip_bytes, partial }) =
-            postcard::from_bytes(state)
-        else {
-            return false;
-        };
+    /// Creates the session of the connection `handle` from the state of one that another process has detached. Returns
+    /// `None` if it cannot continue here.
+    pub fn attach(&mut self, handle: Handle, state: &[u8], now: Now) -> Option<Session> {
+        let State { stage, expects_tls, is_tunnelled, source, skip_bytes, partial } =
+            postcard::from_bytes(state).ok()?;
         if expects_tls && !self.has_tls() {
-            return false;
+            return None;
         }
-        session.stage = if expects_header { Stage::Proxy } else { Stage::Http };
-        (session.is_tls, session.skip_bytes) = (expects_tls, skip_bytes);
-        session.source = match source {
+        let source = match source {
             Source::Ip(ip) => ClientSource::Ip(ip),
             Source::Unix => ClientSource::Unix,
             Source::Unnamed => ClientSource::Unnamed,
         };
-        session.is_trusted = self.trusts(session.source);
+        let stage = match (stage, &mut self.websockets, source) {
+            (StageState::Proxy, ..) => Stage::Proxy,
+            (StageState::Http, ..) => Stage::Http,
+            (StageState::WebSocket(state), Some(websockets), ClientSource::Ip(ip)) => {
+                Stage::WebSocket(Box::new(websockets.attach(handle, ip, state, now)))
+            }
+            (StageState::WebSocket(_), ..) => return None,
+        };
+        let mut session = Session::new(stage, expects_tls, source, self.trusts(source), handle);
+        (session.is_tunnelled, session.skip_bytes) = (is_tunnelled, skip_bytes);
+        // The trusted proxies may be others here.
         session.quota_changed = true;
         session.partial.put(partial);
-        true
+        Some(session)
+    }
+
+    /// Handles the end of the input from the peer. The process that has the TLS session of a WebSocket ends the input when
+    /// it is about to end itself; then the client is to connect again.
+    pub fn end_input(&mut self, session: &mut Session, output: &mut Vec<u8>) {
+        if let (Stage::WebSocket(_), true, Some(websockets)) =
+            (&session.stage, session.is_tunnelled, &mut self.websockets)
+        {
+            websockets.drain(session.handle, |bytes| output.extend_from_slice(bytes));
+            websocket::write_close(true, output);
+        }
+    }
+
+    /// Writes the last frame for a WebSocket of another process that cannot continue here.
+    pub fn refuse_detached(kind: ConnectionKind, output: &mut Vec<u8>) {
+        if kind == ConnectionKind::WebSocket {
+            websocket::write_shed(output);
+        }
+    }
+
+    /// Returns how large the state of a session and its queued output are at most.
+    fn detached_bytes(&self, session: &Session) -> usize {
+        let of_socket = match (&session.stage, &self.websockets) {
+            (Stage::WebSocket(socket), Some(websockets)) => {
+                // The encoding of a peer is half as long again as its place in the list.
+                2 * socket.member_bytes() + websockets.queued_bytes(session.handle)
+            }
+            _ => 0,
+        };
+        size_of::<State>() + session.buffered_bytes() + of_socket
     }
 }

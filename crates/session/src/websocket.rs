@@ -8,11 +8,12 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use shoal_engine::Now;
 use shoal_engine::pace::Pace;
 use shoal_engine::policy::Policy;
 use shoal_engine::tokens::SocketToken;
-use shoal_engine::webtorrent::{Disconnection, Member, Responder};
+use shoal_engine::webtorrent::{Disconnection, Member, MemberState, Responder};
 use shoal_transport::stream::{Handle, Next, OUTPUT_BYTES_MAX};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::{CloseCode, Event, Reader, Role};
@@ -32,6 +33,14 @@ pub(crate) struct WebSocket {
 
 // There may be a hundred thousand idle ones.
 const _: () = assert!(size_of::<WebSocket>() <= 96);
+
+/// The state of a WebSocket that another process continues.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SocketState {
+    member: MemberState,
+    /// The fragments of an incomplete message, and whether it is text.
+    fragments: Option<(bool, Vec<u8>)>,
+}
 
 /// Handles all WebSockets of a worker.
 pub(crate) struct WebSocketHandler {
@@ -116,6 +125,22 @@ impl WebSocketHandler {
         WebSocket { reader: Reader::new(), member: self.responder.enter(handle, ip, token), is_pinged: false }
     }
 
+    /// Returns the state of a WebSocket for another process, and takes its fragments. Returns `None`, and changes nothing, if
+    /// it has to stay.
+    pub(crate) fn detach(&self, socket: &mut WebSocket, now: Now) -> Option<SocketState> {
+        let member = self.responder.state_of(&socket.member, now)?;
+        Some(SocketState { member, fragments: socket.reader.take_fragments() })
+    }
+
+    /// Registers the connection `handle` of the client at `ip` as a WebSocket that another process has detached. A ping
+    /// that has no pong yet is forgotten.
+    pub(crate) fn attach(&mut self, handle: Handle, ip: IpAddr, state: SocketState, now: Now) -> WebSocket {
+        let SocketState { member, fragments } = state;
+        let (reader, member) =
+            (Reader::with_fragments(fragments), self.responder.attach(handle, ip, member, now));
+        WebSocket { reader, member, is_pinged: false }
+    }
+
     /// Replaces the settings and the policy for all later messages.
     pub(crate) fn reconfigure(&mut self, settings: WebSocketSettings, policy: Arc<Policy>) {
         self.settings = settings;
@@ -194,6 +219,11 @@ impl WebSocketHandler {
     /// Records how many written bytes the socket of a connection has not yet accepted.
     pub(crate) fn set_unsent(&mut self, handle: Handle, unsent_bytes: usize) {
         self.responder.set_unsent(handle, unsent_bytes);
+    }
+
+    /// Returns how many bytes are queued for a connection.
+    pub(crate) fn queued_bytes(&self, handle: Handle) -> usize {
+        self.responder.queued_bytes(handle)
     }
 
     /// Returns how many bytes are queued for a connection that does not read them.

@@ -19,13 +19,15 @@ mod message;
 mod predecessor;
 mod successor;
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 pub(crate) use predecessor::{Predecessor, Takeover};
 pub(crate) use successor::{HandOver, HandOverError, Handed, Offered};
 
 /// The version of the conversation. Both processes must have the same.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A message to the new process. Descriptors are sent with it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,8 +52,14 @@ enum ToNew {
     Snapshot,
     /// The old process does not use the store any more.
     Serve,
-    /// A connection.
-    Connection { state: Vec<u8> },
+    /// A connection, as [`DetachedConnection`](shoal_net::stream::DetachedConnection).
+    Connection {
+        state: Vec<u8>,
+        /// Its source, if that is limited.
+        ip: Option<IpAddr>,
+        is_websocket: bool,
+        unsent: Vec<u8>,
+    },
 }
 
 /// A message to the old process.

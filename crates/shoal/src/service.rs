@@ -8,7 +8,7 @@ use shoal_engine::udp::Responder;
 use shoal_net::stream::StreamLimits;
 use shoal_session::{Service as Connections, Session, Statistics};
 use shoal_transport::datagram::{DatagramService, Exchange};
-use shoal_transport::stream::{Handle, Held, Next, Quota, Remote, StreamService};
+use shoal_transport::stream::{ConnectionKind, Detached, Handle, Held, Next, Quota, Remote, StreamService};
 
 use crate::clock;
 use crate::listening::WorkerEndpoints;
@@ -83,16 +83,24 @@ impl StreamService for WorkerService {
         self.connections.open(remote, handle)
     }
 
-    fn detach(&mut self, session: &mut Session) -> Option<Vec<u8>> {
-        self.connections.detach(session)
+    fn detach(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Option<Detached> {
+        self.connections.detach(session, output, clock::now())
     }
 
     fn can_stay(&self, session: &Session) -> bool {
         session.is_websocket()
     }
 
-    fn attach(&mut self, session: &mut Session, state: &[u8]) -> bool {
-        self.connections.attach(session, state)
+    fn attach(&mut self, handle: Handle, state: &[u8]) -> Option<Session> {
+        self.connections.attach(handle, state, clock::now())
+    }
+
+    fn refuse_detached(&mut self, kind: ConnectionKind, output: &mut Vec<u8>) {
+        Connections::refuse_detached(kind, output);
+    }
+
+    fn end_input(&mut self, session: &mut Session, output: &mut Vec<u8>) {
+        self.connections.end_input(session, output);
     }
 
     fn receive(&mut self, session: &mut Session, input: &mut [u8], output: &mut Vec<u8>) -> Next {

@@ -5,12 +5,11 @@ use std::convert::Infallible;
 use std::io;
 use std::mem;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use shoal_engine::pace::{Load, Pace};
 use shoal_engine::policy::Protocol;
-use shoal_net::stream::{POLL_EVENTS_MAX, StreamIo, StreamLimits, StreamListeners};
+use shoal_net::stream::{POLL_EVENTS_MAX, StreamIo, StreamLimits, StreamListeners, Tunnels};
 use shoal_net::{AnyIo, DatagramIo, POLL_BATCHES_MAX, Waker};
 use shoal_relay::Swarms;
 use shoal_store::SharedStore;
@@ -59,6 +58,12 @@ const CHANGE_MS_MAX: u64 = 20;
 
 /// Maximum time for which a worker that stops waits for events at once.
 const STOP_WAIT: Duration = Duration::from_millis(10);
+
+/// Maximum time for which a worker that leaves waits for events at once.
+const LEAVE_WAIT_MS: u32 = 10;
+
+/// Maximum time for the last connections of a worker that leaves to end.
+const LEAVE_MS_MAX: u64 = 700;
 
 /// The parts of a worker other than its I/O.
 pub(crate) struct Worker {
@@ -164,6 +169,8 @@ impl Worker {
                     trimmed_ms = now_ms;
                 }
             } else {
+                // Connections of another process find no service here.
+                drop(self.phase.arrivals());
                 streams_busy = false;
             }
             self.heartbeat.beat(now_ms);
@@ -200,8 +207,8 @@ fn pause(
     Ok(())
 }
 
-/// Leaves the work to another process: passes on the connections that can be passed on, and closes WebSockets one after
-/// another. Never returns.
+/// Leaves the work to another process: passes on the connections that can be passed on, and closes the WebSockets and the
+/// tunnels that stay one after another. Never returns.
 fn leave(
     streams: Option<StreamIo<WorkerService>>,
     mut service: WorkerService,
@@ -211,27 +218,34 @@ fn leave(
 ) -> io::Result<Infallible> {
     let Some((mut streams, departures)) = streams.zip(phase.departures()) else { phase.left() };
     service.connections.set_replaced();
-    let (begin_ms, leave_ms, mut websockets) = (clock::monotonic_ms(), phase.leave_ms(), None);
+    let mut tunnels = Tunnels::new()?;
+    let (begin_ms, leave_ms, mut totals) = (clock::monotonic_ms(), phase.leave_ms(), None);
     loop {
         let now_ms = clock::monotonic_ms();
         heartbeat.beat(now_ms);
         service.follow_reload();
-        streams.leave(&mut service, |connection| {
+        // What other workers have for connections of this one goes with them.
+        service.connections.collect(clock::now());
+        streams.leave(&mut service, &mut tunnels, |connection| {
             // The receiver ends with the process.
             let _ = departures.send(connection);
         });
-        let total = *websockets.get_or_insert(streams.connections());
         let left_ms = (begin_ms + leave_ms).saturating_sub(now_ms);
-        let left = (total as u64 * left_ms).div_ceil(leave_ms.max(1));
-        streams.close_upgraded(&mut service, usize::try_from(left).unwrap_or(usize::MAX));
-        if streams.connections() == 0 || left_ms == 0 {
+        let left_of = |total: usize| {
+            let left = (total as u64 * left_ms).div_ceil(leave_ms.max(1));
+            usize::try_from(left).unwrap_or(usize::MAX)
+        };
+        let (websockets, tunnelled) = *totals.get_or_insert((streams.connections(), tunnels.len()));
+        streams.close_upgraded(&mut service, left_of(websockets));
+        tunnels.end(left_of(tunnelled), now_ms);
+        let is_late = now_ms > begin_ms + leave_ms + LEAVE_MS_MAX;
+        if streams.connections() + tunnels.len() == 0 || is_late {
             drop(departures);
-            mem::forget(streams);
+            mem::forget((streams, tunnels));
             phase.left();
         }
-        if poll_streams(&mut streams, now_ms, &mut service, wakers)? == 0 {
-            thread::sleep(STOP_WAIT);
-        }
+        let seen = poll_streams(&mut streams, now_ms, &mut service, wakers)?;
+        tunnels.poll(if seen == 0 { LEAVE_WAIT_MS } else { 0 }, now_ms)?;
     }
 }
 

@@ -13,6 +13,9 @@
 //!    may still be sent something;
 //! 5. [`close`](StreamService::close) once.
 //!
+//! A connection of another process begins with [`attach`](StreamService::attach), and one that is passed to another process
+//! ends with [`detach`](StreamService::detach) before it is closed.
+//!
 //! After each call that may change the session, the I/O side asks how much memory it holds
 //! ([`held`](StreamService::held)). At the end of each poll round it lets the service check peers that may be gone
 //! ([`check_suspects`](StreamService::check_suspects)), and then asks which connections have output
@@ -83,6 +86,34 @@ pub trait SourceCapacity: core::fmt::Debug + Send {
     fn has_capacity(&self, ip: IpAddr, kind: ConnectionKind) -> bool;
 }
 
+/// Maximum size of the state of a session and of its output that can be passed to another process. A session that holds
+/// more stays until it holds less.
+pub const DETACHED_BYTES_MAX: usize = 768 * 1024;
+
+/// A session that has ended in this process, so that another one continues it.
+#[derive(Debug)]
+pub struct Detached {
+    /// Its state, in the encoding of the service.
+    pub state: Vec<u8>,
+    /// The quota that the connection counts towards.
+    pub quota: Quota,
+    /// The encryption of the connection, if there is any. It stays, because its secrets cannot be passed on.
+    pub cipher: Option<Box<dyn Cipher>>,
+}
+
+/// The encryption of a connection whose session another process continues.
+pub trait Cipher: core::fmt::Debug {
+    /// Decrypts input from the peer, which it may overwrite. Appends the contents to `plaintext`, and messages of the
+    /// encryption itself to `output`. Returns whether the peer may send more.
+    fn open(&mut self, input: &mut [u8], plaintext: &mut Vec<u8>, output: &mut Vec<u8>) -> bool;
+
+    /// Encrypts `plaintext` for the peer and appends it to `output`.
+    fn seal(&mut self, plaintext: &[u8], output: &mut Vec<u8>);
+
+    /// Appends the end of the connection to `output`. Nothing can be sealed any more.
+    fn close(&mut self, output: &mut Vec<u8>);
+}
+
 /// The state of a connection: the event for which it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -118,9 +149,10 @@ pub trait StreamService {
     /// Creates the session of an accepted connection, which is called `handle` until it is closed.
     fn open(&mut self, remote: &Remote, handle: Handle) -> Self::Session;
 
-    /// Returns the state of a session that another process can continue, in the encoding of the service, and ends the
-    /// session here. Returns `None`, and changes nothing, if this session has to stay. Nothing is on its way to the peer.
-    fn detach(&mut self, _session: &mut Self::Session) -> Option<Vec<u8>> {
+    /// Ends a session that another process continues. `output` holds what the peer has not accepted yet; what else is queued
+    /// for the peer is appended. Returns `None`, and changes nothing, if this session has to stay, for example because it
+    /// holds more than [`DETACHED_BYTES_MAX`].
+    fn detach(&mut self, _session: &mut Self::Session, _output: &mut Vec<u8>) -> Option<Detached> {
         None
     }
 
@@ -129,11 +161,18 @@ pub trait StreamService {
         false
     }
 
-    /// Gives a new session the state of one that another process has detached. Returns whether that is possible. It is
-    /// called with an empty input next.
-    fn attach(&mut self, _session: &mut Self::Session, _state: &[u8]) -> bool {
-        false
+    /// Creates the session of a connection of another process from the state there, in place of
+    /// [`open`](StreamService::open). Returns `None` if that is not possible. Otherwise, it receives an empty input next.
+    fn attach(&mut self, _handle: Handle, _state: &[u8]) -> Option<Self::Session> {
+        None
     }
+
+    /// Refuses a connection of another process that there is no room for, or that cannot continue. May append a message,
+    /// which is sent as far as it fits one packet.
+    fn refuse_detached(&mut self, _kind: ConnectionKind, _output: &mut Vec<u8>) {}
+
+    /// Handles the end of the input from the peer. May append a last message; the connection closes afterwards.
+    fn end_input(&mut self, _session: &mut Self::Session, _output: &mut Vec<u8>) {}
 
     /// Handles received bytes: consumes all of `input`, appends the bytes to send to `output`, and returns the event for
     /// which the connection waits. The service may overwrite `input`. After [`Next::More`] it is called with an empty

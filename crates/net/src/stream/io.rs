@@ -347,7 +347,7 @@ impl<S: StreamService> StreamIo<S> {
         let mut outcome = Outcome::Open;
         if !sends || connection.reads_while_sending() && events.contains(EventFlags::IN) {
             outcome = match recv(&connection.socket, self.input.as_mut_slice(), RecvFlags::empty()) {
-                Ok((0, _)) => self.close(handle, service),
+                Ok((0, _)) => self.close_with_message(handle, service, S::end_input),
                 Ok((received, _)) if connection.next == Next::Linger => {
                     self.discard_input(handle, received, service)
                 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
-use shoal_transport::stream::{Handle, Next, Remote, StreamService};
+use shoal_transport::stream::{ConnectionKind, Handle, Next, Quota, Remote, StreamService};
 
 use super::accept::AcceptFailure;
 use super::connection::{Connection, Trigger};
@@ -58,20 +58,10 @@ impl<S: StreamService> StreamIo<S> {
         now_ms: u64,
         service: &mut S,
     ) -> Option<Handle> {
+        let ip = remote.peer.map(|peer| peer.ip()).filter(|_| service.is_limited(remote));
+        let quota = Quota { ip, kind: ConnectionKind::Http };
         let may_connect = service.may_connect(remote);
-        let admitted = if may_connect { self.admit(remote, service) } else { Err(Refused::Rate) };
-        self.insert_or_refuse(admitted, socket, remote, now_ms, service)
-    }
-
-    /// Registers a connection, if it was admitted.
-    pub(super) fn insert_or_refuse(
-        &mut self,
-        admitted: Result<Admission, Refused>,
-        socket: OwnedFd,
-        remote: &Remote,
-        now_ms: u64,
-        service: &mut S,
-    ) -> Option<Handle> {
+        let admitted = if may_connect { self.admit(quota, service) } else { Err(Refused::Rate) };
         self.table.counters().accepted.add(1);
         match admitted {
             Ok(admission) => {
@@ -80,28 +70,32 @@ impl<S: StreamService> StreamIo<S> {
                 Some(self.table.insert(admission, connection, now_ms))
             }
             Err(refused) => {
-                let counters = self.table.counters();
-                counters.closed.add(1);
-                match refused {
-                    Refused::Full => counters.refused_share.add(1),
-                    Refused::Source => counters.refused_source.add(1),
-                    Refused::Rate => counters.refused_rate.add(1),
-                    Refused::Memory => counters.refused_memory.add(1),
-                }
-                refuse(&socket, remote, service, counters);
+                self.count_refusal(refused);
+                refuse(&socket, remote, service, self.table.counters());
                 None
             }
         }
     }
 
-    pub(super) fn admit(&mut self, remote: &Remote, service: &mut S) -> Result<Admission, Refused> {
-        let limited = service.is_limited(remote);
-        let mut admitted = self.table.admit(remote, limited);
+    /// Counts a connection that is refused and closed.
+    pub(super) fn count_refusal(&self, refused: Refused) {
+        let counters = self.table.counters();
+        counters.closed.add(1);
+        match refused {
+            Refused::Full => counters.refused_share.add(1),
+            Refused::Source => counters.refused_source.add(1),
+            Refused::Rate => counters.refused_rate.add(1),
+            Refused::Memory => counters.refused_memory.add(1),
+        }
+    }
+
+    pub(super) fn admit(&mut self, quota: Quota, service: &mut S) -> Result<Admission, Refused> {
+        let mut admitted = self.table.admit(quota);
         if matches!(admitted, Err(Refused::Full))
-            && let Some(victim) = self.table.victim_for(remote, limited)
+            && let Some(victim) = self.table.victim_for(quota.ip)
         {
             self.evict(victim, service);
-            admitted = self.table.admit(remote, limited);
+            admitted = self.table.admit(quota);
         }
         // This check comes last, so that no connection is closed in favour of one that is refused anyway.
         if let Ok(admission) = &admitted
@@ -368,6 +362,6 @@ fn refuse<S: StreamService>(socket: &OwnedFd, remote: &Remote, service: &mut S, 
 }
 
 /// Sends as much of `message` as the socket has room for. Returns the number of bytes; zero if the peer is gone.
-fn try_send(socket: &OwnedFd, message: &[u8]) -> usize {
+pub(super) fn try_send(socket: &OwnedFd, message: &[u8]) -> usize {
     if message.is_empty() { 0 } else { send(socket, message, SEND_NOW).unwrap_or(0) }
 }

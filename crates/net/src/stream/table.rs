@@ -11,7 +11,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use shoal_transport::stream::{ConnectionKind, Handle, Held, Quota, Remote};
+use shoal_transport::stream::{ConnectionKind, Handle, Held, Quota};
 
 use super::memory::{self, MemoryAccounts};
 use super::queue::{Chain, Links, NodeId, Queue};
@@ -68,8 +68,7 @@ pub(super) enum Refused {
 /// The permission to call [`ConnectionTable::insert`]. The connection is already counted over all workers.
 #[derive(Debug)]
 pub(super) struct Admission {
-    /// The source, if it is limited.
-    ip: Option<IpAddr>,
+    quota: Quota,
 }
 
 /// A connection that can be evicted.
@@ -196,30 +195,29 @@ impl<T> ConnectionTable<T> {
         self.slab.len()
     }
 
-    /// Reserves capacity for a connection from `remote`, which counts towards its source if `limited`. The limit of the
-    /// source is checked first, so that no connection is evicted in favour of one whose source has too many anyway.
-    pub(super) fn admit(&self, remote: &Remote, limited: bool) -> Result<Admission, Refused> {
-        let ip = limited_ip(remote, limited);
-        if ip.is_some_and(|ip| !self.sources.enter(ip, ConnectionKind::Http, self.limits.per_source)) {
+    /// Reserves capacity for a connection that counts towards this quota. The limit of the source is checked first, so that
+    /// no connection is evicted in favour of one whose source has too many anyway.
+    pub(super) fn admit(&self, quota: Quota) -> Result<Admission, Refused> {
+        if quota.ip.is_some_and(|ip| !self.sources.enter(ip, quota.kind, self.limits.per_source)) {
             return Err(Refused::Source);
         }
+        let admission = Admission { quota };
         if self.len() < self.limits.connections_max {
-            return Ok(Admission { ip });
+            return Ok(admission);
         }
-        networks(ip).for_each(|network| self.sources.leave(network, ConnectionKind::Http));
+        self.cancel(&admission);
         Err(Refused::Full)
     }
 
     /// Cancels an admission that is not used.
-    pub(super) fn cancel(&self, admission: &Admission) {
-        networks(admission.ip).for_each(|network| self.sources.leave(network, ConnectionKind::Http));
+    pub(super) fn cancel(&self, &Admission { quota: Quota { ip, kind } }: &Admission) {
+        networks(ip).for_each(|network| self.sources.leave(network, kind));
     }
 
-    /// Returns the connection that is evicted in favour of one from `remote`, if any: the first in the order of
-    /// eviction, unless the source of `remote` is at least as greedy as its source. Such a source can only replace an
-    /// idle or lingering connection of its own.
-    pub(super) fn victim_for(&mut self, remote: &Remote, limited: bool) -> Option<Victim> {
-        let ip = limited_ip(remote, limited);
+    /// Returns the connection that is evicted in favour of one from this source, if any: the first in the order of
+    /// eviction, unless the source is at least as greedy as the source of that. Such a source can only replace an idle or
+    /// lingering connection of its own.
+    pub(super) fn victim_for(&mut self, ip: Option<IpAddr>) -> Option<Victim> {
         let greed = self.shares.greed(networks(ip));
         match self.victim() {
             Some(victim) if victim.greed > greed => Some(victim),
@@ -255,13 +253,13 @@ impl<T> ConnectionTable<T> {
             waited_ms: 0,
             sending_ms: 0,
             phase,
-            kind: ConnectionKind::Http,
+            kind: admission.quota.kind,
         };
         let handle = self.slab.insert(entry);
         let node = NodeId::new(handle.index);
         self.queues[phase as usize].push(node, &mut self.slab);
-        self.shares.join(&mut self.slab, node, networks(admission.ip), phase);
-        self.accounts.open(handle.index, admission.ip);
+        self.shares.join(&mut self.slab, node, networks(admission.quota.ip), phase);
+        self.accounts.open(handle.index, admission.quota.ip);
         self.update_held(handle, Held::default());
         handle
     }
@@ -423,11 +421,6 @@ impl<T> ConnectionTable<T> {
     }
 }
 
-/// Returns the address whose networks a connection from `remote` counts towards.
-fn limited_ip(remote: &Remote, limited: bool) -> Option<IpAddr> {
-    remote.peer.filter(|_| limited).map(|peer| peer.ip())
-}
-
 /// Returns the networks of a source; none if it is not limited.
 fn networks(ip: Option<IpAddr>) -> impl Iterator<Item = Network> {
     ip.into_iter().flat_map(Network::all)
@@ -435,6 +428,8 @@ fn networks(ip: Option<IpAddr>) -> impl Iterator<Item = Network> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
     use crate::stream::SourceLimits;
 
@@ -452,8 +447,9 @@ mod tests {
         ConnectionTable::new(LIMITS, Arc::default(), Arc::default(), Arc::default())
     }
 
-    fn remote(peer: &str) -> Remote {
-        Remote { listener: 0, peer: Some(peer.parse().unwrap()) }
+    fn quota(peer: &str, limited: bool) -> Quota {
+        let peer: SocketAddr = peer.parse().unwrap();
+        Quota { ip: limited.then(|| peer.ip()), kind: ConnectionKind::Http }
     }
 
     fn enter(
@@ -462,7 +458,7 @@ mod tests {
         peer: &str,
         now_ms: u64,
     ) -> Handle {
-        let admission = table.admit(&remote(peer), true).unwrap();
+        let admission = table.admit(quota(peer, true)).unwrap();
         table.insert(admission, name, now_ms)
     }
 
@@ -507,7 +503,7 @@ mod tests {
         let b = enter(&mut table, "b", "192.0.2.2:1", 0);
         let c = enter(&mut table, "c", "192.0.2.2:2", 0);
         let victim_for = |table: &mut ConnectionTable<_>, peer, limited| {
-            table.victim_for(&remote(peer), limited).map(|victim: Victim| victim.handle)
+            table.victim_for(quota(peer, limited).ip).map(|victim: Victim| victim.handle)
         };
         assert_eq!(victim_for(&mut table, "192.0.2.3:1", true), Some(b));
         assert_eq!(victim_for(&mut table, "192.0.2.1:2", true), Some(b));
@@ -556,7 +552,7 @@ mod tests {
     fn a_connection_counts_towards_its_quota() {
         let mut table = table();
         let handles = [1, 2, 3].map(|port| {
-            let admission = table.admit(&remote(&format!("192.0.2.1:{port}")), false).unwrap();
+            let admission = table.admit(quota(&format!("192.0.2.1:{port}"), false)).unwrap();
             table.insert(admission, "proxied", 0)
         });
         let ip = Some([198, 51, 100, 7].into());
@@ -564,15 +560,15 @@ mod tests {
             .iter()
             .for_each(|handle| table.set_quota(*handle, Quota { ip, kind: ConnectionKind::Http }));
         assert_eq!(table.victim().unwrap().greed, 2);
-        assert_eq!(table.admit(&remote("198.51.100.7:1"), true).unwrap_err(), Refused::Source);
+        assert_eq!(table.admit(quota("198.51.100.7:1", true)).unwrap_err(), Refused::Source);
         table.set_quota(handles[0], Quota { ip, kind: ConnectionKind::WebSocket });
-        assert_eq!(table.admit(&remote("198.51.100.7:1"), true).unwrap_err(), Refused::Full);
+        assert_eq!(table.admit(quota("198.51.100.7:1", true)).unwrap_err(), Refused::Full);
         for handle in handles {
             table.remove(handle);
         }
         enter(&mut table, "1", "198.51.100.7:1", 0);
         enter(&mut table, "2", "198.51.100.7:2", 0);
-        assert_eq!(table.admit(&remote("198.51.100.7:3"), true).unwrap_err(), Refused::Source);
+        assert_eq!(table.admit(quota("198.51.100.7:3", true)).unwrap_err(), Refused::Source);
     }
 
     #[test]
@@ -642,15 +638,15 @@ mod tests {
         let mut table = table();
         let first = enter(&mut table, "1", "192.0.2.1:1", 0);
         enter(&mut table, "2", "192.0.2.1:2", 0);
-        assert_eq!(table.admit(&remote("192.0.2.1:3"), true).unwrap_err(), Refused::Source);
+        assert_eq!(table.admit(quota("192.0.2.1:3", true)).unwrap_err(), Refused::Source);
         // A proxy is not limited.
-        assert!(table.admit(&remote("192.0.2.1:3"), false).is_ok());
+        assert!(table.admit(quota("192.0.2.1:3", false)).is_ok());
         enter(&mut table, "3", "192.0.2.2:1", 0);
-        assert_eq!(table.admit(&remote("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
+        assert_eq!(table.admit(quota("192.0.2.3:1", true)).unwrap_err(), Refused::Full);
         // A refused connection is not counted.
-        assert_eq!(table.admit(&remote("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
-        assert_eq!(table.admit(&remote("192.0.2.3:1"), true).unwrap_err(), Refused::Full);
-        assert_eq!(table.admit(&remote("192.0.2.1:3"), true).unwrap_err(), Refused::Source);
+        assert_eq!(table.admit(quota("192.0.2.3:1", true)).unwrap_err(), Refused::Full);
+        assert_eq!(table.admit(quota("192.0.2.3:1", true)).unwrap_err(), Refused::Full);
+        assert_eq!(table.admit(quota("192.0.2.1:3", true)).unwrap_err(), Refused::Source);
         assert_eq!(table.remove(first), Some("1"));
         assert_eq!(table.remove(first), None);
         enter(&mut table, "4", "192.0.2.1:3", 0);

@@ -1,20 +1,21 @@
 //! Passing connections to another process that continues them.
 //!
-//! A connection can be passed while nothing is on its way to the peer, and if its service can describe its session in
-//! bytes ([`StreamService::detach`]). The other process gets its socket and these bytes. To the peer, nothing happens.
+//! A connection can be passed if its service can describe its session in bytes ([`StreamService::detach`]). The other
+//! process gets its socket, these bytes, and the output that the peer has not accepted yet. To the peer, nothing happens. An
+//! encrypted connection stays as a tunnel, and the other process gets the end of that.
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::event::epoll::{self, EventFlags};
-use rustix::net::getpeername;
-use shoal_transport::stream::{Next, Remote, StreamService};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use shoal_transport::stream::{ConnectionKind, Detached, Handle, Next, Quota, StreamService};
 
 use super::StreamIo;
-use super::accept::{Accepting, canonical};
+use super::accept::Accepting;
 use super::connection::Connection;
-use super::lifecycle::Outcome;
+use super::lifecycle::{Outcome, try_send};
 use super::table::Phase;
+use super::tunnel::Tunnels;
 
 /// A connection between two processes.
 #[derive(Debug)]
@@ -23,36 +24,55 @@ pub struct DetachedConnection {
     pub socket: OwnedFd,
     /// The state of the session, as the service describes it.
     pub state: Vec<u8>,
+    /// The quota that it counts towards.
+    pub quota: Quota,
+    /// Output that the peer has not accepted yet.
+    pub unsent: Vec<u8>,
 }
 
 impl<S: StreamService> StreamIo<S> {
-    /// Removes all connections that can be passed to another process now, and passes them to `each`. Others can be later,
-    /// when their output has been sent, or never.
-    pub fn detach(&mut self, service: &mut S, mut each: impl FnMut(DetachedConnection)) {
-        let (idle, within_request) =
-            (self.table.handles_in(Phase::Idle), self.table.handles_in(Phase::Request));
-        for handle in idle.into_iter().chain(within_request) {
-            let Some(connection) = self.table.get_mut(handle) else { continue };
-            if connection.unsent_bytes() > 0 {
-                continue;
+    /// Removes all connections that can be passed to another process now, and passes them to `each`; the encrypted ones go
+    /// to `tunnels`. Others can be later, or never.
+    fn detach(&mut self, service: &mut S, tunnels: &mut Tunnels, mut each: impl FnMut(DetachedConnection)) {
+        for phase in [Phase::Upgraded, Phase::Send, Phase::Request, Phase::Idle] {
+            for handle in self.table.handles_in(phase) {
+                if let Some(connection) = self.detach_one(handle, service, tunnels) {
+                    each(connection);
+                }
             }
-            let Some(state) = service.detach(&mut connection.session) else { continue };
-            let Some(Connection { session, socket, .. }) = self.table.remove(handle) else { continue };
-            service.close(session);
-            // It fails if the socket is not in the set. Otherwise the set would watch it for as long as the other process
-            // has it.
-            let _ = epoll::delete(&self.epoll, &socket);
-            each(DetachedConnection { socket, state });
         }
     }
 
-    /// Ends the work of this process: gives up the listeners, on which another process accepts, and ends every connection that
-    /// neither can be passed on nor is a WebSocket nor has output on its way. To be called after each poll round from then
-    /// on.
-    pub fn leave(&mut self, service: &mut S, each: impl FnMut(DetachedConnection)) {
+    fn detach_one(
+        &mut self,
+        handle: Handle,
+        service: &mut S,
+        tunnels: &mut Tunnels,
+    ) -> Option<DetachedConnection> {
+        let Connection { session, unsent, sent, .. } = self.table.get_mut(handle)?;
+        unsent.drain(..*sent);
+        *sent = 0;
+        let Detached { state, quota, cipher } = service.detach(session, unsent)?;
+        let Connection { session, socket, unsent, .. } = self.table.remove(handle)?;
+        service.close(session);
+        // It fails if the socket is not in the set. Otherwise the set would watch it for as long as the other process has
+        // it.
+        let _ = epoll::delete(&self.epoll, &socket);
+        let Some(cipher) = cipher else { return Some(DetachedConnection { socket, state, quota, unsent }) };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        // Without descriptors, the connection is closed.
+        let (own, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+        tunnels.insert(socket, own, cipher, unsent);
+        Some(DetachedConnection { socket: other, state, quota, unsent: Vec::new() })
+    }
+
+    /// Ends the work of this process: gives up the listeners, on which another process accepts, passes on all connections
+    /// that can be, and ends every other one that neither is a WebSocket nor has output on its way. To be called after each
+    /// poll round from then on.
+    pub fn leave(&mut self, service: &mut S, tunnels: &mut Tunnels, each: impl FnMut(DetachedConnection)) {
         self.pause_accepting(Accepting::Stopped);
         self.listeners.listeners.clear();
-        self.detach(service, each);
+        self.detach(service, tunnels, each);
         for phase in [Phase::Idle, Phase::Request, Phase::Send] {
             for handle in self.table.handles_in(phase) {
                 let Some(connection) = self.table.get_mut(handle) else { continue };
@@ -75,15 +95,41 @@ impl<S: StreamService> StreamIo<S> {
 
     /// Continues a connection of another process. If there is no room for it, or its state makes no sense, it is closed.
     pub fn attach(&mut self, connection: DetachedConnection, now_ms: u64, service: &mut S) {
-        let DetachedConnection { socket, state } = connection;
-        let peer = getpeername(&socket).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
-        let remote = Remote { listener: 0, peer: peer.map(canonical) };
-        let admitted = self.admit(&remote, service);
-        let Some(handle) = self.insert_or_refuse(admitted, socket, &remote, now_ms, service) else { return };
-        let Some(connection) = self.table.get_mut(handle) else { return };
-        if !service.attach(&mut connection.session, &state) {
-            self.fail(handle, service);
+        let DetachedConnection { socket, state, quota, unsent } = connection;
+        self.table.counters().accepted.add(1);
+        let admitted = self.admit(quota, service);
+        let admitted = match admitted {
+            Ok(admission) => match service.attach(self.table.next_handle(), &state) {
+                Some(session) => Some((admission, session)),
+                None => {
+                    self.table.cancel(&admission);
+                    self.table.counters().failed.add(1);
+                    self.table.counters().closed.add(1);
+                    None
+                }
+            },
+            Err(refused) => {
+                self.count_refusal(refused);
+                None
+            }
+        };
+        let Some((admission, session)) = admitted else {
+            // In the middle of other output, a message would make no sense.
+            if unsent.is_empty() {
+                let mut message = Vec::new();
+                service.refuse_detached(quota.kind, &mut message);
+                self.table.counters().add_write(try_send(&socket, &message));
+            }
             return;
+        };
+        let has_unsent = !unsent.is_empty();
+        let connection = Connection { unsent, ..Connection::new(session, socket) };
+        let handle = self.table.insert(admission, connection, now_ms);
+        if has_unsent {
+            self.table.enter(handle, Phase::Send, now_ms);
+            if quota.kind == ConnectionKind::WebSocket {
+                self.report_backlog(handle, service);
+            }
         }
         // The state may contain a request.
         if self.serve_input(handle, 0, now_ms, service) == Outcome::Open {

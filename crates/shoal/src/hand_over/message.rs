@@ -9,11 +9,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use shoal_transport::stream::DETACHED_BYTES_MAX;
 
 use crate::ancillary;
 
-/// Maximum length of a message: a connection with its partial input.
+/// Maximum length of a message: a connection with its partial input and its unsent output.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+const _: () = assert!(DETACHED_BYTES_MAX < MESSAGE_BYTES_MAX - 1024, "a connection fits");
 
 /// One end of the conversation.
 #[derive(Debug)]

@@ -12,6 +12,7 @@ use anyhow::{Context, anyhow, bail};
 use shoal_net::Waker;
 use shoal_net::stream::DetachedConnection;
 use shoal_store::{MemoryFile, SharedStore};
+use shoal_transport::stream::{ConnectionKind, Quota};
 
 use super::message::Connection;
 use super::{ToNew, ToOld, VERSION};
@@ -117,9 +118,13 @@ impl Predecessor {
         self.connection.wait_forever()?;
         let body = move || {
             let mut taken = 0_u64;
-            while let Ok((ToNew::Connection { state }, descriptors)) = self.connection.receive() {
+            while let Ok((ToNew::Connection { state, ip, is_websocket, unsent }, descriptors)) =
+                self.connection.receive()
+            {
                 let Some(socket) = descriptors.into_iter().next() else { continue };
-                phase.arrive(DetachedConnection { socket, state }, &workers);
+                let kind = if is_websocket { ConnectionKind::WebSocket } else { ConnectionKind::Http };
+                let quota = Quota { ip, kind };
+                phase.arrive(DetachedConnection { socket, state, quota, unsent }, &workers);
                 taken += 1;
             }
             tracing::info!(connections = taken, "the old process has ended");

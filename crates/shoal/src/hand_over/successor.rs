@@ -17,6 +17,7 @@ use shoal_config::Config;
 use shoal_net::Waker;
 use shoal_net::stream::DetachedConnection;
 use shoal_store::SharedStore;
+use shoal_transport::stream::{ConnectionKind, Quota};
 use tokio::sync::{Notify, oneshot};
 
 use super::message::Connection;
@@ -355,9 +356,11 @@ impl Attempt<'_> {
         let mut passed = 0;
         loop {
             match connections.recv_timeout(Duration::from_millis(20)) {
-                Ok(DetachedConnection { socket, state }) => {
+                Ok(DetachedConnection { socket, state, quota: Quota { ip, kind }, unsent }) => {
+                    let is_websocket = kind == ConnectionKind::WebSocket;
+                    let message = ToNew::Connection { state, ip, is_websocket, unsent };
                     // One that cannot be passed is closed.
-                    passed += u64::from(self.send(&ToNew::Connection { state }, &[socket.as_fd()]).is_ok());
+                    passed += u64::from(self.send(&message, &[socket.as_fd()]).is_ok());
                 }
                 Err(RecvTimeoutError::Timeout) if clock::monotonic_ms() > end_ms => return passed,
                 Err(RecvTimeoutError::Timeout) if phase.have_left(wakers.len()) => return passed,

@@ -42,5 +42,6 @@ mod tokens;
 mod top;
 mod udp;
 mod upgrade;
+mod upgrade_sockets;
 mod web;
 mod ws;

@@ -1,7 +1,7 @@
 //! WebTorrent from outside, over both families, plain and TLS.
 
 mod conformance;
-mod limits;
+pub(crate) mod limits;
 mod origins;
 mod relay;
 mod stop;

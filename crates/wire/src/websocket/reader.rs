@@ -98,6 +98,21 @@ impl Reader {
         self.partial.is_some()
     }
 
+    /// Takes the fragments of an incomplete message, and whether it is text, for
+    /// [`with_fragments`](Self::with_fragments) in another process.
+    pub fn take_fragments(&mut self) -> Option<(bool, Vec<u8>)> {
+        let kind = self.partial.take()?;
+        Some((kind == Kind::Text, core::mem::take(&mut self.buffer)))
+    }
+
+    /// Returns a reader that continues behind the fragments of another one. They may be longer than a message may be here;
+    /// then the next fragment is a violation.
+    #[must_use]
+    pub fn with_fragments(fragments: Option<(bool, Vec<u8>)>) -> Self {
+        let Some((is_text, buffer)) = fragments else { return Self::new() };
+        Self { buffer, partial: Some(if is_text { Kind::Text } else { Kind::Binary }) }
+    }
+
     /// Returns the size of the buffer for fragments, in bytes.
     #[must_use]
     pub const fn buffered_bytes(&self) -> usize {

@@ -77,7 +77,7 @@ fn a_connection_has_so_many_torrents_and_no_more(way: Way) {
 }
 
 /// Offers to the leechers of a torrent, of 8 KiB each, from a seeder.
-fn large_offers(peer: char, count: usize) -> Value {
+pub(crate) fn large_offers(peer: char, count: usize) -> Value {
     let mut large = announce('t', peer, 0);
     let sdp = "x".repeat(8 << 10);
     let offer = |number: usize| json!({"offer_id": offer_id(peer, number), "offer": {"sdp": sdp}});
@@ -86,7 +86,7 @@ fn large_offers(peer: char, count: usize) -> Value {
     large
 }
 
-fn lost(tracker: &Tracker, outcome: &str) -> u64 {
+pub(crate) fn lost(tracker: &Tracker, outcome: &str) -> u64 {
     tracker.metric("shoal_webtorrent_relays_total", &[&format!("outcome=\"{outcome}\"")])
 }
 

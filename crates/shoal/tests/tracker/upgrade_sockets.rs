@@ -1,0 +1,172 @@
+//! WebSockets at an upgrade: peers of both processes meet, and no message is lost.
+
+use serde_json::{Value, json};
+
+use crate::browser::{Browser, announce, answer, frame, name};
+use crate::harness::{PATIENCE, eventually};
+use crate::http::{Way, over_every_way};
+use crate::upgrade::Upgraded;
+use crate::ws::limits::{large_offers, lost};
+
+over_every_way!(
+    peers_meet_across_an_upgrade,
+    counts_are_right_after_an_upgrade,
+    a_message_in_progress_arrives,
+    who_reads_slowly_loses_nothing,
+    sockets_survive_several_upgrades,
+    encrypted_ones_are_closed_with_1012,
+);
+
+/// An announce of a seeder.
+fn seeds(torrent: char, peer: char, offers: usize) -> Value {
+    let mut seeder = announce(torrent, peer, offers);
+    seeder["left"] = json!(0);
+    seeder
+}
+
+/// The numbers of seeders and leechers of torrent `t`.
+fn counts(browser: &mut Browser) -> (u64, u64) {
+    let scrape = browser.ask(&json!({"action": "scrape", "info_hash": name('t')}));
+    let file = &scrape["files"][name('t')];
+    (file["complete"].as_u64().unwrap(), file["incomplete"].as_u64().unwrap())
+}
+
+/// Lets one client make an offer, and the other one answer it.
+fn exchange((from, from_announce): (&mut Browser, &Value), (to, to_name): (&mut Browser, char)) {
+    assert!(from.ask(from_announce)["interval"].is_number());
+    let offer = to.receive();
+    assert_eq!(offer["peer_id"], from_announce["peer_id"], "{offer}");
+    to.send_json(&answer(to_name, &offer));
+    let answer = from.receive();
+    assert!(answer["answer"].is_object() && answer["peer_id"] == name(to_name), "{answer}");
+}
+
+fn peers_meet_across_an_upgrade(way: Way) {
+    let mut upgraded = Upgraded::new(way.start(&[]));
+    let mut before = Browser::open(way, &upgraded.tracker);
+    assert_eq!(before.ask(&seeds('t', 'a', 0))["complete"], 1);
+    upgraded.upgrade();
+    let mut after = Browser::open(way, &upgraded.tracker);
+    eventually("the old connection has moved", || {
+        (after.ask(&announce('t', 'b', 0))["complete"] == 1).then_some(())
+    });
+    exchange((&mut before, &seeds('t', 'a', 1)), (&mut after, 'b'));
+    exchange((&mut after, &announce('t', 'b', 1)), (&mut before, 'a'));
+    // The old process ends with its last encrypted connection.
+    before.leave();
+    assert!(upgraded.tracker.wait(PATIENCE).success());
+    after.check();
+}
+
+fn counts_are_right_after_an_upgrade(way: Way) {
+    let upgraded = Upgraded::new(way.start(&[("SHOAL_WEBTORRENT_UPGRADE_CLOSE_S", "60")]));
+    let mut browsers: Vec<_> = ('a'..'g').map(|_| Browser::open(way, &upgraded.tracker)).collect();
+    for (browser, peer) in browsers.iter_mut().zip('a'..) {
+        browser.ask(&if peer < 'd' { seeds('t', peer, 0) } else { announce('t', peer, 0) });
+    }
+    upgraded.upgrade();
+    let mut observer = Browser::open(way, &upgraded.tracker);
+    eventually("all have moved", || (counts(&mut observer) == (3, 3)).then_some(()));
+    // Another announce is one of the same peer.
+    for (browser, peer) in browsers.iter_mut().zip('a'..) {
+        let reply = browser.ask(&if peer < 'd' { seeds('t', peer, 0) } else { announce('t', peer, 0) });
+        assert_eq!((&reply["complete"], &reply["incomplete"]), (&json!(3), &json!(3)), "{reply}");
+    }
+    // One leaves in an orderly way, and the others do not.
+    browsers.pop().unwrap().leave();
+    eventually("one has left", || (counts(&mut observer) == (3, 2)).then_some(()));
+    drop(browsers);
+    eventually("all have left", || (counts(&mut observer) == (0, 0)).then_some(()));
+    observer.check();
+}
+
+fn a_message_in_progress_arrives(way: Way) {
+    let upgraded = Upgraded::new(way.start(&[]));
+    let mut browser = Browser::open(way, &upgraded.tracker);
+    let text = announce('t', 'a', 0).to_string();
+    let (first, second) = text.as_bytes().split_at(50);
+    let fragment = |head: u8, text: &[u8]| {
+        let length = u16::try_from(text.len()).unwrap().to_be_bytes();
+        let (head, text): (&[u8], Vec<u8>) = match text.len() {
+            ..126 => (&[head, 0x80 | length[1]], text.to_vec()),
+            _ => (&[head, 0xfe, length[0], length[1]], text.to_vec()),
+        };
+        [head, &[0; 4], &text].concat()
+    };
+    // A whole fragment, and the beginning of the next one.
+    let last = fragment(0x80, second);
+    let (begin, rest) = last.split_at(9);
+    browser.send_raw(&[&fragment(0x01, first)[..], begin].concat());
+    let mut other = Browser::open(way, &upgraded.tracker);
+    let whole = frame(&announce('t', 'b', 0));
+    other.send_raw(&whole[..30]);
+    upgraded.upgrade();
+    browser.send_raw(rest);
+    assert_eq!(browser.receive()["incomplete"], 1);
+    other.send_raw(&whole[30..]);
+    assert_eq!(other.receive()["incomplete"], 2);
+    browser.check();
+}
+
+fn who_reads_slowly_loses_nothing(way: Way) {
+    let settings = [("SHOAL_WEBTORRENT_RELAY_RATE_MAX", "0"), ("SHOAL_WEBTORRENT_OFFERS_MAX", "1")];
+    let upgraded = Upgraded::new(way.start(&settings));
+    let mut slow = Browser::open(way, &upgraded.tracker);
+    slow.ask(&announce('t', 's', 0));
+    let (mut sender, offers) = (Browser::open(way, &upgraded.tracker), large_offers('a', 1));
+    // The sockets of the kernel take some MiB before anything waits.
+    let mut rounds = 0;
+    while lost(&upgraded.tracker, "queue_full") < 10 {
+        rounds += 1;
+        assert!(rounds < 10_000, "nothing waits");
+        (0..20).for_each(|_| drop(sender.ask(&offers)));
+    }
+    let relayed = upgraded.tracker.metric("shoal_webtorrent_relays_total", &["kind=\"offer\""]);
+    upgraded.upgrade();
+    // It has a message on the way as well.
+    slow.send_json(&announce('u', 's', 0));
+    let (mut received, mut is_answered) = (0, false);
+    while received < relayed || !is_answered {
+        let message = slow.receive();
+        received += u64::from(message["offer"].is_object());
+        is_answered |= message["info_hash"] == name('u');
+    }
+    sender.ask(&offers);
+    assert!(slow.receive()["offer"].is_object());
+}
+
+fn sockets_survive_several_upgrades(way: Way) {
+    let upgraded = Upgraded::new(way.start(&[]));
+    let mut first = Browser::open(way, &upgraded.tracker);
+    first.ask(&seeds('t', 'a', 0));
+    for peer in 'b'..'e' {
+        upgraded.upgrade();
+        let mut other = Browser::open(way, &upgraded.tracker);
+        eventually("the first one has moved", || {
+            (other.ask(&announce('t', peer, 0))["complete"] == 1).then_some(())
+        });
+        exchange((&mut other, &announce('t', peer, 1)), (&mut first, 'a'));
+        other.leave();
+    }
+}
+
+fn encrypted_ones_are_closed_with_1012(way: Way) {
+    let mut upgraded = Upgraded::new(way.start(&[("SHOAL_WEBTORRENT_UPGRADE_CLOSE_S", "1")]));
+    let mut browsers: Vec<_> = ('a'..'g').map(|_| Browser::open(way, &upgraded.tracker)).collect();
+    for (browser, peer) in browsers.iter_mut().zip('a'..) {
+        browser.ask(&announce('t', peer, 0));
+    }
+    upgraded.upgrade();
+    assert!(upgraded.tracker.wait(PATIENCE).success());
+    if way.tls() {
+        for browser in &mut browsers {
+            assert_eq!(browser.close_code(), Some(1012));
+        }
+    }
+    let mut new = Browser::open(way, &upgraded.tracker);
+    let staying = if way.tls() { 0 } else { 6 };
+    eventually("the closed ones have left", || (counts(&mut new) == (0, staying)).then_some(()));
+    if !way.tls() {
+        browsers.iter_mut().for_each(Browser::check);
+    }
+}
