@@ -362,3 +362,179 @@ impl End {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// The last byte of every connection.
+    const END: u8 = 0xff;
+
+    /// Encrypts by turning bits over.
+    #[derive(Debug)]
+    struct Mirror;
+
+    impl Cipher for Mirror {
+        fn open(&mut self, input: &mut [u8], plaintext: &mut Vec<u8>, _output: &mut Vec<u8>) -> bool {
+            plaintext.extend(input.iter().map(|byte| !byte));
+            !input.contains(&END)
+        }
+
+        fn seal(&mut self, plaintext: &[u8], output: &mut Vec<u8>) {
+            output.extend(plaintext.iter().map(|byte| !byte));
+        }
+
+        fn close(&mut self, output: &mut Vec<u8>) {
+            output.push(END);
+        }
+    }
+
+    fn pair() -> (UnixStream, OwnedFd) {
+        let (one, other) = UnixStream::pair().unwrap();
+        one.set_nonblocking(true).unwrap();
+        other.set_nonblocking(true).unwrap();
+        (one, other.into())
+    }
+
+    /// Returns a set of one tunnel, with its peer and its session.
+    fn tunnel(unsent: &[u8]) -> (Tunnels, UnixStream, UnixStream) {
+        let mut tunnels = Tunnels::new().unwrap();
+        let ((peer, own_peer), (session, own_session)) = (pair(), pair());
+        tunnels.insert(own_peer, own_session, Box::new(Mirror), unsent.to_vec());
+        (tunnels, peer, session)
+    }
+
+    /// Moves everything that can be moved.
+    fn settle(tunnels: &mut Tunnels) {
+        while tunnels.poll(0, 0).unwrap() > 0 {}
+    }
+
+    /// Returns what has arrived, and whether the stream has ended.
+    fn arrived(socket: &mut UnixStream) -> (Vec<u8>, bool) {
+        let mut bytes = Vec::new();
+        match socket.read_to_end(&mut bytes) {
+            Ok(_) => (bytes, true),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => (bytes, false),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn bytes_go_through_in_both_directions() {
+        let (mut tunnels, mut peer, mut session) = tunnel(b"rest");
+        assert_eq!(arrived(&mut peer), (b"rest".to_vec(), false));
+        for _ in 0..3 {
+            peer.write_all(&[1, 2, 3]).unwrap();
+            session.write_all(&[4, 5]).unwrap();
+            settle(&mut tunnels);
+            assert_eq!(arrived(&mut session), (vec![!1, !2, !3], false));
+            assert_eq!(arrived(&mut peer), (vec![!4, !5], false));
+        }
+        assert_eq!((tunnels.len(), tunnels.held_bytes), (1, 0));
+    }
+
+    #[test]
+    fn a_side_that_does_not_read_holds_the_other_one_up() {
+        for peer_reads in [true, false] {
+            let (mut tunnels, peer, session) = tunnel(b"");
+            let (mut reader, mut writer) = if peer_reads { (peer, session) } else { (session, peer) };
+            let (block, mut written) = ([7; 10_000], 0);
+            loop {
+                match writer.write(&block) {
+                    Ok(accepted) => written += accepted,
+                    // The rest fits nowhere.
+                    Err(_) if tunnels.poll(0, 0).unwrap() == 0 => break,
+                    Err(_) => {}
+                }
+                assert!(tunnels.held_bytes <= 2 * INPUT_BYTES_MAX, "{} bytes", tunnels.held_bytes);
+                assert!(written < 16 << 20, "the writer is held up");
+            }
+            assert!(tunnels.held_bytes > 0);
+            let mut received = 0;
+            while received < written {
+                let (bytes, _) = arrived(&mut reader);
+                assert!(bytes.iter().all(|byte| *byte == !7));
+                received += bytes.len();
+                settle(&mut tunnels);
+            }
+            assert_eq!((received, tunnels.held_bytes), (written, 0));
+        }
+    }
+
+    #[test]
+    fn a_tunnel_that_is_ended_carries_the_last_words_of_the_session() {
+        let (mut tunnels, mut peer, mut session) = tunnel(b"");
+        peer.write_all(&[1]).unwrap();
+        tunnels.end(1, 0);
+        settle(&mut tunnels);
+        assert_eq!(arrived(&mut session), (vec![!1], false));
+        tunnels.end(0, 0);
+        // The session does not get this any more.
+        peer.write_all(&[2]).unwrap();
+        settle(&mut tunnels);
+        assert_eq!(arrived(&mut session), (vec![], true));
+        session.write_all(&[9]).unwrap();
+        drop(session);
+        settle(&mut tunnels);
+        assert_eq!(arrived(&mut peer), (vec![!9, END], true));
+        assert_eq!(tunnels.len(), 1, "the peer may still send");
+        peer.write_all(&[3]).unwrap();
+        settle(&mut tunnels);
+        drop(peer);
+        settle(&mut tunnels);
+        assert!(tunnels.is_empty());
+    }
+
+    #[test]
+    fn the_end_of_the_peer_reaches_the_session() {
+        for is_announced in [true, false] {
+            let (mut tunnels, mut peer, mut session) = tunnel(b"");
+            if is_announced {
+                peer.write_all(&[1, END]).unwrap();
+            } else {
+                peer.write_all(&[1]).unwrap();
+                peer.shutdown(std::net::Shutdown::Write).unwrap();
+            }
+            settle(&mut tunnels);
+            let (bytes, has_ended) = arrived(&mut session);
+            assert_eq!((bytes[0], has_ended), (!1, true));
+            // It may still reply.
+            session.write_all(&[5]).unwrap();
+            drop(session);
+            settle(&mut tunnels);
+            assert_eq!(arrived(&mut peer), (vec![!5, END], true));
+            assert!(tunnels.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_ends_the_tunnel() {
+        let (mut tunnels, peer, mut session) = tunnel(b"");
+        drop(peer);
+        session.write_all(&[5]).unwrap();
+        settle(&mut tunnels);
+        assert!(tunnels.is_empty() && arrived(&mut session).1);
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_the_end_is_waited_for_and_not_forever() {
+        let (mut tunnels, peer, mut session) = tunnel(b"");
+        while session.write(&[5; 10_000]).is_ok() || tunnels.poll(0, 0).unwrap() > 0 {}
+        // What the session has sent last is in its socket, so its end is not seen before that is read.
+        drop(session);
+        settle(&mut tunnels);
+        tunnels.end(0, 100);
+        assert_eq!(tunnels.len(), 1);
+        let mut peer = peer;
+        while !arrived(&mut peer).1 {
+            tunnels.poll(0, 100).unwrap();
+        }
+        tunnels.poll(0, 100 + END_MS_MAX - 1).unwrap();
+        assert_eq!(tunnels.len(), 1);
+        tunnels.poll(0, 100 + END_MS_MAX).unwrap();
+        assert!(tunnels.is_empty() && tunnels.held_bytes == 0 && tunnels.open == 0);
+    }
+}

@@ -14,6 +14,7 @@ mod secure_socket;
 mod socket;
 mod soup;
 mod tls;
+mod transfer;
 mod upgrade;
 mod webtorrent;
 mod workers;

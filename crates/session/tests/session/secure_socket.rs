@@ -12,7 +12,7 @@ use crate::webtorrent::{ALICE, BOB, Client, announce, announce_with, assert_coun
 
 impl Pair {
     /// Creates a client with an open WebSocket.
-    fn upgraded() -> Self {
+    pub(crate) fn upgraded() -> Self {
         let mut pair = Self::secure();
         pair.write(&upgrade(""), usize::MAX);
         let incoming = std::mem::take(&mut pair.incoming);
@@ -21,14 +21,14 @@ impl Pair {
     }
 
     /// Sends these bytes as the client, in pieces of at most this many bytes of ciphertext.
-    fn write(&mut self, bytes: &[u8], piece_bytes: usize) {
+    pub(crate) fn write(&mut self, bytes: &[u8], piece_bytes: usize) {
         self.client.set_buffer_limit(None);
         self.client.writer().write_all(bytes).unwrap();
         self.run(piece_bytes);
     }
 
     /// Returns the ciphertext that the client sends for these bytes.
-    fn sealed(&mut self, bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn sealed(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.client.writer().write_all(bytes).unwrap();
         let mut wire = Vec::new();
         while self.client.wants_write() {

@@ -49,7 +49,7 @@ pub(crate) struct Client {
     /// The input that the connection waits for.
     pub(crate) next: Next,
     /// Received bytes that it has not read.
-    incoming: Vec<u8>,
+    pub(crate) incoming: Vec<u8>,
 }
 
 impl Client {
