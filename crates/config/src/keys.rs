@@ -190,9 +190,9 @@ settings! {
         /// the tracker closes its connection. Proxies in front may close connections that are silent for a minute.
         ping_interval_s: u32 = 50, in 1..=86_400 => Reload;
 
-        /// The time in seconds over which an upgrade closes the WebSockets of the old process, one after another (code 1012).
-        /// Their clients connect again to the new one. Until then the old process still serves them, and only them. A shorter
-        /// time makes more clients connect at once.
+        /// The time in seconds over which an upgrade closes encrypted connections, one after another; WebSockets with code
+        /// 1012. Until then they go on, and the old process remains to encrypt and decrypt. A shorter time makes more clients
+        /// connect at once. Connections without TLS move to the new process and stay open.
         upgrade_close_s: u32 = 120, in 0..=86_400 => Restart;
 
         /// Maximum number of offers of one announce that are relayed, each to a different peer. Clients send 5 to 50.

@@ -144,7 +144,7 @@ pub struct ConnectedPeer {
     pub age_s: u32,
 }
 
-/// What a swarm knows of a peer, for another process in which the peer continues.
+/// The part of a peer in a swarm that another process continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Membership {
     /// Whether it has the complete torrent.

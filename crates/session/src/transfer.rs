@@ -1,7 +1,7 @@
 //! Sessions that another process continues.
 //!
-//! This module owns the encoding of their state. What cannot be copied stays: a TLS session has secrets, so it stays as a
-//! [`Cipher`] that encrypts and decrypts for the other process; a full scrape in progress stays altogether.
+//! This module owns the encoding of their state. Some state cannot be copied. A TLS session has secrets, so it stays as a
+//! [`Cipher`] that encrypts and decrypts for the other process. A full scrape in progress stays altogether.
 
 use std::net::IpAddr;
 

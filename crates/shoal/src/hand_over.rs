@@ -7,7 +7,7 @@
 //! | 1 | offers keys, the lock of the state, its sockets and the memory of its store, and serves | reads its configuration, takes what fits, and says that it is prepared |
 //! | 2 | pauses its workers, and sends the image of the store | continues with the store, starts paused workers, and says so |
 //! | 3 | lets go: from now on it changes nothing any more | serves |
-//! | 4 | passes its connections, closes WebSockets one after another, and ends | continues with the connections |
+//! | 4 | passes its connections, encrypts and decrypts for those with TLS until it has closed them one after another, and ends | continues with the connections |
 //!
 //! Until step 3, the old process can go on as if nothing had been: if the new one fails, ends, hangs or refuses the store, it
 //! does. Requests that arrive during step 2 wait in the sockets, which both processes have.

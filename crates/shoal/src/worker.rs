@@ -224,7 +224,7 @@ fn leave(
         let now_ms = clock::monotonic_ms();
         heartbeat.beat(now_ms);
         service.follow_reload();
-        // What other workers have for connections of this one goes with them.
+        // Messages of other workers for connections of this one go with them.
         service.connections.collect(clock::now());
         streams.leave(&mut service, &mut tunnels, |connection| {
             // The receiver ends with the process.

@@ -1,8 +1,8 @@
 //! Encrypted connections whose sessions another process continues.
 //!
-//! A tunnel has a socket to the peer and one to the other process, and a [`Cipher`] between them. What the peer sends is
-//! decrypted for the session, and what the session sends is encrypted for the peer. This module owns the tunnels and moves
-//! their bytes. It must not know what they mean.
+//! A tunnel has a socket to the peer and one to the other process, and a [`Cipher`] between them. Input from the peer is
+//! decrypted for the session, and output of the session is encrypted for the peer. This module owns the tunnels and moves
+//! their bytes. It must not interpret these.
 //!
 //! While one side does not read, nothing is read for it from the other one, so a tunnel holds little more than one input
 //! for each side, and the back pressure reaches the sender. An idle tunnel holds no buffer.
@@ -81,7 +81,7 @@ struct End {
     interest: Option<EventFlags>,
 }
 
-/// What a tunnel does after a step.
+/// The state of a tunnel after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Continue,
@@ -234,7 +234,7 @@ impl Tunnel {
     }
 
     /// Returns whether input from the peer is read now. While the peer does not read, it is read all the same, as far as
-    /// little waits for the peer: what others send to it must not keep it from being heard.
+    /// little waits for the peer: messages of others must not keep its own from being read.
     fn reads_peer(&self) -> bool {
         !self.peer.has_ended
             && (!self.is_ending || self.session.has_ended)
@@ -523,7 +523,7 @@ mod tests {
     fn a_peer_that_does_not_read_the_end_is_waited_for_and_not_forever() {
         let (mut tunnels, peer, mut session) = tunnel(b"");
         while session.write(&[5; 10_000]).is_ok() || tunnels.poll(0, 0).unwrap() > 0 {}
-        // What the session has sent last is in its socket, so its end is not seen before that is read.
+        // The last output of the session is in its socket, so its end is not seen before that is read.
         drop(session);
         settle(&mut tunnels);
         tunnels.end(0, 100);

@@ -11,7 +11,7 @@ use crate::webtorrent::{
 };
 
 impl Client {
-    /// Moves the connection from one tracker to another one. What was queued for it arrives.
+    /// Moves the connection from one tracker to another one. Queued output arrives.
     fn move_to(&mut self, from: &mut Tracker, to: &mut Tracker) -> ConnectionKind {
         let mut unsent = Vec::new();
         let detached = from.service.detach(&mut self.session, &mut unsent, NOW);
