@@ -94,6 +94,12 @@ impl Session {
         matches!(self.stage, Stage::WebSocket(_))
     }
 
+    /// Returns whether it has a TLS session.
+    #[must_use]
+    pub const fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Returns how much memory it holds in addition to itself.
     #[must_use]
     pub fn held(&self) -> Held {

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -46,8 +46,10 @@ pub(crate) struct WorkerPhase {
     paused: AtomicUsize,
     /// The number of workers that have left.
     left: AtomicUsize,
-    /// Connections of another process that no worker has taken over yet.
-    arrivals: Mutex<VecDeque<DetachedConnection>>,
+    /// Connections of another process that wait for each worker.
+    arrivals: Mutex<Vec<VecDeque<DetachedConnection>>>,
+    /// The number of those so far.
+    arrived: AtomicUsize,
     /// Where connections go when the workers leave.
     departures: Mutex<Option<Sender<DetachedConnection>>>,
 }
@@ -62,6 +64,7 @@ impl WorkerPhase {
             paused: AtomicUsize::new(0),
             left: AtomicUsize::new(0),
             arrivals: Mutex::default(),
+            arrived: AtomicUsize::new(0),
             departures: Mutex::default(),
         }
     }
@@ -129,25 +132,38 @@ impl WorkerPhase {
         }
     }
 
-    /// Lets a worker take over a connection.
+    /// Lets a worker take over a connection. They take turns, so that all have room for about as many.
     pub(crate) fn arrive(&self, connection: DetachedConnection, workers: &[Waker]) {
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).push_back(connection);
+        let number = self.arrived.fetch_add(1, Ordering::Relaxed) % workers.len().max(1);
+        let mut arrivals = self.lock_arrivals();
+        if arrivals.len() <= number {
+            arrivals.resize_with(number + 1, VecDeque::new);
+        }
+        arrivals[number].push_back(connection);
         self.has_arrivals.store(true, Ordering::Release);
-        workers.iter().for_each(Waker::wake);
+        drop(arrivals);
+        if let Some(worker) = workers.get(number) {
+            worker.wake();
+        }
     }
 
-    /// Takes some of the connections that wait, if another worker is not just doing so.
+    /// Takes some of the connections that wait for this worker.
     #[inline]
-    pub(crate) fn arrivals(&self) -> Vec<DetachedConnection> {
-        if self.has_arrivals.load(Ordering::Relaxed) { self.take_arrivals() } else { Vec::new() }
+    pub(crate) fn arrivals(&self, worker: usize) -> Vec<DetachedConnection> {
+        if self.has_arrivals.load(Ordering::Acquire) { self.take_arrivals(worker) } else { Vec::new() }
     }
 
     #[cold]
-    fn take_arrivals(&self) -> Vec<DetachedConnection> {
-        let Ok(mut arrivals) = self.arrivals.try_lock() else { return Vec::new() };
-        let count = arrivals.len().min(ARRIVALS_MAX);
-        self.has_arrivals.store(count < arrivals.len(), Ordering::Release);
-        arrivals.drain(..count).collect()
+    fn take_arrivals(&self, worker: usize) -> Vec<DetachedConnection> {
+        let mut arrivals = self.lock_arrivals();
+        let Some(queue) = arrivals.get_mut(worker) else { return Vec::new() };
+        let taken = queue.drain(..queue.len().min(ARRIVALS_MAX)).collect();
+        self.has_arrivals.store(arrivals.iter().any(|queue| !queue.is_empty()), Ordering::Release);
+        taken
+    }
+
+    fn lock_arrivals(&self) -> MutexGuard<'_, Vec<VecDeque<DetachedConnection>>> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

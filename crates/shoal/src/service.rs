@@ -87,6 +87,10 @@ impl StreamService for WorkerService {
         self.connections.detach(session, output, clock::now())
     }
 
+    fn is_encrypted(&self, session: &Session) -> bool {
+        session.is_encrypted()
+    }
+
     fn can_stay(&self, session: &Session) -> bool {
         session.is_websocket()
     }

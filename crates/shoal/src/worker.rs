@@ -75,6 +75,8 @@ pub(crate) struct Worker {
     pub(crate) wakers: Arc<[Waker]>,
     pub(crate) heartbeat: Arc<Heartbeat>,
     pub(crate) phase: Arc<WorkerPhase>,
+    /// The number of the worker, in the order of the wakers.
+    pub(crate) number: usize,
 }
 
 /// The I/O of a worker. The datagram back end waits for the events of the connections as well.
@@ -158,11 +160,14 @@ impl Worker {
                 io.change(endpoints, &mut service)?;
             }
             if let Some(streams) = &mut io.streams {
-                for connection in self.phase.arrivals() {
+                let arrivals = self.phase.arrivals(self.number);
+                // There may be more.
+                streams_busy = !arrivals.is_empty();
+                for connection in arrivals {
                     streams.attach(connection, now_ms, &mut service);
                 }
                 let seen = poll_streams(streams, now_ms, &mut service, &wakers)?;
-                (streams_busy, is_behind) = (seen > 0, is_behind || seen >= POLL_EVENTS_MAX);
+                (streams_busy, is_behind) = (streams_busy || seen > 0, is_behind || seen >= POLL_EVENTS_MAX);
                 if now_ms >= trimmed_ms + TRIM_MS {
                     streams.trim();
                     service.connections.trim();
@@ -170,7 +175,7 @@ impl Worker {
                 }
             } else {
                 // Connections of another process find no service here.
-                drop(self.phase.arrivals());
+                drop(self.phase.arrivals(self.number));
                 streams_busy = false;
             }
             self.heartbeat.beat(now_ms);

@@ -156,6 +156,11 @@ pub trait StreamService {
         None
     }
 
+    /// Returns whether a session that is detached leaves a [`Cipher`] behind.
+    fn is_encrypted(&self, _session: &Self::Session) -> bool {
+        false
+    }
+
     /// Returns whether a session can go on here while another process serves new connections and requests.
     fn can_stay(&self, _session: &Self::Session) -> bool {
         false

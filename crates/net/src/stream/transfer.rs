@@ -50,6 +50,13 @@ impl<S: StreamService> StreamIo<S> {
         tunnels: &mut Tunnels,
     ) -> Option<DetachedConnection> {
         let Connection { session, unsent, sent, .. } = self.table.get_mut(handle)?;
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let ends = if service.is_encrypted(session) {
+            // Without descriptors, it stays until there are some.
+            Some(socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?)
+        } else {
+            None
+        };
         unsent.drain(..*sent);
         *sent = 0;
         let Detached { state, quota, cipher } = service.detach(session, unsent)?;
@@ -58,10 +65,9 @@ impl<S: StreamService> StreamIo<S> {
         // It fails if the socket is not in the set. Otherwise the set would watch it for as long as the other process has
         // it.
         let _ = epoll::delete(&self.epoll, &socket);
-        let Some(cipher) = cipher else { return Some(DetachedConnection { socket, state, quota, unsent }) };
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        // Without descriptors, the connection is closed.
-        let (own, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+        let Some((cipher, (own, other))) = cipher.zip(ends) else {
+            return Some(DetachedConnection { socket, state, quota, unsent });
+        };
         tunnels.insert(socket, own, cipher, unsent);
         Some(DetachedConnection { socket: other, state, quota, unsent: Vec::new() })
     }
