@@ -266,6 +266,13 @@ impl Shard {
         true
     }
 
+    /// Appends the sources of all peers.
+    pub(crate) fn sources(&self, sources: &mut Vec<Source>) {
+        for Torrent { swarm, .. } in &self.swarms {
+            sources.extend((0..swarm.len()).map(|position| swarm.peer(position).source));
+        }
+    }
+
     /// Returns the torrents of all swarms.
     pub(crate) fn torrents(&self) -> Vec<InfoHash> {
         self.swarms.iter().map(|torrent| torrent.info_hash).collect()

@@ -241,6 +241,17 @@ impl Swarms {
         }
     }
 
+    /// Calls `visit` with the sources of all peers, shard by shard, one for each peer. Each shard is locked for one walk over
+    /// its peers.
+    pub fn sources(&self, mut visit: impl FnMut(&[Source])) {
+        let mut sources = Vec::new();
+        for cell in &self.shards {
+            sources.clear();
+            cell.shard.lock().sources(&mut sources);
+            visit(&sources);
+        }
+    }
+
     /// Returns the torrents of all swarms, shard by shard. Each shard is locked for one walk over its table.
     pub fn torrents(&self) -> impl Iterator<Item = InfoHash> {
         self.shards.iter().flat_map(|cell| cell.shard.lock().torrents())

@@ -52,6 +52,9 @@ enum ToNew {
     Snapshot,
     /// The old process does not use the store any more.
     Serve,
+    /// The sources of peers of WebTorrent, one for each peer. The counts of sources in the image contain them, and they are
+    /// counted again when they arrive with their connections.
+    Sources { sources: Vec<[u8; 7]> },
     /// A connection, as [`DetachedConnection`](shoal_net::stream::DetachedConnection).
     Connection {
         state: Vec<u8>,

@@ -371,6 +371,7 @@ async fn start(
         lock: state.lock()?,
         listening: Mutex::new(listening),
         store: store.clone(),
+        counted_swarms: holdings.as_ref().and(swarms.clone()),
         snapshots: state.snapshot_writer(config, store.clone()),
         phase: Arc::clone(&phase),
         wakers: pool.wakers(),
@@ -384,7 +385,7 @@ async fn start(
     }
     if let Some(running) = predecessor.take() {
         phase.set(Phase::Serving, &pool.wakers());
-        running.take_connections(Arc::clone(&phase), pool.wakers())?;
+        running.take_connections(Arc::clone(&phase), pool.wakers(), holdings.clone())?;
     }
     let publisher =
         Arc::new(Publisher { live, wakers: pool.wakers(), store: store.clone(), swarms: swarms.clone() });

@@ -37,6 +37,19 @@ impl Source {
         Self { network: hash.to_le_bytes(), site: [0; 3] }
     }
 
+    /// Returns the source as bytes, for a process with the same secret.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 7] {
+        let ([a, b, c, d], [e, f, g]) = (self.network, self.site);
+        [a, b, c, d, e, f, g]
+    }
+
+    /// Returns the source of these bytes.
+    #[must_use]
+    pub const fn from_bytes([a, b, c, d, e, f, g]: [u8; 7]) -> Self {
+        Self { network: [a, b, c, d], site: [e, f, g] }
+    }
+
     /// Returns the group of the source, one of eight. Outbound queues count the offers of each group separately, so
     /// that a greedy source limits only its group.
     #[must_use]

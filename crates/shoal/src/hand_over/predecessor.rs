@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use shoal_net::Waker;
 use shoal_net::stream::DetachedConnection;
+use shoal_source::{Holdings, Networks, Source};
 use shoal_store::{MemoryFile, SharedStore};
 use shoal_transport::stream::{ConnectionKind, Quota};
 
@@ -113,19 +114,36 @@ impl Predecessor {
         }
     }
 
-    /// Takes over the connections of the old process, on a thread of its own, until that ends.
-    pub(crate) fn take_connections(self, phase: Arc<WorkerPhase>, workers: Vec<Waker>) -> anyhow::Result<()> {
+    /// Takes over the connections of the old process, on a thread of its own, until that ends. `holdings` count their peers.
+    pub(crate) fn take_connections(
+        self,
+        phase: Arc<WorkerPhase>,
+        workers: Vec<Waker>,
+        holdings: Option<Arc<Holdings>>,
+    ) -> anyhow::Result<()> {
         self.connection.wait_forever()?;
         let body = move || {
             let mut taken = 0_u64;
-            while let Ok((ToNew::Connection { state, ip, is_websocket, unsent }, descriptors)) =
-                self.connection.receive()
-            {
-                let Some(socket) = descriptors.into_iter().next() else { continue };
-                let kind = if is_websocket { ConnectionKind::WebSocket } else { ConnectionKind::Http };
-                let quota = Quota { ip, kind };
-                phase.arrive(DetachedConnection { socket, state, quota, unsent }, &workers);
-                taken += 1;
+            loop {
+                match self.connection.receive() {
+                    Ok((ToNew::Connection { state, ip, is_websocket, unsent }, descriptors)) => {
+                        let Some(socket) = descriptors.into_iter().next() else { continue };
+                        let kind =
+                            if is_websocket { ConnectionKind::WebSocket } else { ConnectionKind::Http };
+                        let quota = Quota { ip, kind };
+                        phase.arrive(DetachedConnection { socket, state, quota, unsent }, &workers);
+                        taken += 1;
+                    }
+                    Ok((ToNew::Sources { sources }, _)) => {
+                        for source in sources.into_iter().map(Source::from_bytes) {
+                            holdings.iter().for_each(|holdings| {
+                                holdings.remove_peer(source);
+                                holdings.remove_torrent(source, Networks::ALL);
+                            });
+                        }
+                    }
+                    Ok(_) | Err(_) => break,
+                }
             }
             tracing::info!(connections = taken, "the old process has ended");
         };

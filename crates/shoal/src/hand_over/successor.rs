@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use shoal_config::Config;
 use shoal_net::Waker;
 use shoal_net::stream::DetachedConnection;
+use shoal_relay::Swarms;
 use shoal_store::SharedStore;
 use shoal_transport::stream::{ConnectionKind, Quota};
 use tokio::sync::{Notify, oneshot};
@@ -45,6 +46,9 @@ const RESTORE_TIME_MAX: Duration = Duration::from_secs(60);
 /// Maximum time for the new process to take a connection.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(5);
 
+/// Maximum number of sources in a message, which take half of its maximum length.
+const SOURCES_MAX: usize = 64 * 1024;
+
 /// Maximum time to wait for the exit status of a new process that has failed.
 const EXIT_TIME_MAX: Duration = Duration::from_millis(500);
 
@@ -59,6 +63,8 @@ pub(crate) struct Offered {
     pub(crate) lock: Option<OwnedFd>,
     pub(crate) listening: Mutex<Listening>,
     pub(crate) store: SharedStore,
+    /// The swarms of WebTorrent, if their peers count towards limits of their sources.
+    pub(crate) counted_swarms: Option<Arc<Swarms>>,
     pub(crate) snapshots: SnapshotWriter,
     pub(crate) phase: Arc<WorkerPhase>,
     /// The wakers of all workers.
@@ -334,6 +340,10 @@ impl Attempt<'_> {
         let (departures, connections) = mpsc::channel();
         // A socket that the other process does not use must not receive any more.
         lock_of(&self.offered.listening).leave();
+        if in_memory {
+            // Meanwhile the workers still pause, so these are the peers that the image counts.
+            self.pass_sources();
+        }
         phase.leave(wakers, *leave_time, departures);
         tracing::info!(pid = handed.pid, gap_ms = handed.gap_ms, in_memory, "the new process serves");
         if let Some(report) = report.take() {
@@ -345,6 +355,18 @@ impl Attempt<'_> {
         tracing::info!(passed, "handed over");
         std::thread::sleep(REST);
         process::exit(0)
+    }
+
+    /// Passes the sources of all peers of WebTorrent.
+    fn pass_sources(&self) {
+        let Some(swarms) = &self.offered.counted_swarms else { return };
+        swarms.sources(|sources| {
+            for sources in sources.chunks(SOURCES_MAX) {
+                let sources = sources.iter().map(|source| source.to_bytes()).collect();
+                // Without it, the limits of sources count some peers twice.
+                let _ = self.send(&ToNew::Sources { sources }, &[]);
+            }
+        });
     }
 
     /// Passes connections until all workers have left. Returns how many.

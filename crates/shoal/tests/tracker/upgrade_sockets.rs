@@ -13,6 +13,7 @@ use crate::ws::limits::{large_offers, lost};
 over_every_way!(
     peers_meet_across_an_upgrade,
     counts_are_right_after_an_upgrade,
+    limits_of_sources_count_each_peer_once,
     a_message_in_progress_arrives,
     who_reads_slowly_loses_nothing,
     sockets_survive_several_upgrades,
@@ -62,24 +63,49 @@ fn peers_meet_across_an_upgrade(way: Way) {
 
 fn counts_are_right_after_an_upgrade(way: Way) {
     let upgraded = Upgraded::new(way.start(&[("SHOAL_WEBTORRENT_UPGRADE_CLOSE_S", "60")]));
-    let mut browsers: Vec<_> = ('a'..'g').map(|_| Browser::open(way, &upgraded.tracker)).collect();
-    for (browser, peer) in browsers.iter_mut().zip('a'..) {
-        browser.ask(&if peer < 'd' { seeds('t', peer, 0) } else { announce('t', peer, 0) });
+    let peers = || ('a'..='z').chain('A'..='Z');
+    let message = |peer: char| {
+        if peer.is_ascii_lowercase() { seeds('t', peer, 0) } else { announce('t', peer, 0) }
+    };
+    let mut browsers: Vec<_> = peers().map(|_| Browser::open(way, &upgraded.tracker)).collect();
+    for (browser, peer) in browsers.iter_mut().zip(peers()) {
+        browser.ask(&message(peer));
     }
     upgraded.upgrade();
     let mut observer = Browser::open(way, &upgraded.tracker);
-    eventually("all have moved", || (counts(&mut observer) == (3, 3)).then_some(()));
+    eventually("all have moved", || (counts(&mut observer) == (26, 26)).then_some(()));
     // Another announce is one of the same peer.
-    for (browser, peer) in browsers.iter_mut().zip('a'..) {
-        let reply = browser.ask(&if peer < 'd' { seeds('t', peer, 0) } else { announce('t', peer, 0) });
-        assert_eq!((&reply["complete"], &reply["incomplete"]), (&json!(3), &json!(3)), "{reply}");
+    for (browser, peer) in browsers.iter_mut().zip(peers()) {
+        let reply = browser.ask(&message(peer));
+        assert_eq!((&reply["complete"], &reply["incomplete"]), (&json!(26), &json!(26)), "{reply}");
     }
     // One leaves in an orderly way, and the others do not.
     browsers.pop().unwrap().leave();
-    eventually("one has left", || (counts(&mut observer) == (3, 2)).then_some(()));
+    eventually("one has left", || (counts(&mut observer) == (26, 25)).then_some(()));
     drop(browsers);
     eventually("all have left", || (counts(&mut observer) == (0, 0)).then_some(()));
     observer.check();
+}
+
+fn limits_of_sources_count_each_peer_once(way: Way) {
+    let upgraded = Upgraded::new(way.start(&[("SHOAL_LIMITS_PEERS_PER_SOURCE_MAX", "2")]));
+    let mut browser = Browser::open(way, &upgraded.tracker);
+    for torrent in ['t', 'u'] {
+        assert_eq!(browser.ask(&announce(torrent, 'a', 0))["incomplete"], 1);
+    }
+    for _ in 0..2 {
+        upgraded.upgrade();
+        let mut other = Browser::open(way, &upgraded.tracker);
+        eventually("it has moved", || (counts(&mut other) == (0, 1)).then_some(()));
+        assert_eq!(browser.ask(&announce('v', 'a', 0))["incomplete"], 0, "it has two");
+    }
+    browser.leave();
+    let mut other = Browser::open(way, &upgraded.tracker);
+    eventually("it has left", || (counts(&mut other) == (0, 0)).then_some(()));
+    for torrent in ['v', 'w'] {
+        assert_eq!(other.ask(&announce(torrent, 'b', 0))["incomplete"], 1);
+    }
+    assert_eq!(other.ask(&announce('x', 'b', 0))["incomplete"], 0);
 }
 
 fn a_message_in_progress_arrives(way: Way) {
