@@ -16,6 +16,9 @@ const DEVELOPER_TOOLS: &str = include_str!("../tools.txt");
 /// Counts the instructions of `cargo xtask bench instructions`.
 const VALGRIND: Tool = Tool { program: "valgrind", package: "valgrind" };
 
+/// Rates the unit, and runs it in namespaces of a test. Without the package systemd-sysv it does not become the system's init.
+const SYSTEMD: Tool = Tool { program: "systemd-analyze", package: "systemd" };
+
 pub(crate) fn run() -> Result<()> {
     title("set-up");
     install_packages()?;
@@ -74,7 +77,7 @@ fn unpack_service(service: &Service) -> Result<()> {
 }
 
 fn missing_packages() -> Vec<&'static str> {
-    let missing = TOOLS.iter().chain([&VALGRIND]).filter(|tool| tools::find(tool.program).is_none());
+    let missing = TOOLS.iter().chain([&VALGRIND, &SYSTEMD]).filter(|tool| tools::find(tool.program).is_none());
     let mut packages: Vec<&str> = missing.map(|tool| tool.package).collect();
     // Debian's python3 needs this package to create environments.
     if output(&mut command("python3", &["-c", "import ensurepip, venv"])).is_err() {

@@ -3,6 +3,7 @@
 
 pub(crate) mod stream;
 
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -50,21 +51,28 @@ macro_rules! over_every_back_end {
 }
 
 impl Kind {
-    /// Returns whether the back end works on this host. A host without io_uring cannot test it, and says so.
+    /// Returns whether the back end works on this host. One that does not must refuse to open.
     pub(crate) fn works(self) -> bool {
         let backend = match self {
             Self::Mmsg => Backend::Mmsg,
             Self::Uring(_) => Backend::Uring,
         };
-        backend.probe().map_err(|unsupported| eprintln!("skipped: {unsupported}")).is_ok()
+        let Err(unsupported) = backend.probe() else { return true };
+        let opened = self.try_open(bind_one(&["127.0.0.1:0"]));
+        assert!(opened.is_err(), "{unsupported}, but it opens");
+        false
     }
 
     pub(crate) fn open(self, sockets: Sockets) -> AnyIo {
+        self.try_open(sockets).unwrap()
+    }
+
+    fn try_open(self, sockets: Sockets) -> io::Result<AnyIo> {
         match self {
-            Self::Mmsg => Backend::Mmsg.open(sockets).unwrap(),
+            Self::Mmsg => Backend::Mmsg.open(sockets),
             Self::Uring(task_run) => {
                 let settings = UringSettings { task_run, ..UringSettings::default() };
-                AnyIo::Uring(Box::new(UringIo::open(sockets, &settings).unwrap()))
+                Ok(AnyIo::Uring(Box::new(UringIo::open(sockets, &settings)?)))
             }
         }
     }
