@@ -77,7 +77,8 @@ fn unpack_service(service: &Service) -> Result<()> {
 }
 
 fn missing_packages() -> Vec<&'static str> {
-    let missing = TOOLS.iter().chain([&VALGRIND, &SYSTEMD]).filter(|tool| tools::find(tool.program).is_none());
+    let missing =
+        TOOLS.iter().chain([&VALGRIND, &SYSTEMD]).filter(|tool| tools::find(tool.program).is_none());
     let mut packages: Vec<&str> = missing.map(|tool| tool.package).collect();
     // Debian's python3 needs this package to create environments.
     if output(&mut command("python3", &["-c", "import ensurepip, venv"])).is_err() {

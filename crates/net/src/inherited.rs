@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -92,6 +92,12 @@ impl InheritedSockets {
         let Some(first) = self.0.iter().find(|socket| is_wanted(&socket.kind)) else { return Vec::new() };
         let same = self.0.iter().filter(|socket| socket.kind == first.kind);
         same.map(|socket| Arc::clone(&socket.socket)).collect()
+    }
+}
+
+impl AsFd for InheritedSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

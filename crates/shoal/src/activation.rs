@@ -2,27 +2,26 @@
 //!
 //! The configuration remains the only place that says where the tracker listens: a socket is used in place of one that would
 //! be bound to the same address. The name of a socket says which key lists it. Sockets that the tracker itself has asked the
-//! manager to keep have names that begin with [`STORED`]; those that the configuration lists no more are closed.
+//! manager to keep have names that begin with [`STORED`]; those that the configuration lists no more are closed. The manager
+//! may have kept the swarms as well.
 #![allow(unsafe_code, reason = "descriptors are passed by number")]
 
 use std::net::SocketAddr;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::{env, fs};
 
 use anyhow::Context;
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::net::getsockname;
+use rustix::net::{Shutdown, getsockname, shutdown};
 use shoal_config::{BindAddress, Config, Listen};
 use shoal_net::stream::ListenAddress;
 use shoal_net::{InheritedSocket, InheritedSockets, SocketKind};
 
 use crate::failure::Failure;
-use crate::service_manager::ServiceManager;
+use crate::frozen_swarms::FrozenSwarms;
+use crate::service_manager::{STORED, ServiceManager, socket_name};
 use crate::settings;
-
-/// The beginning of the names under which the tracker lets the manager keep sockets.
-pub(crate) const STORED: &str = "stored-";
 
 /// The beginning of the names of the sockets that a running tracker hands over. The key follows.
 pub(crate) const HANDED: &str = "handed-";
@@ -33,8 +32,18 @@ const FIRST: RawFd = 3;
 /// Maximum number of descriptors that are passed.
 const COUNT_MAX: RawFd = 65_536;
 
-/// Takes the sockets that were passed to this process, and those that a running tracker has `handed` over. To be called once,
-/// since the process owns them from then on.
+/// Everything that this process was given.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    pub(crate) sockets: InheritedSockets,
+    /// The names under which the manager keeps sockets that the running tracker uses, and this one does not.
+    pub(crate) unused: Vec<String>,
+    /// The swarms of the last process.
+    pub(crate) swarms: Option<FrozenSwarms>,
+}
+
+/// Takes what was passed to this process, and the sockets that a running tracker has `handed` over. To be called once,
+/// since the process owns all of it from then on.
 ///
 /// # Errors
 /// Returns an error if the environment or one of the sockets makes no sense, or if the configuration does not list it.
@@ -42,15 +51,18 @@ pub(crate) fn take(
     config: &Config,
     manager: &ServiceManager,
     handed: Vec<(String, OwnedFd)>,
-) -> Result<InheritedSockets, Failure> {
+) -> Result<Given, Failure> {
     let mut inherited = InheritedSockets::default();
-    for (name, descriptor) in passed().map_err(Failure::Configuration)?.into_iter().chain(handed) {
+    let passed = passed().map_err(Failure::Configuration)?;
+    let (swarms, passed): (Vec<_>, _) = passed.into_iter().partition(|(name, _)| FrozenSwarms::is_part(name));
+    let swarms = FrozenSwarms::take(swarms, manager);
+    for (name, descriptor) in passed.into_iter().chain(handed) {
         let add = |error| {
             Failure::Configuration(format!("LISTEN_FDS: the socket {name:?} cannot be used: {error}"))
         };
         inherited.add(name.clone(), descriptor).map_err(add)?;
     }
-    let mut unused = inherited.extract(|socket| !is_listed(config, socket));
+    let mut unused = inherited.extract(|socket| !is_listed(config, socket) || !is_reachable(socket));
     for socket in &unused {
         let InheritedSocket { name, kind, .. } = socket;
         if !name.starts_with(STORED) && !name.starts_with(HANDED) {
@@ -72,11 +84,20 @@ pub(crate) fn take(
         )));
     }
     unused.extend(excess);
-    for InheritedSocket { name, kind, .. } in unused {
+    let mut names = Vec::new();
+    for socket in unused {
+        let InheritedSocket { name, kind, .. } = &socket;
+        if name.starts_with(HANDED) {
+            // The running tracker uses it until this one serves.
+            names.extend(socket_name(socket.as_fd()));
+            continue;
+        }
         tracing::warn!(name, socket = %kind, "closed a socket of the last process, which the configuration does not need");
-        manager.discard(&name);
+        // The manager closes it later, and no client may wait in it until then. A UDP socket has nothing like it.
+        let _ = shutdown(&socket, Shutdown::Both);
+        manager.discard(name);
     }
-    Ok(inherited)
+    Ok(Given { sockets: inherited, unused: names, swarms })
 }
 
 /// Returns the configuration with the ports of the sockets that a running tracker hands over, where it leaves the choice to
@@ -164,6 +185,17 @@ fn is_listed(config: &Config, socket: &InheritedSocket) -> bool {
         "tls" => lists(&config.tls.listen),
         "control" => control(),
         _ => udp() || lists(&config.http.listen) || lists(&config.tls.listen) || control(),
+    }
+}
+
+/// Returns whether clients can connect to a socket: the file of a Unix socket may be gone, with a directory that the manager
+/// removes.
+fn is_reachable(socket: &InheritedSocket) -> bool {
+    match &socket.kind {
+        SocketKind::Connections(ListenAddress::Unix(path)) if socket.name.starts_with(STORED) => {
+            fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
+        }
+        _ => true,
     }
 }
 

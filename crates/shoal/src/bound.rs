@@ -11,8 +11,7 @@ use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{Backend, Choice, InheritedSockets, Sockets};
 use tokio::net::TcpListener;
 
-use crate::activation::{HANDED, STORED};
-use crate::service_manager::ServiceManager;
+use crate::activation::HANDED;
 use crate::{advice, control, descriptors, pool, processors, settings};
 
 /// The sockets, and everything that depends on them.
@@ -49,17 +48,16 @@ impl Bound {
 }
 
 impl Bound {
-    /// Lets the service manager keep the sockets of the workers, so that requests wait in them while the tracker is started
-    /// anew, also after a crash. It has those already that it has passed to this process.
-    pub(crate) fn store(&self, manager: &ServiceManager) {
-        let process = std::process::id();
-        let udp = self.sockets.iter().flat_map(Sockets::own_descriptors).map(|socket| ("udp", socket));
-        let tcp = self.listeners.iter().flat_map(StreamListeners::own_descriptors);
-        let all = udp.chain(tcp.map(|socket| ("tcp", socket)));
-        for (number, (protocol, socket)) in all.enumerate() {
-            // Each name is used once, so that one socket can be given up.
-            manager.store(&format!("{STORED}{protocol}-{process}-{number}"), socket);
-        }
+    /// Returns new descriptors of the sockets that this process has bound itself, in addition to those that it was given. A
+    /// service manager is to keep them, so that requests wait in them while the tracker is started anew, also after a crash.
+    /// The files of Unix sockets stay for the next process.
+    pub(crate) fn to_keep(&self, given: &InheritedSockets) -> io::Result<Vec<OwnedFd>> {
+        self.listeners.iter().for_each(StreamListeners::leave_files);
+        let udp = self.sockets.iter().flat_map(Sockets::own_descriptors);
+        let streams = self.listeners.iter().flat_map(StreamListeners::own_descriptors);
+        let is_given = self.config.control.listen.is_some_and(|address| given.listener(address).is_some());
+        let control = self.control.iter().filter(|_| !is_given).map(AsFd::as_fd);
+        udp.chain(streams).chain(control).map(|socket| socket.try_clone_to_owned()).collect()
     }
 }
 

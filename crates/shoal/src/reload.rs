@@ -22,7 +22,7 @@ use crate::hand_over::HandOver;
 use crate::listening::Endpoints;
 use crate::log::LogFilter;
 use crate::sandbox::Sandbox;
-use crate::service_manager::{SERVING, ServiceManager};
+use crate::service_manager::ServiceManager;
 use crate::token_keys::TokenKeys;
 use crate::{config_file, listening, settings};
 
@@ -93,12 +93,7 @@ impl Reloader {
         let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.manager.reloading();
         let outcome = self.try_reload();
-        match &outcome {
-            Ok(_) => self.manager.ready(SERVING),
-            Err(error) => {
-                self.manager.ready(&format!("{SERVING}; the configuration stays as it was: {error}"))
-            }
-        }
+        self.manager.reloaded(outcome.as_ref().map(|_| ()).map_err(String::as_str));
         let count = match &outcome {
             Ok(differences) => {
                 tracing::info!(changed = differences.applied.join(" "), "the configuration was read again");

@@ -1,20 +1,27 @@
-//! The service manager (systemd), which is told how the tracker is doing (sd_notify(3)).
+//! The service manager (systemd), which is told how the tracker is doing (sd_notify(3)), and keeps descriptors for the next
+//! process of the tracker.
 //!
 //! A message is a datagram of `NAME=value` lines to the socket that `NOTIFY_SOCKET` names. The socket is connected before
-//! the sandbox, in which it would be out of reach. Without the variable, nothing is sent.
+//! the sandbox, in which it would be out of reach. Without the variable, nothing is sent. systemd listens to the main process
+//! only, so a process that takes over from another one has to be that first.
 //!
 //! The watchdog is fed from the heartbeats of the workers: by a task of the control plane, whenever every worker has
 //! finished a poll round since the last time. So a worker that hangs is a failure, and so is a control plane that hangs; the
 //! manager then ends the tracker and starts it anew.
+//!
+//! The name of a socket that the manager keeps follows from the socket itself, so that each process that has the socket can
+//! make the manager close it.
 
 use std::env;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketType, getsockname, sockopt};
 
 use crate::heartbeat::Heartbeat;
 use crate::{ancillary, clock};
@@ -28,9 +35,28 @@ const CHECKS_PER_PERIOD: u32 = 3;
 /// The state of a tracker in which all is well.
 pub(crate) const SERVING: &str = "serving";
 
+/// The beginning of the names under which the tracker lets the manager keep descriptors.
+pub(crate) const STORED: &str = "stored-";
+
 /// The connection to the manager, if there is one. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ServiceManager(Option<Arc<UnixDatagram>>);
+pub(crate) struct ServiceManager(Option<Arc<Connection>>);
+
+#[derive(Debug)]
+struct Connection {
+    socket: UnixDatagram,
+    /// The failure of the last reload, if it failed.
+    fault: Mutex<Option<String>>,
+}
+
+/// The difference between the sockets that the manager keeps and those that it should keep.
+#[derive(Debug, Default)]
+pub(crate) struct SocketChanges {
+    /// Sockets that it does not have.
+    pub(crate) new: Vec<OwnedFd>,
+    /// The names of sockets that are not used any more.
+    pub(crate) unused: Vec<String>,
+}
 
 impl ServiceManager {
     /// Connects to the manager that the environment names. If that fails, the log says so, and nothing is sent.
@@ -50,7 +76,7 @@ impl ServiceManager {
             io::Result::Ok(socket)
         };
         match connect() {
-            Ok(socket) => Self(Some(Arc::new(socket))),
+            Ok(socket) => Self(Some(Arc::new(Connection { socket, fault: Mutex::default() }))),
             Err(error) => {
                 tracing::warn!(socket = %name.display(), %error, "the service manager of NOTIFY_SOCKET cannot be told anything");
                 Self(None)
@@ -58,15 +84,43 @@ impl ServiceManager {
         }
     }
 
-    /// Tells that the tracker serves, or that it has read its configuration again.
-    pub(crate) fn ready(&self, status: &str) {
-        self.send(&format!("READY=1\nSTATUS={}", line(status)));
+    /// Returns whether anything can be told.
+    pub(crate) const fn is_there(&self) -> bool {
+        self.0.is_some()
     }
 
-    /// Tells that the tracker reads its configuration again, from now until it is ready.
+    /// Tells that the tracker serves.
+    pub(crate) fn ready(&self) {
+        self.send(&format!("READY=1\nSTATUS={SERVING}"));
+    }
+
+    /// Tells that the tracker reads its configuration again, from now until that is done.
     pub(crate) fn reloading(&self) {
         // systemd compares the time with that of its own request (sd_notify(3), "RELOADING=1").
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", clock::precise_ns() / 1000));
+    }
+
+    /// Tells that the tracker has read its configuration again, or why it has not. The status shows the latter until the next
+    /// time.
+    pub(crate) fn reloaded(&self, outcome: Result<(), &str>) {
+        let Some(connection) = &self.0 else { return };
+        let fault = outcome.err().map(|error| format!("the configuration stays as it was: {error}"));
+        *connection.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+        self.send(&format!("READY=1\nSTATUS={}", self.with_fault(SERVING)));
+    }
+
+    /// Tells the state of the tracker, for people.
+    pub(crate) fn status(&self, status: &str) {
+        self.send(&format!("STATUS={}", line(status)));
+    }
+
+    /// Returns a status with the failure of the last reload, if it failed.
+    pub(crate) fn with_fault(&self, status: &str) -> String {
+        let fault = self.0.as_ref().map(|connection| connection.fault.lock());
+        match fault.map(|fault| fault.unwrap_or_else(PoisonError::into_inner)).as_deref() {
+            Some(Some(fault)) => line(&format!("{status}; {fault}")),
+            _ => status.to_owned(),
+        }
     }
 
     /// Tells that another process is the main process of the tracker from now on.
@@ -79,14 +133,24 @@ impl ServiceManager {
         self.send(&format!("STOPPING=1\nSTATUS=stopping: {}", line(reason)));
     }
 
-    /// Gives the manager a descriptor, which it passes to the next tracker under this name. Does nothing if the manager
-    /// keeps none, which it tells by `FDSTORE` (systemd 254; or set it in the unit).
-    pub(crate) fn store(&self, name: &str, descriptor: BorrowedFd<'_>) {
-        let Some(socket) = self.0.as_ref().filter(|_| keeps_descriptors()) else { return };
+    /// Returns whether the manager keeps descriptors for the next process of the tracker, which it tells by `FDSTORE` (systemd
+    /// 254; or set it in the unit).
+    pub(crate) fn keeps_descriptors(&self) -> bool {
+        let count = || env::var("FDSTORE").ok()?.parse::<u64>().ok();
+        self.0.is_some() && count().is_some_and(|count| count > 0)
+    }
+
+    /// Gives the manager a descriptor, which it passes to the next process under this name. Returns whether it was sent; it is
+    /// not if the manager keeps none.
+    pub(crate) fn store(&self, name: &str, descriptor: BorrowedFd<'_>) -> bool {
+        let Some(connection) = self.0.as_ref().filter(|_| self.keeps_descriptors()) else { return false };
         let text = format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0");
-        let sent = ancillary::send(&**socket, text.as_bytes(), &[descriptor]);
-        if sent.is_err() {
-            tracing::warn!(name, ?sent, "the service manager does not keep a socket");
+        match ancillary::send(&connection.socket, text.as_bytes(), &[descriptor]) {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::warn!(name, %error, "the service manager does not keep a descriptor");
+                false
+            }
         }
     }
 
@@ -95,9 +159,31 @@ impl ServiceManager {
         self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
     }
 
+    /// Makes the manager keep other sockets than before. One that is not kept any more is closed when this process has closed
+    /// it as well.
+    pub(crate) fn change_sockets(&self, changes: &SocketChanges) {
+        if !self.keeps_descriptors() {
+            return;
+        }
+        changes.unused.iter().for_each(|name| self.discard(name));
+        let mut stored = Vec::new();
+        for socket in &changes.new {
+            let Some(name) = socket_name(socket.as_fd()) else { continue };
+            // Workers may share a socket.
+            if stored.contains(&name) {
+                continue;
+            }
+            if !self.store(&name, socket.as_fd()) {
+                // Each further one might take as long to fail.
+                return;
+            }
+            stored.push(name);
+        }
+    }
+
     fn send(&self, text: &str) {
-        let Some(socket) = &self.0 else { return };
-        if let Err(error) = socket.send(text.as_bytes()) {
+        let Some(connection) = &self.0 else { return };
+        if let Err(error) = connection.socket.send(text.as_bytes()) {
             tracing::debug!(%error, text, "the service manager was not told");
         }
     }
@@ -129,17 +215,23 @@ impl ServiceManager {
     }
 }
 
+/// Returns the name under which the manager keeps a socket: its kind, and its number, which no other open socket of the host has.
+pub(crate) fn socket_name(socket: BorrowedFd<'_>) -> Option<String> {
+    let kind = match (sockopt::socket_type(socket).ok()?, getsockname(socket).ok()?.address_family()) {
+        (_, AddressFamily::UNIX) => "unix",
+        (SocketType::DGRAM, _) => "udp",
+        _ => "tcp",
+    };
+    let number = rustix::fs::fstat(socket).ok()?.st_ino;
+    Some(format!("{STORED}{kind}-{number}"))
+}
+
 /// Returns the time within which the manager expects a message, if it does so of this process.
 fn watchdog_period() -> Option<Duration> {
     let number = |name| env::var(name).ok()?.parse::<u64>().ok();
     let is_other = number("WATCHDOG_PID").is_some_and(|pid| pid != u64::from(std::process::id()));
     let period = Duration::from_micros(number("WATCHDOG_USEC")?);
     (!is_other && !period.is_zero()).then_some(period)
-}
-
-/// Returns whether the manager keeps descriptors for the next tracker.
-fn keeps_descriptors() -> bool {
-    env::var("FDSTORE").is_ok_and(|count| count.parse::<u64>().is_ok_and(|count| count > 0))
 }
 
 /// Returns a text as a single line.

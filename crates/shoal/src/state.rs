@@ -51,13 +51,17 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Locks the directory, if one is configured, and reads the keys.
-    pub(crate) fn open(config: &Config) -> Result<Self, Failure> {
+    /// Locks the directory, if one is configured, and reads the keys. If it has none, they are the
+    /// `earlier` ones, of a process whose swarms are to continue.
+    pub(crate) fn open(config: &Config, earlier: Option<&[u8]>) -> Result<Self, Failure> {
         let directory = config.state.path.as_deref().map(StateDirectory::open);
         let directory = directory.transpose().map_err(Failure::Configuration)?;
         let keys = match &directory {
             Some(directory) if config.state.keys => StateKeys::of(directory)?,
-            _ => StateKeys::random()?,
+            _ => match earlier.and_then(StateKeys::from_bytes) {
+                Some(keys) => keys,
+                None => StateKeys::random()?,
+            },
         };
         Ok(Self { directory, keys, tickets: None })
     }

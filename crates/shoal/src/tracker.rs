@@ -25,12 +25,14 @@ use tokio::net::TcpListener;
 
 use crate::access::{ListControl, Lists, Publisher};
 use crate::access_log::{AccessLog, OpenTarget, Reopener};
+use crate::activation::Given;
 use crate::bound::{self, Bound};
 use crate::broker::Broker;
 use crate::certificates::Certificates;
 use crate::control::{self, Control, Sources, TokenSet, Tokens};
 use crate::drain::Drain;
 use crate::failure::Failure;
+use crate::frozen_swarms::{self, FrozenSwarms};
 use crate::hand_over::{HandOver, Offered, Predecessor, Takeover};
 use crate::insight::{Collector, Insight};
 use crate::keeper::{self, Connections};
@@ -44,13 +46,13 @@ use crate::privileges::Identity;
 use crate::published::Published;
 use crate::reload::{Live, ReloadCounters, Reloader};
 use crate::sandbox::{Sandbox, WorkerLimits};
-use crate::service_manager::{SERVING, ServiceManager};
+use crate::service_manager::{ServiceManager, SocketChanges};
 use crate::signals::{Hangups, LogSignals, Signals, UpgradeSignals};
 use crate::state::{Saver, SnapshotCounters, State, StateKeys};
 use crate::token_keys::TokenKeys;
 use crate::{
     access, access_log, activation, allocator, clock, memory, overload, privileges, public_statistics,
-    settings, version,
+    service_status, settings, version,
 };
 
 /// Maximum time for the workers to answer queued requests when the tracker stops.
@@ -96,7 +98,8 @@ async fn live(
     let handed = predecessor.as_mut().map(|predecessor| mem::take(&mut predecessor.sockets));
     let handed = handed.unwrap_or_default();
     let config = &activation::with_ports_of(config, &handed);
-    let inherited = activation::take(config, &manager, handed)?;
+    let Given { sockets: inherited, unused, swarms: frozen_swarms } =
+        activation::take(config, &manager, handed)?;
     // Descriptors that were passed to this process are closed in programs that it starts from here on.
     let broker = Broker::spawn(config);
     let identity = Identity::of(config)?;
@@ -109,12 +112,21 @@ async fn live(
     let upgrade_signals = UpgradeSignals::take().context("cannot handle SIGUSR2")?;
     let log_signals = LogSignals::take().context("cannot handle SIGUSR1")?;
     let bound = Bound::open(config, &inherited).await?;
+    let mut socket_changes = SocketChanges::default();
+    if manager.keeps_descriptors() {
+        let new = bound.to_keep(&inherited).context("cannot keep the sockets")?;
+        socket_changes = SocketChanges { new, unused };
+    }
     drop(inherited);
-    bound.store(&manager);
+    if predecessor.is_none() {
+        // Otherwise, the manager does not listen to this process yet.
+        manager.change_sockets(&mem::take(&mut socket_changes));
+        manager.status("starting: reading the state");
+    }
     let sandbox = lower_privileges(config, file, identity.as_ref(), bound.backend)?;
     let mut state = match predecessor {
         Some(Predecessor { keys, lock, .. }) => State::take_over(config, keys, lock.take())?,
-        None => State::open(config)?,
+        None => State::open(config, frozen_swarms.as_ref().map(FrozenSwarms::keys))?,
     };
     let certificates = Certificates::load(config).await?;
     if let Some(certificates) = &certificates {
@@ -144,7 +156,7 @@ async fn live(
         offered,
     } = start(
         config,
-        (bound, sandbox.workers(), state, predecessor),
+        (bound, sandbox.workers(), state, frozen_swarms, predecessor),
         (&lists, access),
         &token_keys,
         &division,
@@ -168,6 +180,7 @@ async fn live(
     let policy_bytes_max = division.policy;
     let serves_tls = certificates.is_some();
     let certificates = certificates.into_iter().chain(control_certificates).collect();
+    let (store, keys) = (offered.store.clone(), offered.keys.clone());
     let hand_over = Arc::new(HandOver::new(broker, offered, manager.clone()));
     let reloader = Reloader {
         file,
@@ -190,17 +203,22 @@ async fn live(
     let shared =
         Control::new(sources, Arc::clone(&reloader), drain.clone(), holdings, Arc::clone(&hand_over));
     drop(tokio::spawn(public_statistics::publish(Arc::clone(&shared.sources), statistics)));
+    let status = service_status::report(manager.clone(), Arc::clone(&shared.sources), drain.clone());
     let control = control.map(|listener| ControlTask::spawn(listener, shared, control_access));
     drop(tokio::spawn(list_control.end_bans()));
     // The outcome is in the log.
     drop(tokio::spawn(hangups.obey(move || drop(reloader.reload()))));
-    manager.ready(SERVING);
+    manager.change_sockets(&socket_changes);
+    drop(socket_changes);
+    manager.ready();
+    let status = tokio::spawn(status);
     drop(tokio::spawn(manager.clone().feed_watchdog(heartbeats)));
     let reason = tokio::select! {
         signal = signals.next() => signal.to_string(),
         () = drain.exit() => "drained".to_owned(),
         () = hand_over.handed() => {
             // Its connections are served to their end. The thread of the hand-over ends this process.
+            status.abort();
             drop(control);
             std::process::exit(signals.next().await.exit_code());
         }
@@ -212,6 +230,7 @@ async fn live(
         signal = reason,
         "stopping after queued requests are answered; a second signal stops at once"
     );
+    status.abort();
     manager.stopping(&reason);
     // From here on the tracker must not be reported as healthy.
     drop(control);
@@ -226,12 +245,16 @@ async fn live(
         access_log.stop();
     }
     if let Some(saver) = saver {
+        manager.status("stopping: writing the snapshot");
         tokio::select! {
             // The outcome is in the log.
             _saved = saver.finish() => {}
             signal = signals.next() => std::process::exit(signal.exit_code()),
         }
     }
+    // These threads use the store, and are waited for.
+    drop((keeper, collector));
+    frozen_swarms::keep(&store, &keys, &manager);
     tracing::info!("stopped");
     Ok(())
 }
@@ -284,10 +307,11 @@ fn lower_privileges(
 /// Starts all parts, in the order in which an operator would look for a mistake.
 async fn start(
     config: &Config,
-    (bound, worker_limits, state, predecessor): (
+    (bound, worker_limits, state, frozen_swarms, predecessor): (
         Bound,
         Option<WorkerLimits>,
         State,
+        Option<FrozenSwarms>,
         &mut Option<Predecessor>,
     ),
     (lists, access): (&Arc<Mutex<Lists>>, Access),
@@ -301,12 +325,6 @@ async fn start(
     let torrents = access.torrents.clone();
     // No swarm of a forbidden torrent returns from the last run.
     let policy = settings::policy(config.clone(), token_keys.current(), None)?.with_access(access);
-    let policy = Arc::new(match config.store.info_hashes {
-        // The swarms of a running tracker may be of torrents that the lists have come to forbid since.
-        shoal_config::StoredInfoHashes::Whole if predecessor.is_none() => policy.with_permitted_swarms(),
-        // Such a store cannot tell which swarms a change of the lists forbids.
-        _ => policy,
-    });
     let listening = Listening::new(&bound).context("cannot copy the sockets")?;
     let Bound { config, backend, processors, sockets, listeners, control, connections_max } = bound;
     let config = &config;
@@ -320,14 +338,25 @@ async fn start(
         None
     };
     let open = |memory| open_store(config, division.store, holdings.clone(), &state.keys, memory);
-    let store = match predecessor {
-        Some(predecessor) => take_swarms(config, &state, torrents.as_deref(), predecessor, open)?,
-        None => {
+    let timeout_s = config.announce.peer_timeout_s;
+    let frozen =
+        frozen_swarms.and_then(|swarms| swarms.resume(timeout_s, |memory| Ok(open(Some(memory))?.0)));
+    let continues = predecessor.is_some() || frozen.is_some();
+    let store = match (predecessor.as_mut(), frozen) {
+        (Some(predecessor), _) => take_swarms(config, &state, torrents.as_deref(), predecessor, open)?,
+        (None, Some(store)) => store,
+        (None, None) => {
             let (store, _) = open(None)?;
             state.restore(config, &store, torrents).await?;
             store
         }
     };
+    let policy = Arc::new(match config.store.info_hashes {
+        // A store that continues may have swarms of torrents that the lists have come to forbid since.
+        shoal_config::StoredInfoHashes::Whole if !continues => policy.with_permitted_swarms(),
+        // Such a store cannot tell which swarms a change of the lists forbids.
+        _ => policy,
+    });
     let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
     let live = Arc::new(Published::new(Arc::new(Live {
         policy,

@@ -196,9 +196,9 @@ impl StreamListeners {
         self.listeners.iter().map(|listener| &listener.local)
     }
 
-    /// Returns the TCP listeners that this process has bound itself.
+    /// Returns the listeners that this process has bound itself. Workers share those of Unix sockets.
     pub fn own_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let own = self.listeners.iter().filter(|listener| !listener.is_inherited && listener.is_tcp());
+        let own = self.listeners.iter().filter(|listener| !listener.is_inherited);
         own.map(|listener| listener.socket.as_fd())
     }
 

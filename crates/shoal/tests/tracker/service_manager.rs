@@ -6,21 +6,25 @@ use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::fchown;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
 
 use nix::sys::signal::Signal;
 use nix::unistd::Uid;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tempfile::TempDir;
 
-use crate::client::Client;
+use crate::client::{Announce, Client, word};
 use crate::frozen::{TRACEABLE, freeze};
-use crate::harness::{PATIENCE, Tracker, run_with_sockets};
+use crate::harness::{PATIENCE, Tracker, eventually, run_with_sockets};
+use crate::state::{Place, assert_filled, fill};
+use crate::udp::hash;
 
 /// A service manager.
 struct Manager {
-    socket: UnixDatagram,
+    messages: Receiver<Message>,
     /// Where the socket is.
     _directory: TempDir,
     path: String,
@@ -37,28 +41,28 @@ impl Manager {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify").to_str().unwrap().to_owned();
         let socket = UnixDatagram::bind(&path).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self { socket, _directory: directory, path }
+        let (sender, messages) = channel();
+        // The kernel queues ten messages by default, fewer than a start can have.
+        thread::spawn(move || while sender.send(receive(&socket)).is_ok() {});
+        Self { messages, _directory: directory, path }
     }
 
     fn setting(&self) -> (&str, &str) {
         ("NOTIFY_SOCKET", &self.path)
     }
 
+    /// Receives a message that tells more than the status.
     fn receive(&self) -> Message {
-        let mut bytes = [0; 4096];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let received =
-            recvmsg(&self.socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)
-                .expect("the tracker tells something");
-        let mut descriptor = None;
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {
-                descriptor = descriptors.next();
+        loop {
+            let message = self.receive_any();
+            if !message.text.starts_with("STATUS=") {
+                return message;
             }
         }
-        Message { text: String::from_utf8(bytes[..received.bytes].to_vec()).unwrap(), descriptor }
+    }
+
+    fn receive_any(&self) -> Message {
+        self.messages.recv_timeout(PATIENCE).expect("the tracker tells something")
     }
 
     /// Waits for a message with this line, and returns it.
@@ -79,6 +83,21 @@ impl Manager {
     }
 }
 
+fn receive(socket: &UnixDatagram) -> Message {
+    let mut bytes = [0; 4096];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received =
+        recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
+    let mut descriptor = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {
+            descriptor = descriptors.next();
+        }
+    }
+    Message { text: String::from_utf8(bytes[..received.bytes].to_vec()).unwrap(), descriptor }
+}
+
 #[test]
 fn the_manager_is_told_of_start_reload_and_stop() {
     let directory = tempfile::tempdir().unwrap();
@@ -86,7 +105,8 @@ fn the_manager_is_told_of_start_reload_and_stop() {
     std::fs::write(&file, "").unwrap();
     let manager = Manager::new();
     let mut tracker = Tracker::start_with_path(&file, &[manager.setting()]);
-    assert_eq!(manager.receive().text, "READY=1\nSTATUS=serving");
+    assert_eq!(manager.receive_any().text, "STATUS=starting: reading the state");
+    assert_eq!(manager.receive_any().text, "READY=1\nSTATUS=serving");
     for (text, status) in
         [("scrape.hashes_max = 20", "serving"), ("nonsense", "serving; the configuration stays")]
     {
@@ -98,6 +118,14 @@ fn the_manager_is_told_of_start_reload_and_stop() {
         let ready = manager.receive().text;
         assert!(ready.starts_with(&format!("READY=1\nSTATUS={status}")), "{ready}");
     }
+    Client::new(tracker.udp[0]).announce(&Announce::leecher(hash(1), 1001));
+    // The failure of the last reload stays in sight.
+    let shown = || Some(manager.receive_any().text).filter(|text| text.contains("1 peers in 1 swarms"));
+    let status = eventually("the status shows the peer", shown);
+    assert!(
+        status.starts_with("STATUS=serving: ") && status.contains(" announces/s; the configuration stays"),
+        "{status}"
+    );
     tracker.stop();
     assert_eq!(manager.receive().text, "STOPPING=1\nSTATUS=stopping: SIGTERM");
 }
@@ -112,12 +140,10 @@ fn the_watchdog_is_fed_only_while_all_workers_respond() {
     let hanging = freeze(&tracker, "worker-1");
     let line = tracker.wait_for_line("a worker does not respond");
     assert_eq!(line["worker"], 1);
-    manager.socket.set_nonblocking(true).unwrap();
-    while manager.socket.recv(&mut [0; 64]).is_ok() {}
+    while manager.messages.try_recv().is_ok() {}
     // This takes as long as several checks.
     assert_eq!(tracker.page("/health").status, 503);
-    assert!(manager.socket.recv(&mut [0; 64]).is_err(), "the watchdog was fed");
-    manager.socket.set_nonblocking(false).unwrap();
+    assert!(manager.messages.try_iter().all(|message| message.text != "WATCHDOG=1"), "the watchdog was fed");
     drop(hanging);
     manager.wait_for("WATCHDOG=1");
 }
@@ -210,6 +236,7 @@ fn sockets_survive_a_crash() {
         ("SHOAL_WORKERS_COUNT", "1"),
         ("SHOAL_UDP_LISTEN", "127.0.0.1:0"),
         ("SHOAL_HTTP_LISTEN", "127.0.0.1:0"),
+        ("SHOAL_CONTROL_LISTEN", ""),
     ];
     let mut tracker = Tracker::start(&settings);
     let (udp, tcp) = (tracker.udp[0], tracker.http[0]);
@@ -232,6 +259,146 @@ fn sockets_survive_a_crash() {
         rest.push(manager.receive().text);
     }
     assert!(!rest.iter().any(|text| text.contains("FDSTORE=1")), "{rest:?}");
+}
+
+#[test]
+fn unix_sockets_and_the_control_listener_survive_a_crash_and_a_stop() {
+    let (manager, directory) = (Manager::new(), tempfile::tempdir().unwrap());
+    let path = directory.path().join("http");
+    let listen = format!("unix:{} proxy-protocol", path.display());
+    let settings = [
+        manager.setting(),
+        ("FDSTORE", "8"),
+        ("SHOAL_UDP_LISTEN", "127.0.0.1:0"),
+        ("SHOAL_WORKERS_COUNT", "1"),
+        ("SHOAL_HTTP_LISTEN", &*listen),
+        ("SHOAL_PROXY_TRUSTED", "unix"),
+    ];
+    let mut tracker = Tracker::start(&settings);
+    let (_udp, unix) = (manager.wait_for_descriptor(), manager.wait_for_descriptor());
+    let control = manager.wait_for_descriptor();
+    let address = tracker.control;
+    let names = [&unix.0, &control.0].map(String::as_str).join(":");
+    assert!(names.starts_with("stored-unix-") && names.contains(":stored-tcp-"), "{names}");
+    let sockets = || [&unix.1, &control.1].map(|socket| socket.try_clone().unwrap());
+    for signal in [Signal::SIGKILL, Signal::SIGTERM] {
+        tracker.signal(signal);
+        tracker.wait(PATIENCE);
+        let mut web = UnixStream::connect(&path).unwrap();
+        web.write_all(b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n").unwrap();
+        web.write_all(b"GET /scrape?info_hash=aaaaaaaaaaaaaaaaaaaa HTTP/1.1\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        let _waiting = TcpStream::connect(address).unwrap();
+        tracker = Tracker::start_with_sockets(sockets(), &names, &settings);
+        assert_eq!(tracker.control, address);
+        let mut reply = String::new();
+        web.set_read_timeout(Some(PATIENCE)).unwrap();
+        web.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+        assert_eq!(tracker.page("/health").status, 200);
+    }
+    tracker.stop();
+    // A manager may remove the directory. Then the socket is out of reach, and a new one is bound.
+    std::fs::remove_file(&path).unwrap();
+    let _tracker = Tracker::start_with_sockets(sockets(), &names, &settings);
+    manager.wait_for(&format!("FDNAME={}", unix.0));
+    UnixStream::connect(&path).unwrap();
+}
+
+/// Stops a tracker, and returns the descriptors of its swarms.
+fn stop_and_keep(manager: &Manager, tracker: &mut Tracker) -> [(String, OwnedFd); 2] {
+    assert!(tracker.stop().success());
+    manager.wait_for("STOPPING=1");
+    [(); 2].map(|()| manager.wait_for_descriptor())
+}
+
+/// Starts a tracker with the swarms of another one.
+fn continue_with(swarms: &[(String, OwnedFd); 2], settings: &[(&str, &str)]) -> Tracker {
+    let names = swarms.each_ref().map(|(name, _)| name.clone()).join(":");
+    Tracker::start_with_sockets(
+        swarms.each_ref().map(|(_, file)| file.try_clone().unwrap()),
+        &names,
+        settings,
+    )
+}
+
+#[test]
+fn swarms_stay_in_memory_while_the_tracker_is_started_anew() {
+    let manager = Manager::new();
+    let settings = [manager.setting(), ("FDSTORE", "16")];
+    let mut tracker = Tracker::start(&settings);
+    let client = Client::new(tracker.udp[0]);
+    fill(&client);
+    let connection_id = client.connect();
+    let swarms = stop_and_keep(&manager, &mut tracker);
+    assert!(swarms[0].0.starts_with("stored-memory-") && swarms[1].0.starts_with("stored-image-"));
+    let mut tracker = continue_with(&swarms, &settings);
+    let line = "continuing with the swarms that the service manager has kept";
+    assert!(tracker.log().contains(line), "{}", tracker.log());
+    for (name, _) in &swarms {
+        manager.wait_for(&format!("FDNAME={name}"));
+    }
+    let client = Client::new(tracker.udp[0]);
+    // The keys come with the swarms.
+    let announce = Announce::leecher(hash(3), 1005).packet(connection_id, 9);
+    assert_eq!(word(&client.ask(&announce), 0), 1, "an announce reply");
+    assert_filled(&client);
+    // The descriptors are of no use a second time, even if the manager still has them.
+    let tracker_without = continue_with(&swarms, &settings);
+    assert!(tracker_without.log().contains("this image was used before"), "{}", tracker_without.log());
+    drop(tracker_without);
+    assert_eq!(client.scrape(&[hash(3)])[0].leechers, 1);
+    // The swarms of the second process reach a third one.
+    let swarms = stop_and_keep(&manager, &mut tracker);
+    let tracker = continue_with(&swarms, &settings);
+    assert_eq!(Client::new(tracker.udp[0]).scrape(&[hash(3)])[0].leechers, 1);
+}
+
+#[test]
+fn swarms_that_do_not_fit_are_refused_and_the_snapshot_is_read() {
+    let (manager, place) = (Manager::new(), Place::new());
+    let settings = place.settings(&[manager.setting(), ("FDSTORE", "16")]);
+    let mut tracker = Tracker::start(&settings);
+    fill(&Client::new(tracker.udp[0]));
+    let swarms = stop_and_keep(&manager, &mut tracker);
+    let [(memory_name, memory), (image_name, image)] = swarms.each_ref();
+    let copy = |file: &OwnedFd| file.try_clone().unwrap();
+    let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+    let zeros = || {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(100).unwrap();
+        OwnedFd::from(file)
+    };
+    let cases = [
+        (
+            [copy(image), copy(memory)],
+            format!("{image_name}:stored-memory-0"),
+            "the memory of this image is missing",
+        ),
+        ([copy(memory), null()], format!("{memory_name}:{image_name}"), "this image was used before"),
+        ([copy(memory), zeros()], format!("{memory_name}:{image_name}"), "the image cannot be read"),
+        (
+            [copy(memory), copy(image)],
+            "stored-memory-0:stored-image-0".to_owned(),
+            "the image is that of another memory",
+        ),
+        (
+            [copy(memory), copy(memory)],
+            format!("{memory_name}:stored-memory-0"),
+            "there is no image of this memory",
+        ),
+    ];
+    for (files, names, reason) in cases {
+        let mut tracker = Tracker::start_with_sockets(files, &names, &settings);
+        assert!(tracker.log().contains(reason), "{reason}: {}", tracker.log());
+        assert_eq!(Client::new(tracker.udp[0]).scrape(&[hash(1)])[0].seeders, 1, "{reason}");
+        tracker.signal(Signal::SIGKILL);
+        tracker.wait(PATIENCE);
+    }
+    let other = [&*settings, &[("SHOAL_ANNOUNCE_PEER_TIMEOUT_S", "3000")]].concat();
+    let tracker = continue_with(&swarms, &other);
+    assert!(tracker.log().contains("announce.peer_timeout_s differs"), "{}", tracker.log());
+    assert_eq!(Client::new(tracker.udp[0]).scrape(&[hash(1)])[0].seeders, 1);
 }
 
 #[test]

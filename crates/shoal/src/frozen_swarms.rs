@@ -1,0 +1,250 @@
+//! The swarms that the service manager keeps from the end of a process to the beginning of the next one.
+//!
+//! When the tracker stops, it freezes its store and gives the manager two memory files: the memory of the store, and a file
+//! with its image, the keys and the time. The next process continues in that memory, as after an upgrade. The manager drops both
+//! when the service is stopped for good, so the snapshot is written all the same.
+//!
+//! | An image | has a memory | Why it is safe |
+//! |---|---|---|
+//! | of a tracker that stopped | that fits | nothing has changed the store since: the process that froze it never lets go of it |
+//! | that was used | that has changed | the process that uses an image empties its file first, for everyone who has it |
+//! | of another memory | that does not fit | both have a random number in their names, and the image has it in its contents |
+//!
+//! After a crash there is no image. A part of the store, the tables of its shards above all, lies outside the memory file, and
+//! goes with the process. A tracker that stops because a worker panicked makes no image either: the most likely reason
+//! is a mistake in what the memory contains, and the next process would inherit it. Both read the last snapshot.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
+use shoal_store::{MemoryFile, SharedStore};
+
+use crate::service_manager::{STORED, ServiceManager};
+use crate::{clock, settings};
+
+/// The version of the header. The image has its own.
+const VERSION: u32 = 1;
+
+/// Maximum size of the header.
+const HEADER_BYTES_MAX: u32 = 4096;
+
+/// Maximum time for the other threads to let go of the store, and for the manager to take it.
+const KEEP_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The part of the timeout of peers after which a frozen store is too old: the stamps of peers and swarms are times modulo
+/// two timeouts, and can be told apart only if the sweep visits them in time.
+const AGE_PARTS: u32 = 2;
+
+/// The beginning of the file of the image. The image follows.
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    version: u32,
+    /// The number of this store and this moment.
+    id: u64,
+    /// When the store was frozen, in seconds of the monotonic clock.
+    frozen_s: u32,
+    /// The secret keys.
+    keys: Vec<u8>,
+}
+
+/// The swarms of the last process.
+#[derive(Debug)]
+pub(crate) struct FrozenSwarms {
+    header: Header,
+    memory: MemoryFile,
+    /// The file of the image, of which the header was read.
+    image: File,
+    manager: ServiceManager,
+}
+
+impl FrozenSwarms {
+    /// Returns whether a descriptor that the manager has passed belongs to swarms.
+    pub(crate) fn is_part(name: &str) -> bool {
+        name.starts_with(&memory_name("")) || name.starts_with(&image_name(""))
+    }
+
+    /// Takes the swarms from the descriptors that the manager has passed. Those that cannot be used are given up.
+    pub(crate) fn take(mut parts: Vec<(String, OwnedFd)>, manager: &ServiceManager) -> Option<Self> {
+        let mut found = None;
+        while let Some(index) = parts.iter().position(|(name, _)| name.starts_with(&image_name(""))) {
+            let (name, image) = parts.swap_remove(index);
+            let id = name.strip_prefix(&image_name("")).unwrap_or_default();
+            let memory = parts.iter().position(|(name, _)| *name == memory_name(id));
+            let memory = memory.map(|index| MemoryFile::from(parts.swap_remove(index).1));
+            match Self::pair(id, File::from(image), memory, manager) {
+                Ok(swarms) if found.is_none() => found = Some(swarms),
+                outcome => {
+                    let reason =
+                        outcome.map_or_else(|error| format!("{error:#}"), |_| "there are several".to_owned());
+                    refuse(&reason);
+                    give_up(id, manager);
+                }
+            }
+        }
+        for (name, _memory) in parts {
+            refuse("there is no image of this memory");
+            manager.discard(&name);
+        }
+        found
+    }
+
+    fn pair(
+        id: &str,
+        mut image: File,
+        memory: Option<MemoryFile>,
+        manager: &ServiceManager,
+    ) -> anyhow::Result<Self> {
+        let memory = memory.context("the memory of this image is missing")?;
+        ensure!(image.metadata()?.len() > 0, "this image was used before");
+        let header = read_header(&mut image).context("the image cannot be read")?;
+        ensure!(hex(header.id) == id, "the image is that of another memory");
+        Ok(Self { header, memory, image, manager: manager.clone() })
+    }
+
+    /// Returns the secret keys of the last process.
+    pub(crate) fn keys(&self) -> &[u8] {
+        &self.header.keys
+    }
+
+    /// Lets the store that `open` makes in the memory continue. Whatever happens, nothing continues with this image again.
+    /// Returns `None`, and says why, if it does not fit.
+    pub(crate) fn resume(
+        self,
+        timeout_s: u32,
+        open: impl FnOnce(MemoryFile) -> anyhow::Result<SharedStore>,
+    ) -> Option<SharedStore> {
+        let Self { header, memory, mut image, manager } = self;
+        let try_resume = || {
+            let mut bytes = Vec::new();
+            image.read_to_end(&mut bytes).context("the image cannot be read")?;
+            image.set_len(0).context("the image cannot be emptied")?;
+            let elapsed_s = clock::now().monotonic_s.checked_sub(header.frozen_s);
+            match elapsed_s {
+                None => bail!("they are of another run of the system"),
+                Some(elapsed_s) if elapsed_s > timeout_s / AGE_PARTS => {
+                    bail!("they are {elapsed_s} s old, and announce.peer_timeout_s is {timeout_s}")
+                }
+                Some(_) => {}
+            }
+            let mut store = open(memory)?;
+            store.resume(&bytes)?;
+            anyhow::Ok((store, elapsed_s))
+        };
+        let resumed = try_resume();
+        give_up(&hex(header.id), &manager);
+        match resumed {
+            Ok((store, age_s)) => {
+                tracing::info!(age_s, "continuing with the swarms that the service manager has kept");
+                Some(store)
+            }
+            Err(error) => {
+                refuse(&format!("{error:#}"));
+                None
+            }
+        }
+    }
+}
+
+/// Freezes the store and gives it to the manager, if that keeps descriptors. From then on no thread gets access to the store.
+/// The threads that this process waits for must have ended. Returns whether the next process can continue with it.
+pub(crate) fn keep(store: &SharedStore, keys: &[u8], manager: &ServiceManager) -> bool {
+    if !manager.keeps_descriptors() || store.memory_file().is_none() {
+        return false;
+    }
+    let (store, keys, manager) = (store.clone(), keys.to_owned(), manager.clone());
+    let (sender, outcome) = mpsc::channel();
+    let body = move || {
+        store.freeze(|memory, image| {
+            // The receiver may have lost patience.
+            let _ = sender.send(give(memory, image, keys, &manager));
+            // Nothing may change in the memory any more.
+            loop {
+                thread::park();
+            }
+        });
+    };
+    let thread = thread::Builder::new().name("freezing".to_owned()).spawn(body);
+    let given = match thread.map(|_thread| outcome.recv_timeout(KEEP_TIME_MAX)) {
+        Ok(Ok(given)) => given,
+        Ok(Err(_)) => Err(anyhow::anyhow!("a thread does not let go of the store")),
+        Err(error) => Err(error.into()),
+    };
+    match &given {
+        Ok(()) => {
+            tracing::info!("the service manager keeps the swarms in memory while the service is started anew")
+        }
+        Err(error) => tracing::warn!(
+            error = format!("{error:#}"),
+            "the service manager does not keep the swarms; the next process reads the snapshot"
+        ),
+    }
+    given.is_ok()
+}
+
+fn give(memory: &MemoryFile, image: &[u8], keys: Vec<u8>, manager: &ServiceManager) -> anyhow::Result<()> {
+    let id = u64::from_ne_bytes(settings::random()?);
+    let header = Header { version: VERSION, id, frozen_s: clock::now().monotonic_s, keys };
+    let mut file = File::from(memfd_create("shoal-image", MemfdFlags::CLOEXEC)?);
+    write(&mut file, &header, image)?;
+    file.rewind()?;
+    let id = hex(id);
+    // A memory without an image is nothing, and an image without a memory is refused.
+    let is_given =
+        manager.store(&memory_name(&id), memory.as_fd()) && manager.store(&image_name(&id), file.as_fd());
+    ensure!(is_given, "it does not take the descriptors");
+    Ok(())
+}
+
+fn write(file: &mut File, header: &Header, image: &[u8]) -> anyhow::Result<()> {
+    let header = postcard::to_allocvec(header)?;
+    file.write_all(&u32::try_from(header.len())?.to_le_bytes())?;
+    file.write_all(&header)?;
+    Ok(file.write_all(image)?)
+}
+
+fn read_header(file: &mut File) -> anyhow::Result<Header> {
+    file.rewind()?;
+    let mut length = [0; size_of::<u32>()];
+    file.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    ensure!(length <= HEADER_BYTES_MAX, "its header is too long");
+    let mut bytes = vec![0; length as usize];
+    file.read_exact(&mut bytes)?;
+    // Another version may have another form, but begins with its number.
+    let (version, _) = postcard::take_from_bytes::<u32>(&bytes)?;
+    if version != VERSION {
+        return Err(io::Error::other(format!("it has version {version}, and not {VERSION}")).into());
+    }
+    Ok(postcard::from_bytes(&bytes)?)
+}
+
+fn refuse(reason: &str) {
+    tracing::warn!(
+        reason,
+        "the swarms that the service manager has kept cannot be used; the snapshot is read, if there is one"
+    );
+}
+
+fn give_up(id: &str, manager: &ServiceManager) {
+    manager.discard(&memory_name(id));
+    manager.discard(&image_name(id));
+}
+
+fn memory_name(id: &str) -> String {
+    format!("{STORED}memory-{id}")
+}
+
+fn image_name(id: &str) -> String {
+    format!("{STORED}image-{id}")
+}
+
+fn hex(id: u64) -> String {
+    format!("{id:016x}")
+}
