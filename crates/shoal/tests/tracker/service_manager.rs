@@ -183,7 +183,12 @@ fn serve_waiting_requests(udp: UdpSocket, tcp: TcpListener) {
     web.write_all(b"GET /scrape?info_hash=aaaaaaaaaaaaaaaaaaaa HTTP/1.1\r\nConnection: close\r\n\r\n")
         .unwrap();
     let (udp_listen, http_listen) = (udp_address.to_string(), tcp_address.to_string());
-    let settings = [("SHOAL_UDP_LISTEN", &*udp_listen), ("SHOAL_HTTP_LISTEN", &*http_listen)];
+    let settings = [
+        ("SHOAL_UDP_LISTEN", &*udp_listen),
+        ("SHOAL_HTTP_LISTEN", &*http_listen),
+        // The listener for HTTP would fit the usual address, which leaves the port open.
+        ("SHOAL_CONTROL_LISTEN", "127.0.0.2:0"),
+    ];
     let tracker = Tracker::start_with_sockets([udp.into(), tcp.into()], "udp:http", &settings);
     assert_eq!((tracker.udp[0], tracker.http[0]), (udp_address, tcp_address));
     receive_connect(&client);
