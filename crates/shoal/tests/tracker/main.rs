@@ -37,6 +37,7 @@ mod service_manager;
 mod state;
 mod state_faults;
 mod statistics;
+mod systemd;
 mod tls;
 mod tokens;
 mod top;

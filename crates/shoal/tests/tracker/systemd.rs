@@ -1,0 +1,174 @@
+//! The unit that the project ships, under a real systemd.
+
+mod machine;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+
+use crate::client::{Announce, Client, connect_packet};
+use crate::harness::{PATIENCE, eventually};
+use crate::state::{assert_filled, fill};
+use crate::udp::hash;
+
+use self::machine::Machine;
+
+/// Where the tracker serves UDP and HTTP.
+const TRACKER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 6969);
+
+/// The sockets of two workers: two of UDP and two of TCP, a Unix socket, and the control listener.
+const SOCKETS: &str = "6";
+
+/// The configuration is the file itself, so that the tracker can read it again.
+const WITHOUT_CREDENTIAL: &str = "\
+LoadCredential=
+ExecStartPre=
+ExecStart=
+ExecStart=/usr/local/bin/shoal --config /etc/shoal/shoal.toml
+";
+
+/// Requests that are sent while no process of the tracker runs.
+struct Waiting {
+    udp: UdpSocket,
+    http: TcpStream,
+}
+
+impl Waiting {
+    /// Ends the tracker by `systemctl`, and sends them before it is started again.
+    fn send(machine: &Machine, end: &[&str]) -> Self {
+        let held = machine.hold_starts();
+        machine.systemctl(end);
+        machine.wait_for("SubState", "start-pre");
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        udp.connect(TRACKER).unwrap();
+        udp.send(&connect_packet(7)).unwrap();
+        let mut http = TcpStream::connect(TRACKER).unwrap();
+        http.write_all(b"GET /scrape?info_hash=aaaaaaaaaaaaaaaaaaaa HTTP/1.1\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        drop(held);
+        Self { udp, http }
+    }
+
+    fn receive(mut self) {
+        self.udp.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(self.udp.recv(&mut [0; 64]).unwrap(), 16, "a connect reply");
+        self.http.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut reply = String::new();
+        self.http.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    }
+}
+
+#[test]
+fn the_service_starts_reloads_restarts_and_stops() {
+    let machine = Machine::boot("");
+    machine.systemctl(&["start", "shoal"]);
+    // `Type=notify`: the start has waited for the tracker.
+    assert!(machine.log().contains(" ready "), "{}", machine.log());
+    assert_eq!((&*machine.show("ActiveState"), &*machine.show("StatusText")), ("active", "serving"));
+    machine.wait_for("NFileDescriptorStore", SOCKETS);
+    fill(&Client::new(TRACKER));
+    machine.systemctl(&["reload", "shoal"]);
+    machine.wait_for_log("the configuration was read again", 1);
+    eventually("the status tells the peers", || {
+        machine.show("StatusText").starts_with("serving: 3 peers in 2 swarms, ").then_some(())
+    });
+    let first = machine.show("MainPID");
+    Waiting::send(&machine, &["restart", "--no-block", "shoal"]).receive();
+    machine.wait_for("ActiveState", "active");
+    assert_ne!(machine.show("MainPID"), first);
+    machine.wait_for_log("continuing with the swarms that the service manager has kept", 1);
+    assert_filled(&Client::new(TRACKER));
+    // The swarms are not kept any longer: they have changed.
+    machine.wait_for("NFileDescriptorStore", SOCKETS);
+    assert_eq!(machine.show("NRestarts"), "0");
+    machine.systemctl(&["stop", "shoal"]);
+    machine.wait_for("NFileDescriptorStore", "0");
+    assert_eq!((&*machine.show("ActiveState"), &*machine.show("Result")), ("inactive", "success"));
+    // Nothing was kept, so the snapshot is read.
+    machine.systemctl(&["start", "shoal"]);
+    machine.wait_for_log("the peers of the last run are back", 1);
+    assert_eq!(Client::new(TRACKER).scrape(&[hash(2)])[0].leechers, 1);
+}
+
+#[test]
+fn the_sockets_survive_a_crash_and_go_when_they_are_listed_no_more() {
+    let machine = Machine::boot("");
+    machine.systemctl(&["start", "shoal"]);
+    for crashes in ["1", "2"] {
+        Waiting::send(&machine, &["kill", "--kill-who=main", "--signal=KILL", "shoal"]).receive();
+        machine.wait_for("SubState", "running");
+        assert_eq!((&*machine.show("NRestarts"), &*machine.show("NFileDescriptorStore")), (crashes, SOCKETS));
+    }
+    assert!(!machine.log().contains("continuing with the swarms"), "{}", machine.log());
+    machine.configure(", \"unix:/run/shoal/http proxy-protocol\"]", "]");
+    machine.configure("workers.count = 2", "workers.count = 1");
+    machine.systemctl(&["restart", "shoal"]);
+    machine.wait_for("NFileDescriptorStore", "3");
+    machine.wait_for_log("closed a socket of the last process", 3);
+    Client::new(TRACKER).connect();
+}
+
+#[test]
+fn a_tracker_that_hangs_is_started_anew() {
+    let machine = Machine::boot("WatchdogSec=3\n");
+    machine.systemctl(&["start", "shoal"]);
+    machine.wait_for_log("watchdog of the service manager", 1);
+    Waiting::send(&machine, &["kill", "--kill-who=main", "--signal=STOP", "shoal"]).receive();
+    machine.wait_for("SubState", "running");
+    assert_eq!(machine.show("NRestarts"), "1");
+}
+
+#[test]
+fn an_upgrade_leaves_the_service_as_it_was() {
+    let machine = Machine::boot(WITHOUT_CREDENTIAL);
+    let token = machine.run("/usr/local/bin/shoal", &["ctl", "token", "--role", "admin", "--name", "test"]);
+    let lines: Vec<&str> = token.lines().collect();
+    fs::write(machine.etc("shoal/token"), lines[1]).unwrap();
+    fs::write(machine.etc("shoal/tokens"), lines[4]).unwrap();
+    machine.configure("127.0.0.1:6970\"", "127.0.0.1:6970\"\ncontrol.tokens = \"/etc/shoal/tokens\"");
+    machine.systemctl(&["start", "shoal"]);
+    machine.wait_for("NFileDescriptorStore", SOCKETS);
+    fill(&Client::new(TRACKER));
+    // The new process gives up a socket that the old one has, and has one of its own.
+    machine.configure("unix:/run/shoal/http", "unix:/run/shoal/other");
+    machine.configure("udp.listen = [", "udp.listen = [\"127.0.0.2:6969\", ");
+    let first = machine.show("MainPID");
+    machine.run("/usr/local/bin/shoal", &["upgrade", "--token-file", "/etc/shoal/token"]);
+    eventually("systemd follows", || (machine.show("MainPID") != first).then_some(()));
+    machine.wait_for("NFileDescriptorStore", "8");
+    assert_eq!((&*machine.show("ActiveState"), &*machine.show("NRestarts")), ("active", "0"));
+    assert_filled(&Client::new(TRACKER));
+    eventually("the old process has ended", || {
+        let asked = machine.command("kill", &["-0", &first]).output().unwrap();
+        (!asked.status.success()).then_some(())
+    });
+    // systemd has the sockets of the new process.
+    machine.systemctl(&["kill", "--kill-who=main", "--signal=KILL", "shoal"]);
+    machine.wait_for("NRestarts", "1");
+    machine.wait_for("SubState", "running");
+    assert_eq!(machine.show("NFileDescriptorStore"), "8");
+    machine.systemctl(&["stop", "shoal"]);
+    assert_eq!(machine.show("Result"), "success");
+}
+
+#[test]
+fn the_first_request_starts_the_service() {
+    let machine = Machine::boot("");
+    let sockets = "\
+[Socket]
+ListenDatagram=127.0.0.1:6969
+BindIPv6Only=ipv6-only
+FileDescriptorName=udp
+Service=shoal.service
+";
+    fs::write(machine.etc("systemd/system/shoal-udp.socket"), sockets).unwrap();
+    machine.systemctl(&["daemon-reload"]);
+    machine.systemctl(&["start", "shoal-udp.socket"]);
+    assert_eq!(machine.show("ActiveState"), "inactive");
+    let client = Client::new(TRACKER);
+    client.announce(&Announce::leecher(hash(1), 1001));
+    assert_eq!(machine.show("ActiveState"), "active");
+    machine.systemctl(&["restart", "shoal"]);
+    assert_eq!(client.scrape(&[hash(1)])[0].leechers, 1);
+}
