@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
@@ -12,13 +12,25 @@ use nix::unistd::Uid;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tempfile::{TempDir, TempPath};
 
-use crate::harness::eventually;
+use crate::harness::{LOOK_EVERY, eventually};
 
-/// Makes the root of the machine in a directory and starts systemd there. Arguments: the directory, which has `etc` and `var`,
-/// and the program.
-const BOOT: &str = r#"
+/// Moves to a control group of its own in the namespace of mounts, and continues in a namespace that begins there. Arguments: the
+/// directory of the machine, the control group, the next script, and the program.
+const BEGIN: &str = r#"
 set -e
 mount --make-rprivate /
+mkdir "$1/groups"
+mount -t cgroup2 none "$1/groups"
+mkdir "$1/groups/$2"
+echo $$ > "$1/groups/$2/cgroup.procs"
+umount "$1/groups"
+exec unshare --cgroup -- sh -c "$3" sh "$1" "$4"
+"#;
+
+/// Makes the root of the machine and starts systemd there, with no units but those of the test: those of this host would change it.
+/// Arguments: the directory of the machine, which has `etc` and `var`, and the program.
+const BOOT: &str = r#"
+set -e
 mkdir "$1/root"
 mount -t tmpfs none "$1/root"
 cd "$1/root"
@@ -30,6 +42,8 @@ for directory in bin sbin lib lib32 lib64; do
     elif [ -d /$directory ]; then mkdir $directory; mount --rbind /$directory $directory
     fi
 done
+mount -t tmpfs none lib/systemd/system
+mount -t tmpfs none lib/systemd/system-generators
 mount -t tmpfs none usr/local
 mkdir usr/local/bin
 touch usr/local/bin/shoal
@@ -37,6 +51,8 @@ mount --bind "$2" usr/local/bin/shoal
 mount --bind "$1/etc" etc
 mount --bind "$1/var" var
 mount -t proc none proc
+mount --bind proc/sys proc/sys
+mount -o remount,bind,ro proc/sys
 mount -t sysfs -o ro none sys
 mount -t cgroup2 none sys/fs/cgroup
 mount -t tmpfs none run
@@ -52,11 +68,21 @@ read -r pid rest < /proc/self/stat
 pivot_root . old
 cd /
 umount -l old
-# So the credentials of a service, which another process mounts, arrive in its namespace. systemd leaves that to whoever made the container.
+# Thus the credentials of a service, which another process mounts, arrive in its namespace. systemd leaves this to the manager of
+# the container.
 mount --make-rshared /
 echo "$pid"
 exec /lib/systemd/systemd --system --unit=machine.target --log-target=null --show-status=no
 "#;
+
+/// Removes the control groups of a machine. Arguments: its directory, and the control group.
+const END: &str = r#"
+mount --make-rprivate /
+mount -t cgroup2 none "$1/groups" && find "$1/groups/$2" -depth -type d -exec rmdir {} +
+"#;
+
+/// The targets that services depend on, without anything of their own.
+const TARGETS: [&str; 6] = ["machine", "sysinit", "basic", "sockets", "shutdown", "network-online"];
 
 /// The additions to the unit: where its log goes, and that it is not started while a test holds it.
 const ADDITIONS: &str = "\
@@ -75,6 +101,9 @@ control.listen = "127.0.0.1:6970"
 workers.count = 2
 store.memory_max = "64MiB"
 "#;
+
+/// Where the programs of this host are.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A running machine.
 pub(super) struct Machine {
@@ -97,7 +126,10 @@ impl Machine {
         let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/shoal.service");
         fs::copy(unit, units.join("shoal.service")).unwrap();
         fs::write(units.join("shoal.service.d/test.conf"), format!("{ADDITIONS}{additions}")).unwrap();
-        fs::write(units.join("machine.target"), "[Unit]\nDescription=a machine of a test\n").unwrap();
+        for target in TARGETS {
+            fs::write(units.join(format!("{target}.target")), format!("[Unit]\nDescription={target}\n"))
+                .unwrap();
+        }
         for (file, text) in [
             ("machine-id", "0123456789abcdef0123456789abcdef\n"),
             ("passwd", "root:x:0:0:root:/root:/bin/sh\n"),
@@ -106,20 +138,12 @@ impl Machine {
         ] {
             fs::write(directory.path().join("etc").join(file), text).unwrap();
         }
+        let group = group(directory.path());
         let mut unshare = Command::new("unshare");
-        unshare.args([
-            "--pid",
-            "--mount",
-            "--net",
-            "--ipc",
-            "--uts",
-            "--cgroup",
-            "--fork",
-            "--kill-child",
-            "--",
-        ]);
-        unshare.args(["sh", "-c", BOOT, "sh"]).arg(directory.path()).arg(env!("CARGO_BIN_EXE_shoal"));
-        unshare.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("container", "test");
+        unshare.args(["--pid", "--mount", "--net", "--ipc", "--uts", "--fork", "--kill-child", "--"]);
+        unshare.args(["sh", "-c", BEGIN, "sh"]).arg(directory.path()).args([&*group, BOOT]);
+        unshare.arg(env!("CARGO_BIN_EXE_shoal"));
+        unshare.env_clear().env("PATH", PATH).env("container", "test");
         let mut init = unshare.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(init.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -149,7 +173,7 @@ impl Machine {
             "--cgroup",
         ]);
         command.args(["--", "timeout", "30", program]).args(arguments);
-        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::null());
+        command.env_clear().env("PATH", PATH).stdin(Stdio::null());
         command
     }
 
@@ -215,5 +239,26 @@ impl Drop for Machine {
         // Without process 1, the kernel ends all others of the machine.
         let _ = self.init.kill();
         let _ = self.init.wait();
+        let group = group(self.directory.path());
+        let end = || {
+            let mut unshare = Command::new("unshare");
+            unshare.args(["--mount", "--", "sh", "-c", END, "sh"]).arg(self.directory.path()).arg(&group);
+            unshare.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+        };
+        // The groups are busy until the last process has gone.
+        for _ in 0..20 {
+            if end() {
+                return;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
     }
+}
+
+/// Returns the name of the control group of a machine, below that of this process.
+fn group(directory: &Path) -> String {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    format!("{own}/shoal-test{name}").trim_start_matches('/').to_owned()
 }
