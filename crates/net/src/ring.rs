@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn a_ring_refuses_every_operation_and_registration_that_the_back_end_does_not_use() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let opened = Ring::new(TaskRun::Cooperative, 8, 8).and_then(|mut ring| {
+        let opened = Ring::new(TaskRun::Cooperative, 8, 8).and_then(|ring| {
             ring.enable(&[socket.as_fd()])?;
             Ok(ring)
         });

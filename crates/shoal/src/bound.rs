@@ -50,9 +50,7 @@ impl Bound {
 impl Bound {
     /// Returns new descriptors of the sockets that this process has bound itself, in addition to those that it was given. A
     /// service manager is to keep them, so that requests wait in them while the tracker is started anew, also after a crash.
-    /// The files of Unix sockets stay for the next process.
     pub(crate) fn to_keep(&self, given: &InheritedSockets) -> io::Result<Vec<OwnedFd>> {
-        self.listeners.iter().for_each(StreamListeners::leave_files);
         let udp = self.sockets.iter().flat_map(Sockets::own_descriptors);
         let streams = self.listeners.iter().flat_map(StreamListeners::own_descriptors);
         let is_given = self.config.control.listen.is_some_and(|address| given.listener(address).is_some());

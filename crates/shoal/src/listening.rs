@@ -17,6 +17,7 @@ use shoal_session::ListenerProtocols;
 
 use crate::bound::{self, Bound};
 use crate::broker::Broker;
+use crate::service_manager::{SocketChanges, socket_name};
 use crate::{advice, settings};
 
 /// The sockets of all workers.
@@ -163,13 +164,32 @@ impl Listening {
         Ok(Change { sockets, listeners, http: config.http.listen, endpoints })
     }
 
-    /// Adopts a change, which the workers are about to adopt as well.
-    pub(crate) fn commit(&mut self, change: Change) {
+    /// Adopts a change, which the workers are about to adopt as well. Returns what is another socket now.
+    pub(crate) fn commit(&mut self, change: Change) -> SocketChanges {
+        let changes = self.difference(&change);
         let Change { sockets, listeners, http, .. } = change;
         (self.sockets, self.listeners, self.http) = (sockets, listeners, http);
         let plain = self.http.len();
         let (http, tls) = bound::listen_addresses(&self.listeners, plain);
         tracing::info!(udp = bound::addresses(&self.sockets), http, tls, "listening");
+        changes
+    }
+
+    fn difference(&self, change: &Change) -> SocketChanges {
+        let names = |sockets: &[Sockets], listeners: &[StreamListeners]| -> Vec<String> {
+            let streams = listeners.iter().flat_map(StreamListeners::descriptors);
+            sockets.iter().flat_map(Sockets::descriptors).chain(streams).filter_map(socket_name).collect()
+        };
+        let old = names(&self.sockets, &self.listeners);
+        let new = names(&change.sockets, &change.listeners);
+        let streams = change.listeners.iter().flat_map(StreamListeners::descriptors);
+        let all = change.sockets.iter().flat_map(Sockets::descriptors).chain(streams);
+        let added = all.filter(|socket| socket_name(*socket).is_some_and(|name| !old.contains(&name)));
+        SocketChanges {
+            // A socket that cannot be copied is bound again by the next process.
+            new: added.filter_map(|socket| socket.try_clone_to_owned().ok()).collect(),
+            unused: old.into_iter().filter(|name| !new.contains(name)).collect(),
+        }
     }
 
     fn change_sockets(&self, broker: &Broker, wanted: &[SocketSettings]) -> Result<Vec<Sockets>, String> {

@@ -115,13 +115,15 @@ pub(crate) enum HandOverError {
 /// A change of the sockets that nothing has adopted yet.
 pub(crate) struct PendingChange<'a> {
     offered: MutexGuard<'a, Offered>,
+    manager: &'a ServiceManager,
     pub(crate) change: Change,
 }
 
 impl PendingChange<'_> {
     /// Adopts the change, which the workers are about to adopt as well.
     pub(crate) fn commit(self) {
-        lock_of(&self.offered.listening).commit(self.change);
+        let changes = lock_of(&self.offered.listening).commit(self.change);
+        self.manager.change_sockets(&changes);
     }
 }
 
@@ -146,13 +148,17 @@ impl HandOver {
             return Err("listeners cannot change during an upgrade; reload again after it".to_owned());
         };
         let change = lock_of(&offered.listening).prepare(&self.broker, running, config)?;
-        Ok(PendingChange { offered, change })
+        Ok(PendingChange { offered, manager: &self.manager, change })
     }
 
-    /// Leaves the sockets to the workers alone, unless an upgrade is in progress.
+    /// Leaves the sockets to the workers alone, and to the service manager if it keeps them, unless an upgrade is in progress.
     pub(crate) fn close_sockets(&self) {
-        if let Ok(offered) = self.offered.try_lock() {
-            lock_of(&offered.listening).close();
+        let Ok(offered) = self.offered.try_lock() else { return };
+        let mut listening = lock_of(&offered.listening);
+        if self.manager.keeps_descriptors() {
+            listening.leave();
+        } else {
+            listening.close();
         }
     }
 
