@@ -21,7 +21,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use shoal_store::{MemoryFile, SharedStore};
@@ -125,17 +125,10 @@ impl FrozenSwarms {
             let mut bytes = Vec::new();
             image.read_to_end(&mut bytes).context("the image cannot be read")?;
             image.set_len(0).context("the image cannot be emptied")?;
-            let elapsed_s = clock::now().monotonic_s.checked_sub(header.frozen_s);
-            match elapsed_s {
-                None => bail!("they are of another run of the system"),
-                Some(elapsed_s) if elapsed_s > timeout_s / AGE_PARTS => {
-                    bail!("they are {elapsed_s} s old, and announce.peer_timeout_s is {timeout_s}")
-                }
-                Some(_) => {}
-            }
+            let age_s = age_s(header.frozen_s, clock::now().monotonic_s, timeout_s)?;
             let mut store = open(memory)?;
             store.resume(&bytes)?;
-            anyhow::Ok((store, elapsed_s))
+            anyhow::Ok((store, age_s))
         };
         let resumed = try_resume();
         give_up(&hex(header.id), &manager);
@@ -225,6 +218,16 @@ fn read_header(file: &mut File) -> anyhow::Result<Header> {
     Ok(postcard::from_bytes(&bytes)?)
 }
 
+/// Returns for how many seconds a store was frozen, if that is short enough to continue.
+fn age_s(frozen_s: u32, now_s: u32, timeout_s: u32) -> anyhow::Result<u32> {
+    let age_s = now_s.checked_sub(frozen_s).context("they are of another run of the system")?;
+    ensure!(
+        age_s <= timeout_s / AGE_PARTS,
+        "they are {age_s} s old, and announce.peer_timeout_s is {timeout_s}"
+    );
+    Ok(age_s)
+}
+
 fn refuse(reason: &str) {
     tracing::warn!(
         reason,
@@ -247,4 +250,24 @@ fn image_name(id: &str) -> String {
 
 fn hex(id: u64) -> String {
     format!("{id:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_was_frozen_for_long_is_refused() {
+        assert_eq!(age_s(100, 1000, 1800).unwrap(), 900);
+        assert!(age_s(100, 1001, 1800).unwrap_err().to_string().contains("901 s old"));
+        assert!(age_s(100, 99, 1800).unwrap_err().to_string().contains("another run"));
+    }
+
+    #[test]
+    fn a_header_of_another_version_is_refused_with_its_number() {
+        let mut file = tempfile::tempfile().unwrap();
+        let header = Header { version: VERSION + 1, id: 7, frozen_s: 0, keys: vec![1; 64] };
+        write(&mut file, &header, b"image").unwrap();
+        assert!(read_header(&mut file).unwrap_err().to_string().contains("version 2"));
+    }
 }
