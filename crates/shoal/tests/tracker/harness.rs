@@ -1,6 +1,6 @@
 //! Starts the built tracker, learns from its ready line where it listens, and makes sure that it ends.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -159,7 +159,10 @@ impl Tracker {
     }
 
     fn spawn(command: &mut Command, close_log: bool) -> Self {
-        let mut child = command.stderr(Stdio::piped()).spawn().expect("the program was built");
+        command.stderr(Stdio::piped());
+        // A program that a test has just written is still open for writing in a process that another test is about to start.
+        let start = || Some(command.spawn()).filter(|child| !child.as_ref().is_err_and(is_busy));
+        let mut child = eventually("the program is written", start).expect("the program was built");
         let log = Log::follow(child.stderr.take().expect("it was asked for"), close_log);
         let nowhere = SocketAddr::from(([0; 4], 0));
         let mut tracker =
@@ -266,6 +269,10 @@ impl Log {
         });
         Self { lines, seen }
     }
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ExecutableFileBusy
 }
 
 fn reason(error: RecvTimeoutError) -> &'static str {
