@@ -34,7 +34,8 @@ impl<S: StreamService> StreamIo<S> {
     /// Removes all connections that can be passed to another process now, and passes them to `each`; the encrypted ones go
     /// to `tunnels`. Others can be later, or never.
     fn detach(&mut self, service: &mut S, tunnels: &mut Tunnels, mut each: impl FnMut(DetachedConnection)) {
-        for phase in [Phase::Upgraded, Phase::Send, Phase::Request, Phase::Idle] {
+        // Those on which a client may wait for a response come first.
+        for phase in [Phase::Request, Phase::Idle, Phase::Send, Phase::Upgraded] {
             for handle in self.table.handles_in(phase) {
                 if let Some(connection) = self.detach_one(handle, service, tunnels) {
                     each(connection);
