@@ -246,7 +246,7 @@ impl Drop for Machine {
             unshare.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
         };
         // The groups are busy until the last process has gone.
-        for _ in 0..20 {
+        for _ in 0..400 {
             if end() {
                 return;
             }
