@@ -36,6 +36,8 @@ pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 /// Serves the connections of one worker.
 pub struct Service {
     pub(crate) settings: Arc<SessionSettings>,
+    /// The settings that describe the listeners of the back end. Others may be newer.
+    listener_settings: Arc<SessionSettings>,
     counters: Arc<SessionCounters>,
     tls: Option<shoal_tls::Server>,
     pub(crate) http: HttpHandler,
@@ -78,6 +80,7 @@ impl Service {
         let websockets =
             webtorrent.map(|responder| WebSocketHandler::new(settings.websocket.clone(), responder));
         Self {
+            listener_settings: Arc::clone(&settings),
             settings,
             counters,
             tls,
@@ -95,14 +98,20 @@ impl Service {
         self.http.set_source_capacity(capacity);
     }
 
-    /// Replaces the settings and the policy for all later input. The listeners must be the same as before. Open connections
-    /// stay open, and keep the source that a proxy has named.
+    /// Replaces the settings and the policy for all later input. Open connections stay open, and keep the source that a proxy
+    /// has named. The numbers of listeners keep their meaning until [`adopt_listeners`](Self::adopt_listeners).
     pub fn reconfigure(&mut self, settings: Arc<SessionSettings>, policy: &Arc<Policy>) {
         self.http.reconfigure(Arc::clone(&settings), Arc::clone(policy));
         if let Some(websockets) = &mut self.websockets {
             websockets.reconfigure(settings.websocket.clone(), Arc::clone(policy));
         }
         self.settings = settings;
+    }
+
+    /// Makes the numbers of listeners those of the last settings. To be called when the back end has replaced its listeners,
+    /// because it accepts the last connections of the old ones before.
+    pub fn adopt_listeners(&mut self) {
+        self.listener_settings = Arc::clone(&self.settings);
     }
 
     /// Replaces the public statistics for all later requests.
@@ -341,7 +350,7 @@ impl Service {
     }
 
     fn listener(&self, remote: &Remote) -> ListenerProtocols {
-        self.settings.listeners.get(remote.listener).copied().unwrap_or_default()
+        self.listener_settings.listeners.get(remote.listener).copied().unwrap_or_default()
     }
 
     /// Reads which source the proxy names, and then what follows the header.

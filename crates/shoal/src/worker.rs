@@ -111,7 +111,9 @@ impl WorkerIo {
         self.datagrams.pause(service)?;
         self.datagrams.watch(None)?;
         self.datagrams = datagrams.open()?;
-        self.set_listeners(listeners, limits, service)
+        self.set_listeners(listeners, limits, service)?;
+        service.connections.adopt_listeners();
+        Ok(())
     }
 }
 

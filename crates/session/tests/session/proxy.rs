@@ -1,5 +1,9 @@
 //! Which address counts as the client's behind proxies, and which does not.
 
+use std::sync::Arc;
+
+use shoal_config::Config;
+use shoal_engine::policy::Policy;
 use shoal_session::{ClientHeader, SessionSettings};
 use shoal_transport::stream::Next;
 use shoal_wire::proxy::{encode_v1, encode_v2, encode_v2_local};
@@ -202,6 +206,19 @@ fn a_plain_listener_takes_no_header_of_the_proxy_protocol() {
     let received = tracker.ask_from(PLAIN, PROXY, &[proxy_header(MADE_UP), announce("")].concat());
     assert_eq!((received.statuses(), received.next), (vec![400], Next::Linger));
     assert_only(&mut tracker, "");
+}
+
+#[test]
+fn a_listener_keeps_its_protocols_until_it_is_replaced() {
+    let mut tracker = tracker(None);
+    let mut settings = SessionSettings::default();
+    trust(&mut settings, None);
+    tracker.service.reconfigure(Arc::new(settings), &Arc::new(Policy::new(Config::default())));
+    let bytes = [proxy_header(CLIENT), announce("")].concat();
+    assert_eq!(tracker.ask_from(PROXIED, PROXY, &bytes).statuses(), [200]);
+    assert_only(&mut tracker, CLIENT);
+    tracker.service.adopt_listeners();
+    assert_eq!(tracker.ask_from(PROXIED, PROXY, &bytes).statuses(), [400]);
 }
 
 #[test]
