@@ -32,7 +32,7 @@ impl Worker {
     fn over(listeners: StreamListeners) -> Self {
         let (addr, counters) = (addrs(&listeners)[0], listeners.counters());
         let io = StreamIo::open(listeners, LIMITS).unwrap();
-        let (readiness, service) = (io.readiness().unwrap(), Script::default());
+        let (readiness, service) = (io.readiness(), Script::default());
         Self { io, readiness, service, now_ms: 0, addr, counters }
     }
 

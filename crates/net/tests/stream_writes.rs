@@ -53,7 +53,7 @@ impl Worker {
         let listeners = listen(LOOPBACK);
         let (addr, counters) = (addrs(&listeners)[0], listeners.counters());
         let io = StreamIo::open(listeners, LIMITS).unwrap();
-        let (readiness, service) = (io.readiness().unwrap(), Script::default());
+        let (readiness, service) = (io.readiness(), Script::default());
         let account = Arc::clone(&service.account);
         Self { io, readiness, service, addr, counters, account }
     }
@@ -422,7 +422,7 @@ fn a_wake_is_enough_for_output() {
         let worker = std::thread::spawn(move || {
             let mut streams = StreamIo::open(listeners, LIMITS).unwrap();
             let mut datagrams = datagram_kind.open(sockets);
-            datagrams.watch(Some(streams.readiness().unwrap())).unwrap();
+            datagrams.watch(Some(streams.readiness())).unwrap();
             while counters.closed.read() == 0 {
                 datagrams.poll(Duration::MAX, &mut Echo::default()).unwrap();
                 while streams.poll(0, &mut service).unwrap() > 0 {}

@@ -289,7 +289,7 @@ fn a_connection_over_a_unix_socket_wakes_one_worker() {
             let counters = listeners.counters();
             let mut streams = StreamIo::open(listeners, LIMITS).unwrap();
             let (mut datagrams, mut service) = (Kind::Mmsg.open(sockets), Script::default());
-            datagrams.watch(Some(streams.readiness().unwrap())).unwrap();
+            datagrams.watch(Some(streams.readiness())).unwrap();
             while !stops.load(Ordering::Acquire) {
                 datagrams.poll(Duration::MAX, &mut Echo::default()).unwrap();
                 while streams.poll(0, &mut service).unwrap() > 0 {}
@@ -340,7 +340,7 @@ fn readiness_tells_of_work_and_of_nothing_else() {
     let listeners = listen(LOOPBACK);
     let addr = addrs(&listeners)[0];
     let mut io = StreamIo::open(listeners, LIMITS).unwrap();
-    let (readiness, mut service) = (io.readiness().unwrap(), Script::default());
+    let (readiness, mut service) = (io.readiness(), Script::default());
     let mut settle = |io: &mut StreamIo<Script>| {
         let mut polls = 0;
         while is_ready(&readiness, Duration::from_millis(50)) {
@@ -380,7 +380,7 @@ fn a_connection_wakes_whoever_waits_for_datagrams() {
         let worker = std::thread::spawn(move || {
             let mut streams = StreamIo::open(listeners, LIMITS).unwrap();
             let (mut datagrams, mut service) = (datagram_kind.open(sockets), Script::default());
-            datagrams.watch(Some(streams.readiness().unwrap())).unwrap();
+            datagrams.watch(Some(streams.readiness())).unwrap();
             let mut served = 0;
             while served < 20 {
                 // Without the watch it would wait forever.

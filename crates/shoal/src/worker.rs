@@ -99,8 +99,7 @@ impl WorkerIo {
             None => self.streams = Some(StreamIo::open(listeners, limits)?),
             Some(streams) => streams.set_listeners(listeners, clock::monotonic_ms(), service)?,
         }
-        let readiness = self.streams.as_ref().map(StreamIo::readiness).transpose()?;
-        self.datagrams.watch(readiness)
+        self.datagrams.watch(self.streams.as_ref().map(StreamIo::readiness))
     }
 
     /// Replaces the sockets and listeners. Requests that wait in those that go are served first.

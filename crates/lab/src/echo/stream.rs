@@ -56,7 +56,7 @@ pub(super) fn serve<P: EchoProtocol>(
     stop: &AtomicBool,
 ) -> Result<()> {
     let mut io = StreamIo::open(listeners, LIMITS).context("cannot watch the listeners")?;
-    let readiness = io.readiness().context("no descriptor to wait with")?;
+    let readiness = io.readiness();
     let mut is_busy = true;
     while !stop.load(Ordering::Relaxed) {
         if !is_busy {

@@ -140,7 +140,7 @@ fn run(case: Case, plan: &Plan) -> Round {
             pin(SERVER_CORE);
             let mut streams = StreamIo::open(listeners, LIMITS).unwrap();
             let mut datagrams = Backend::Mmsg.open(sockets).unwrap();
-            datagrams.watch(Some(streams.readiness().unwrap())).unwrap();
+            datagrams.watch(Some(streams.readiness())).unwrap();
             let mut service = Responder { keeps_alive: case == Case::KeepAlive, responses: 0 };
             let before = CpuTime::of_this_thread();
             let mut busy = false;

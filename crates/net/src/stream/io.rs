@@ -57,7 +57,7 @@ const LAST_ROUNDS_MAX: usize = BACKLOG.unsigned_abs() as usize / ACCEPTS_MAX;
 ///   connection in the same order and tries again, but it never spins.
 /// - In the steady state it allocates nothing for a request.
 pub struct StreamIo<S: StreamService> {
-    pub(super) epoll: OwnedFd,
+    pub(super) epoll: Arc<OwnedFd>,
     pub(super) listeners: StreamListeners,
     /// The listeners are in the epoll set while this is `Active`.
     accepting: Accepting,
@@ -75,7 +75,7 @@ pub struct StreamIo<S: StreamService> {
 /// through another set the kernel cannot see that (`ep_poll_callback` of fs/eventpoll.c).
 #[derive(Debug)]
 pub struct Readiness {
-    epoll: OwnedFd,
+    epoll: Arc<OwnedFd>,
     has_shared_listeners: bool,
 }
 
@@ -130,7 +130,7 @@ impl<S: StreamService> StreamIo<S> {
             listeners.budget(),
         );
         let mut io = Self {
-            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            epoll: Arc::new(epoll::create(CreateFlags::CLOEXEC)?),
             listeners,
             accepting: Accepting::Paused { until_ms: 0 },
             table,
@@ -249,13 +249,12 @@ impl<S: StreamService> StreamIo<S> {
         self.table.len()
     }
 
-    /// Returns a new descriptor that becomes readable when a poll round has something to do.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel has no more descriptors.
-    pub fn readiness(&self) -> io::Result<Readiness> {
+    /// Returns a descriptor that becomes readable when a poll round has something to do. It is not a new one, so that listeners
+    /// can change while there are no more descriptors.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
         let has_shared_listeners = self.listeners.listeners.iter().any(|listener| listener.is_shared);
-        Ok(Readiness { epoll: self.epoll.as_fd().try_clone_to_owned()?, has_shared_listeners })
+        Readiness { epoll: Arc::clone(&self.epoll), has_shared_listeners }
     }
 
     /// Accepts connections again if the pause is over.

@@ -285,7 +285,7 @@ impl StreamServer {
         let (account, commands) = (Arc::clone(&service.account), Arc::clone(&shared));
         let thread = std::thread::spawn(move || {
             let mut io = StreamIo::open(listeners, limits).unwrap();
-            let readiness = io.readiness().unwrap();
+            let readiness = io.readiness();
             while !commands.stops.load(Ordering::Acquire) {
                 is_ready(&readiness, Duration::from_millis(2));
                 if commands.shuts_down.swap(false, Ordering::AcqRel) {
