@@ -3,6 +3,7 @@
 //! A message is its length in four bytes, and then its bytes in the encoding of `postcard`. Descriptors come with the length.
 
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -38,14 +39,18 @@ impl Connection {
         self.0.set_read_timeout(None)
     }
 
-    /// Sends a message with descriptors.
+    /// Sends a message with descriptors. The connection ends with a message that was sent in part.
     pub(super) fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let bytes = postcard::to_allocvec(message).map_err(io::Error::other)?;
         let length = u32::try_from(bytes.len()).map_err(io::Error::other)?.to_le_bytes();
         let sent = ancillary::send(&self.0, &length, descriptors)?;
         // The rest of the length, and the message, need no descriptors.
-        (&self.0).write_all(&length[sent..])?;
-        (&self.0).write_all(&bytes)
+        let outcome = (&self.0).write_all(&length[sent..]).and_then(|()| (&self.0).write_all(&bytes));
+        if outcome.is_err() {
+            // The receiver would take the next message for the rest of this one. If this fails, the connection is gone.
+            let _ = self.0.shutdown(Shutdown::Both);
+        }
+        outcome
     }
 
     /// Receives a message with its descriptors.
@@ -88,5 +93,19 @@ mod tests {
         }
         drop(one);
         assert_eq!(other.receive::<String>().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn nothing_follows_a_message_that_was_sent_in_part() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let (one, other) = (Connection::new(one), Connection::new(other));
+        one.set_time_max(Duration::from_millis(1)).unwrap();
+        let long = "m".repeat(MESSAGE_BYTES_MAX / 2);
+        while one.send(&long, &[]).is_ok() {}
+        one.set_time_max(Duration::from_secs(10)).unwrap();
+        assert!(one.send(&"next", &[]).is_err());
+        while let Ok((text, _)) = other.receive::<String>() {
+            assert_eq!(text, long);
+        }
     }
 }
