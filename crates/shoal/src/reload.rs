@@ -115,6 +115,8 @@ impl Reloader {
     }
 
     fn try_reload(&self) -> Result<Differences, String> {
+        // An upgrade that begins later reads what is read here, or what is newer.
+        self.hand_over.check_reload()?;
         let live = self.publisher.live.latest();
         let mut reloaded = config_file::reread(live.policy.config(), self.file.as_deref())?;
         if !self.serves_tls && reloaded.config.tls.listen != live.policy.config().tls.listen {

@@ -135,6 +135,15 @@ impl HandOver {
         Self { broker, offered: Mutex::new(offered), manager, is_handed: Notify::new() }
     }
 
+    /// Returns why the configuration cannot be read again now: a new process has perhaps read it already, and would serve with
+    /// what it says at that time.
+    pub(crate) fn check_reload(&self) -> Result<(), String> {
+        match self.offered.try_lock() {
+            Ok(_) => Ok(()),
+            Err(_) => Err("an upgrade is in progress; reload again after it".to_owned()),
+        }
+    }
+
     /// Binds what `config` lists and `running` does not. No upgrade begins before the outcome is dropped.
     ///
     /// # Errors
