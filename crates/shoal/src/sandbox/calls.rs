@@ -95,8 +95,6 @@ const ALL: &[c_long] = &[
     libc::SYS_sendto,
     libc::SYS_setsockopt,
     libc::SYS_shutdown,
-    // A pair reaches no further than its own two ends.
-    libc::SYS_socketpair,
 ];
 
 /// Those that newer architectures do not have any more.
@@ -314,6 +312,10 @@ fn permitted(role: Role) -> anyhow::Result<Rules> {
     rules.insert(libc::SYS_prctl, one_of(0, PRCTLS.map(|operation| operation.cast_unsigned().into()))?);
     // The process can end itself, as `abort` does, but no other.
     rules.insert(libc::SYS_tgkill, one_of(0, [std::process::id().into()])?);
+    // A pair of streams reaches no further than its own two ends; one of datagrams can send to any Unix socket.
+    let type_ = 0xf; // SOCK_TYPE_MASK of include/linux/net.h
+    let is_stream = rule(1, SeccompCmpOp::MaskedEq(type_), libc::SOCK_STREAM.cast_unsigned().into())?;
+    rules.insert(libc::SYS_socketpair, vec![is_stream]);
     if let Role::Control { .. } = role {
         // Threads, and no processes. `clone3` has a filter of its own, whose answer counts.
         let is_thread = libc::CLONE_THREAD.cast_unsigned().into();

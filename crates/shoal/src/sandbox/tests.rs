@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 use std::sync::mpsc::channel;
@@ -186,10 +187,12 @@ fn a_worker_opens_neither_files_nor_connections() {
                 kind(fs::remove_file(&file)),
                 kind(TcpStream::connect(address)),
                 kind(UdpSocket::bind("127.0.0.1:0")),
+                kind(UnixDatagram::pair()),
                 kind(thread::Builder::new().spawn(|| ())),
             ] {
                 assert_eq!(refused, Some(ErrorKind::PermissionDenied));
             }
+            UnixStream::pair().unwrap();
             // Descriptors that are open remain in use.
             from.send_to(b"datagram", to.local_addr().unwrap()).unwrap();
             assert_eq!(to.recv_from(&mut [0; 16]).unwrap().0, 8);
