@@ -69,9 +69,10 @@ impl WorkerPhase {
         }
     }
 
-    /// Sets the phase.
+    /// Sets the phase, unless the workers are stopping: a hand-over in progress does not take that back.
     pub(crate) fn set(&self, phase: Phase, workers: &[Waker]) {
-        self.phase.store(phase as u8, Ordering::Release);
+        let unless_stopping = |now| (now != Phase::Stopping as u8).then_some(phase as u8);
+        let _ = self.phase.fetch_update(Ordering::AcqRel, Ordering::Acquire, unless_stopping);
         workers.iter().for_each(Waker::wake);
     }
 
