@@ -112,7 +112,7 @@ impl Sockets {
         let mut changed: Vec<_> = workers.iter().map(Self::without_addresses).collect();
         for (wanted, place) in settings.iter().zip(Self::places(workers, settings)) {
             let group = match place {
-                Some(place) => bind::resize_group(wanted, workers.iter().map(|worker| &worker.bound[place]))?,
+                Some(place) => workers.iter().map(|worker| worker.bound[place].clone()).collect(),
                 None => bind::own_group(bind::bind_group(wanted, count, given)?),
             };
             for (worker, socket) in changed.iter_mut().zip(group) {
@@ -120,6 +120,14 @@ impl Sockets {
             }
         }
         Ok(changed)
+    }
+
+    /// Gives sockets the buffers of these settings, which are as many.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses it.
+    pub fn resize(&mut self, settings: &[SocketSettings]) -> Result<(), BindError> {
+        self.bound.iter_mut().zip(settings).try_for_each(|(bound, wanted)| bind::resize(bound, wanted))
     }
 
     /// Returns the settings of the sockets that [`change`](Self::change) has to be given.

@@ -9,7 +9,7 @@ use std::thread;
 
 use common::{bind, bind_one, connect, settings};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use shoal_net::{BindError, SOCKETS_MAX, SocketSettings, Sockets};
+use shoal_net::{BindError, InheritedSockets, SOCKETS_MAX, SocketSettings, Sockets};
 
 #[test]
 fn a_port_in_use_is_named() {
@@ -120,4 +120,20 @@ fn datagrams_of_other_processors_reach_some_worker() {
     for worker in &workers {
         assert!(receive_queue(worker) > 0);
     }
+}
+
+#[test]
+fn sockets_that_stay_have_their_buffers_until_they_are_resized() {
+    let size = |sockets: &Sockets| {
+        let socket = sockets.descriptors().next().unwrap();
+        rustix::net::sockopt::socket_recv_buffer_size(socket).unwrap()
+    };
+    let before = bind_one(&["127.0.0.1:0"]);
+    let small = size(&before) / 4;
+    let addr = before.local_addrs().next().unwrap();
+    let wanted = [SocketSettings { addr, recv_buffer_bytes: small / 2, send_buffer_bytes: 1 << 16 }];
+    let mut after = Sockets::change(&[before], &wanted, &InheritedSockets::default()).unwrap().remove(0);
+    assert_eq!(size(&after), 4 * small);
+    after.resize(&wanted).unwrap();
+    assert_eq!(size(&after), small);
 }

@@ -55,6 +55,7 @@ pub(crate) struct WorkerEndpoints {
 /// A change that nothing has adopted yet.
 pub(crate) struct Change {
     sockets: Vec<Sockets>,
+    settings: Vec<SocketSettings>,
     listeners: Vec<StreamListeners>,
     http: Vec<Listen>,
     /// For the workers.
@@ -149,7 +150,8 @@ impl Listening {
             config.udp.listen =
                 self.sockets.first().map_or(Vec::new(), |first| first.local_addrs().collect());
         }
-        let sockets = self.change_sockets(broker, &settings::sockets(&config))?;
+        let settings = settings::sockets(&config);
+        let sockets = self.change_sockets(broker, &settings)?;
         let listeners = self.change_listeners(broker, &settings::listen_addresses(&config))?;
         let workers = settings::workers(&config);
         let connections_max = bound::connections_max(&config, workers, &sockets, &listeners);
@@ -161,13 +163,18 @@ impl Listening {
         let new = sockets.iter().zip(&listeners).map(prepare).collect::<io::Result<_>>();
         let new = new.map_err(|error| format!("udp.io: a back end cannot be opened: {error}"))?;
         let endpoints = Arc::new(Endpoints { connections_max, probes: probes(&sockets), new });
-        Ok(Change { sockets, listeners, http: config.http.listen, endpoints })
+        Ok(Change { sockets, settings, listeners, http: config.http.listen, endpoints })
     }
 
     /// Adopts a change, which the workers are about to adopt as well. Returns what is another socket now.
     pub(crate) fn commit(&mut self, change: Change) -> SocketChanges {
         let changes = self.difference(&change);
-        let Change { sockets, listeners, http, .. } = change;
+        let Change { mut sockets, settings, listeners, http, .. } = change;
+        // Those that stay had others. A kernel that accepted the options once does so again.
+        if let Err(error) = sockets.iter_mut().try_for_each(|sockets| sockets.resize(&settings)) {
+            tracing::warn!(%error, "the buffers of sockets stay as they were");
+        }
+        advice::warn_of_shortfalls(sockets.iter().flat_map(Sockets::shortfalls));
         (self.sockets, self.listeners, self.http) = (sockets, listeners, http);
         let plain = self.http.len();
         let (http, tls) = bound::listen_addresses(&self.listeners, plain);
@@ -200,7 +207,6 @@ impl Listening {
         }
         let changed = Sockets::change(&self.sockets, wanted, &given);
         let changed = changed.map_err(|error| format!("{:#}", advice::bind(error)))?;
-        advice::warn_of_shortfalls(changed.iter().flat_map(Sockets::shortfalls));
         let steered = Sockets::steer(&changed, &self.steered);
         steered.map_err(|error| format!("{:#}", advice::bind(error)))?;
         Ok(changed)

@@ -101,18 +101,11 @@ pub(super) fn own_group(group: Vec<BoundSocket>) -> Vec<BoundSocket> {
     group.into_iter().map(|bound| BoundSocket { is_inherited: false, ..bound }).collect()
 }
 
-/// Returns sockets that are bound already, with the buffers that `wanted` asks for.
-pub(super) fn resize_group<'a>(
-    wanted: &SocketSettings,
-    group: impl Iterator<Item = &'a BoundSocket>,
-) -> Result<Vec<BoundSocket>, BindError> {
-    group
-        .map(|bound| {
-            prepare(&bound.socket, wanted)?;
-            let resized = describe(Arc::clone(&bound.socket), wanted)?;
-            Ok(BoundSocket { is_inherited: bound.is_inherited, ..resized })
-        })
-        .collect()
+/// Gives a socket the buffers of these settings.
+pub(super) fn resize(bound: &mut BoundSocket, wanted: &SocketSettings) -> Result<(), BindError> {
+    prepare(&bound.socket, wanted)?;
+    bound.shortfalls = describe(Arc::clone(&bound.socket), wanted)?.shortfalls;
+    Ok(())
 }
 
 /// Opens a socket with all options that must be set before datagrams arrive.
