@@ -96,7 +96,7 @@ impl Swarm {
         self.created_s = now_s.wrapping_sub(age_s.min(i32::MAX.cast_unsigned()));
     }
 
-    /// Makes the swarm at least as old as this, and counts at least so many downloads, as it did in another process.
+    /// Makes the swarm at least as old as this, and counts at least this number of downloads, as it did in another process.
     pub(crate) fn resume(&mut self, completed: u32, age_s: u32, now_s: u32) {
         self.completed = self.completed.max(completed);
         self.set_age_s(age_s.max(self.age_s(now_s)), now_s);

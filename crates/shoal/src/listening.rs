@@ -7,7 +7,7 @@
 
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shoal_config::{Config, Listen, UdpConfig};
@@ -183,19 +183,13 @@ impl Listening {
     }
 
     fn difference(&self, change: &Change) -> SocketChanges {
-        let names = |sockets: &[Sockets], listeners: &[StreamListeners]| -> Vec<String> {
-            let streams = listeners.iter().flat_map(StreamListeners::descriptors);
-            sockets.iter().flat_map(Sockets::descriptors).chain(streams).filter_map(socket_name).collect()
-        };
-        let old = names(&self.sockets, &self.listeners);
-        let new = names(&change.sockets, &change.listeners);
-        let streams = change.listeners.iter().flat_map(StreamListeners::descriptors);
-        let all = change.sockets.iter().flat_map(Sockets::descriptors).chain(streams);
-        let added = all.filter(|socket| socket_name(*socket).is_some_and(|name| !old.contains(&name)));
+        let (old, new) = (named(&self.sockets, &self.listeners), named(&change.sockets, &change.listeners));
+        let is_in = |all: &[(String, BorrowedFd<'_>)], name: &str| all.iter().any(|(other, _)| other == name);
+        let added = new.iter().filter(|(name, _)| !is_in(&old, name));
         SocketChanges {
             // A socket that cannot be copied is bound again by the next process.
-            new: added.filter_map(|socket| socket.try_clone_to_owned().ok()).collect(),
-            unused: old.into_iter().filter(|name| !new.contains(name)).collect(),
+            new: added.filter_map(|(_, socket)| socket.try_clone_to_owned().ok()).collect(),
+            unused: old.iter().map(|(name, _)| name).filter(|name| !is_in(&new, name)).cloned().collect(),
         }
     }
 
@@ -229,6 +223,13 @@ impl Listening {
     fn workers(&self) -> NonZeroUsize {
         NonZeroUsize::new(self.sockets.len()).unwrap_or(NonZeroUsize::MIN)
     }
+}
+
+/// Returns all sockets with the names under which a service manager keeps them.
+fn named<'s>(sockets: &'s [Sockets], listeners: &'s [StreamListeners]) -> Vec<(String, BorrowedFd<'s>)> {
+    let streams = listeners.iter().flat_map(StreamListeners::descriptors);
+    let all = sockets.iter().flat_map(Sockets::descriptors).chain(streams);
+    all.filter_map(|socket| Some((socket_name(socket)?, socket))).collect()
 }
 
 fn probes(sockets: &[Sockets]) -> Vec<Vec<SocketProbe>> {

@@ -153,7 +153,6 @@ impl WorkerPool {
                 wakers: Arc::clone(&wakers_of_all),
                 heartbeat,
                 phase: Arc::clone(&setup.phase),
-                number,
             };
             let worker_thread = WorkerThread {
                 backend: setup.backend,

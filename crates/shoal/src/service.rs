@@ -25,7 +25,7 @@ pub(crate) struct WorkerService {
     pub(crate) live: Subscription<Live>,
     /// The public statistics.
     pub(crate) statistics: Subscription<Statistics>,
-    /// The number of the worker.
+    /// The number of the worker, in the order of the wakers.
     pub(crate) number: usize,
     /// New limits that the I/O of connections does not know yet.
     pub(crate) new_limits: Option<StreamLimits>,

@@ -75,8 +75,6 @@ pub(crate) struct Worker {
     pub(crate) wakers: Arc<[Waker]>,
     pub(crate) heartbeat: Arc<Heartbeat>,
     pub(crate) phase: Arc<WorkerPhase>,
-    /// The number of the worker, in the order of the wakers.
-    pub(crate) number: usize,
 }
 
 /// The I/O of a worker. The datagram back end waits for the events of the connections as well.
@@ -157,11 +155,12 @@ impl Worker {
             let now_ms = clock::monotonic_ms();
             // Without traffic, no batch does this.
             service.follow_reload();
-            if let Some(endpoints) = service.new_endpoints.take() {
+            // A change may meet the next reload, whose settings must not find the listeners of this one.
+            while let Some(endpoints) = service.new_endpoints.take() {
                 io.change(endpoints, &mut service)?;
             }
             if let Some(streams) = &mut io.streams {
-                let arrivals = self.phase.arrivals(self.number);
+                let arrivals = self.phase.arrivals(service.number);
                 // There may be more.
                 streams_busy = !arrivals.is_empty();
                 for connection in arrivals {
@@ -176,7 +175,7 @@ impl Worker {
                 }
             } else {
                 // Connections of another process find no service here.
-                drop(self.phase.arrivals(self.number));
+                drop(self.phase.arrivals(service.number));
                 streams_busy = false;
             }
             self.heartbeat.beat(now_ms);

@@ -138,10 +138,12 @@ impl HandOver {
     /// Returns why the configuration cannot be read again now: a new process has perhaps read it already, and would serve with
     /// what it says at that time.
     pub(crate) fn check_reload(&self) -> Result<(), String> {
-        match self.offered.try_lock() {
-            Ok(_) => Ok(()),
-            Err(_) => Err("an upgrade is in progress; reload again after it".to_owned()),
-        }
+        self.unless_upgrading().map(drop)
+    }
+
+    /// Returns the parts that another process can take over, unless one is about to.
+    fn unless_upgrading(&self) -> Result<MutexGuard<'_, Offered>, String> {
+        self.offered.try_lock().map_err(|_| "an upgrade is in progress; reload again after it".to_owned())
     }
 
     /// Binds what `config` lists and `running` does not. No upgrade begins before the outcome is dropped.
@@ -153,16 +155,14 @@ impl HandOver {
         running: &Config,
         config: &Config,
     ) -> Result<PendingChange<'_>, String> {
-        let Ok(offered) = self.offered.try_lock() else {
-            return Err("listeners cannot change during an upgrade; reload again after it".to_owned());
-        };
+        let offered = self.unless_upgrading()?;
         let change = lock_of(&offered.listening).prepare(&self.broker, running, config)?;
         Ok(PendingChange { offered, manager: &self.manager, change })
     }
 
     /// Leaves the sockets to the workers alone, and to the service manager if it keeps them, unless an upgrade is in progress.
     pub(crate) fn close_sockets(&self) {
-        let Ok(offered) = self.offered.try_lock() else { return };
+        let Ok(offered) = self.unless_upgrading() else { return };
         let mut listening = lock_of(&offered.listening);
         if self.manager.keeps_descriptors() {
             listening.leave();

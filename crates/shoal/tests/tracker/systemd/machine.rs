@@ -199,7 +199,7 @@ impl Machine {
         eventually(&format!("{property} = {value}"), || (self.show(property) == value).then_some(()));
     }
 
-    /// Waits until the log of the service has this text so many times.
+    /// Waits until the log of the service has this text the given number of times.
     pub(super) fn wait_for_log(&self, text: &str, times: usize) {
         eventually(text, || (self.log().matches(text).count() >= times).then_some(()));
     }
