@@ -30,6 +30,7 @@ use self::announce::{Announcement, Joining};
 use self::claim::{Claim, Claims, Suspect, Suspects};
 pub use self::member::Member;
 use self::member::Peer;
+use self::transfer::FormerConnections;
 pub use self::transfer::MemberState;
 use crate::Now;
 use crate::access_log::{AccessLog, LoggedClient, Record, saturated};
@@ -71,6 +72,8 @@ struct Inner {
     claims: Claims,
     /// Connections that were challenged lately.
     suspects: Suspects,
+    /// The connections that clients of another process had there.
+    former: FormerConnections,
     /// The time of the last poll round.
     now: Now,
     /// The keys of the current offers.
@@ -113,6 +116,7 @@ impl Responder {
             sampler: Sampler::off(),
             claims: Claims::default(),
             suspects: Suspects::default(),
+            former: FormerConnections::default(),
             now: Now::default(),
             offers: Vec::new(),
             targets: Vec::new(),
@@ -304,6 +308,7 @@ impl Responder {
     pub fn trim(&mut self) {
         self.inner.dispatcher.trim();
         self.inner.suspects.trim();
+        self.inner.former.trim(self.inner.now.monotonic_s);
     }
 
     /// Sends the messages for clients of other workers, and returns the workers that are to be woken. Must be

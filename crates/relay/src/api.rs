@@ -144,8 +144,17 @@ pub struct ConnectedPeer {
     pub age_s: u32,
 }
 
-/// The part of a peer in a swarm that another process continues.
+/// An offer that waits for its answer, as another process continues it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PendingOfferState {
+    /// The keyed hash of the offer and its receiver. Only a process with the same key can match it.
+    pub key: [u32; 2],
+    /// Seconds for which the answer is still accepted.
+    pub left_s: u32,
+}
+
+/// The part of a peer in a swarm that another process continues.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     /// Whether it has the complete torrent.
     pub seeds: bool,
@@ -157,6 +166,8 @@ pub struct Membership {
     pub swarm_completed: u32,
     /// Seconds since the swarm was created.
     pub swarm_age_s: u32,
+    /// Its offers that wait for an answer, oldest first.
+    pub pending_offers: Vec<PendingOfferState>,
 }
 
 /// The receiver of an answer, if there is one.

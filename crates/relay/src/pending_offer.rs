@@ -5,7 +5,7 @@
 
 use shoal_types::PeerId;
 
-use crate::api::Address;
+use crate::api::{Address, PendingOfferState};
 use crate::key::OfferKey;
 
 /// Seconds for which an offer waits for its answer. Clients abandon an offer after about a minute.
@@ -67,6 +67,23 @@ impl PendingOffers {
             self.0.remove(position);
         }
         position.is_some()
+    }
+
+    /// Returns the offers for [`resume`](Self::resume) in another process: the newest if there are too many.
+    pub(crate) fn state(&self, now_s: u32) -> Vec<PendingOfferState> {
+        let newest = &self.0[self.0.len().saturating_sub(PENDING_OFFERS_MAX)..];
+        let pending = newest.iter().filter(|offer| offer.until_s >= now_s);
+        pending.map(|offer| PendingOfferState { key: offer.key, left_s: offer.until_s - now_s }).collect()
+    }
+
+    /// Adds the offers of a peer that continues from another process, up to the maximum.
+    pub(crate) fn resume(&mut self, offers: &[PendingOfferState], now_s: u32) {
+        let newest = &offers[offers.len().saturating_sub(PENDING_OFFERS_MAX)..];
+        self.0.reserve_exact(newest.len());
+        self.0.extend(newest.iter().map(|&PendingOfferState { key, left_s }| PendingOffer {
+            key,
+            until_s: now_s.saturating_add(left_s.min(PENDING_OFFER_S)),
+        }));
     }
 
     /// Frees the memory if no offer is pending any more.

@@ -214,6 +214,7 @@ impl Shard {
             is_download_decided: peer.is_download_decided,
             swarm_completed: swarm.counts().completed,
             swarm_age_s: swarm.age_s(now_s),
+            pending_offers: peer.pending_offers.state(now_s),
         })
     }
 
@@ -239,6 +240,10 @@ impl Shard {
         let peer = swarm.peer_mut(position);
         peer.announced_s = now_s.saturating_sub(membership.age_s);
         peer.is_download_decided = membership.is_download_decided;
+        if pressure.may_grow(source) {
+            peer.pending_offers.resume(&membership.pending_offers, now_s);
+            self.totals.pending_offer_bytes += peer.pending_offers.memory_bytes();
+        }
         swarm.resume(membership.swarm_completed, membership.swarm_age_s, now_s);
         *self.totals.role_mut(membership.seeds) += 1;
         note_change(&mut self.changes, key.hash, &key.info_hash);

@@ -219,7 +219,9 @@ impl Swarms {
         let peer = self.hasher.peer(peer_id);
         let cell = self.cell(key);
         let mut shard = cell.shard.lock();
+        let before = shard.totals;
         let resumed = shard.resume(key, &peer, connection, membership, &self.pressure, now_s);
+        self.pressure.update_pending_offers(before.pending_offer_bytes, shard.totals.pending_offer_bytes);
         cell.publish(&shard);
         resumed
     }

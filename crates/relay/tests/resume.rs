@@ -5,7 +5,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use shoal_relay::{Address, Announce, ConnectedPeer, Membership, Rejection, Settings, Swarms};
+use shoal_relay::{Address, Announce, AnswerMatch, ConnectedPeer, Membership, Rejection, Settings, Swarms};
 use shoal_source::{HoldingLimits, Holdings};
 use shoal_transport::stream::Handle;
 use shoal_types::{Action, Counts, InfoHash, PeerId};
@@ -97,8 +97,14 @@ fn a_peer_that_another_connection_has_is_left_to_it() {
 fn the_limit_of_a_source_counts_it_and_the_limit_of_all_refuses_it() {
     let swarms = swarms(1, 2);
     announce(&swarms, 1, Action::Leech, 100).unwrap();
-    let membership =
-        Membership { seeds: false, age_s: 0, is_download_decided: false, swarm_completed: 0, swarm_age_s: 0 };
+    let membership = Membership {
+        seeds: false,
+        age_s: 0,
+        is_download_decided: false,
+        swarm_completed: 0,
+        swarm_age_s: 0,
+        pending_offers: Vec::new(),
+    };
     resume(&swarms, 2, 2, &membership).unwrap();
     let key = swarms.swarm_key(&TORRENT);
     let full = resume(&swarms, 3, 3, &membership);
@@ -106,4 +112,38 @@ fn the_limit_of_a_source_counts_it_and_the_limit_of_all_refuses_it() {
     swarms.leave(&key, &peer_id(1), address(1));
     swarms.leave(&key, &peer_id(2), address(2));
     assert_eq!(swarms.totals().leechers, 0);
+}
+
+#[test]
+fn offers_that_are_pending_move_with_their_peer_for_as_long_as_they_were() {
+    let old = swarms(1, 100);
+    let key = old.swarm_key(&TORRENT);
+    announce(&old, 2, Action::Leech, 100).unwrap();
+    let offer = old.offer_key(b"an offer");
+    let source = old.source(Ipv4Addr::from(1).into());
+    let offering = Announce {
+        address: address(1),
+        source,
+        peer_id: peer_id(1),
+        action: Action::Leech,
+        may_join: true,
+        is_exempt: false,
+        offers: &[offer],
+    };
+    let mut targets = Vec::new();
+    old.announce(&key, &offering, 100, &mut fastrand::Rng::with_seed(1), &mut targets).unwrap();
+    assert_eq!(targets.len(), 1);
+    let membership = old.membership(&key, &peer_id(1), address(1), 150).unwrap();
+    assert_eq!(membership.pending_offers.len(), 1);
+    assert_eq!(membership.pending_offers[0].left_s, 70);
+    let answer = |receiver, now_s| {
+        let swarms = swarms(1, 100);
+        swarms.resume(&key, &peer_id(1), (address(9), source), &membership, 1000).unwrap();
+        swarms.match_answer(&key, &peer_id(1), (receiver, &peer_id(2)), offer, now_s)
+    };
+    assert_eq!(answer(address(2), 1070), AnswerMatch::Offerer(address(9)));
+    assert_eq!(answer(address(2), 1071), AnswerMatch::NotPending);
+    assert_eq!(answer(address(3), 1000), AnswerMatch::NotPending);
+    // An expired one does not move.
+    assert_eq!(old.membership(&key, &peer_id(1), address(1), 221).unwrap().pending_offers, []);
 }

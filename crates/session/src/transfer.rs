@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use shoal_engine::Now;
+use shoal_engine::webtorrent::Responder;
 use shoal_transport::stream::{Cipher, ConnectionKind, DETACHED_BYTES_MAX, Detached, Handle, Quota};
 
 use crate::service::Service;
@@ -159,7 +160,9 @@ impl Service {
         let of_socket = match (&session.stage, &self.websockets) {
             (Stage::WebSocket(socket), Some(websockets)) => {
                 // The encoding of a peer is half as long again as its place in the list.
-                2 * socket.member_bytes() + websockets.queued_bytes(session.handle)
+                2 * socket.member_bytes()
+                    + Responder::PENDING_OFFERS_BYTES_MAX
+                    + websockets.queued_bytes(session.handle)
             }
             _ => 0,
         };

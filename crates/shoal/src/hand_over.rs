@@ -27,7 +27,7 @@ pub(crate) use predecessor::{Predecessor, Takeover};
 pub(crate) use successor::{HandOver, HandOverError, Handed, Offered};
 
 /// The version of the conversation. Both processes must have the same.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// A message to the new process. Descriptors are sent with it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -63,6 +63,8 @@ enum ToNew {
         is_websocket: bool,
         unsent: Vec<u8>,
     },
+    /// All connections were passed that can be passed at once.
+    EndOfFirst,
 }
 
 /// A message to the old process.

@@ -1,7 +1,8 @@
 //! The phase of all workers of a process: whether they serve, pause, stop, or leave their work to another process.
 //!
 //! One thread sets the phase, and each worker follows it between two poll rounds. A worker that leaves passes its
-//! connections on through here, and one that serves takes connections of another process from here.
+//! connections on through here, and one that serves takes connections of another process from here. WebSockets among them
+//! wait until all have arrived: before that, a message for another client may find it in neither process.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -17,6 +18,9 @@ use crate::clock;
 
 /// How often a thread that waits for another one looks again.
 const LOOK_INTERVAL: Duration = Duration::from_micros(200);
+
+/// Maximum time for which WebSockets of another process wait until all have arrived.
+const ARRIVAL_MS_MAX: u64 = 5_000;
 
 /// Connections that a worker takes over in one poll round.
 const ARRIVALS_MAX: usize = 16;
@@ -50,8 +54,20 @@ pub(crate) struct WorkerPhase {
     arrivals: Mutex<Vec<VecDeque<DetachedConnection>>>,
     /// The number of those so far.
     arrived: AtomicUsize,
+    /// The number of those that workers have taken over.
+    attached: AtomicUsize,
+    /// The end of the time in which more are expected, or 0.
+    expected_until_ms: AtomicU64,
     /// Where connections go when the workers leave.
-    departures: Mutex<Option<Sender<DetachedConnection>>>,
+    departures: Mutex<Option<Sender<Departure>>>,
+}
+
+/// A part of what a worker that leaves passes on.
+#[derive(Debug)]
+pub(crate) enum Departure {
+    Connection(DetachedConnection),
+    /// The worker has passed on all connections that can be passed on at once.
+    EndOfFirst,
 }
 
 impl WorkerPhase {
@@ -65,6 +81,8 @@ impl WorkerPhase {
             left: AtomicUsize::new(0),
             arrivals: Mutex::default(),
             arrived: AtomicUsize::new(0),
+            attached: AtomicUsize::new(0),
+            expected_until_ms: AtomicU64::new(0),
             departures: Mutex::default(),
         }
     }
@@ -94,7 +112,7 @@ impl WorkerPhase {
     }
 
     /// Makes all workers leave within this time. Their connections go to `departures`.
-    pub(crate) fn leave(&self, workers: &[Waker], time: Duration, departures: Sender<DetachedConnection>) {
+    pub(crate) fn leave(&self, workers: &[Waker], time: Duration, departures: Sender<Departure>) {
         self.leave_ms.store(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         *self.departures.lock().unwrap_or_else(PoisonError::into_inner) = Some(departures);
         self.set(Phase::Leaving, workers);
@@ -121,7 +139,7 @@ impl WorkerPhase {
     }
 
     /// Returns where a worker that leaves sends its connections.
-    pub(crate) fn departures(&self) -> Option<Sender<DetachedConnection>> {
+    pub(crate) fn departures(&self) -> Option<Sender<Departure>> {
         self.departures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -131,6 +149,27 @@ impl WorkerPhase {
         loop {
             thread::park();
         }
+    }
+
+    /// Makes the WebSockets that arrive wait until [`expect_no_more`](Self::expect_no_more), or for some seconds.
+    pub(crate) fn expect_arrivals(&self) {
+        self.expected_until_ms.store(clock::monotonic_ms() + ARRIVAL_MS_MAX, Ordering::Relaxed);
+    }
+
+    /// Lets the WebSockets go on as soon as the workers have taken over all that have arrived.
+    pub(crate) fn expect_no_more(&self) {
+        self.expected_until_ms.store(0, Ordering::Release);
+    }
+
+    /// Returns whether WebSockets that have arrived wait for others.
+    pub(crate) fn awaits_arrivals(&self, now_ms: u64) -> bool {
+        now_ms < self.expected_until_ms.load(Ordering::Acquire)
+            || self.attached.load(Ordering::Acquire) < self.arrived.load(Ordering::Relaxed)
+    }
+
+    /// Counts connections that a worker has taken over.
+    pub(crate) fn add_attached(&self, count: usize) {
+        self.attached.fetch_add(count, Ordering::Release);
     }
 
     /// Lets a worker take over a connection. They take turns, so that all have room for about as many.

@@ -147,21 +147,21 @@ pub(crate) fn swarms(
     config: &Config,
     memory_bytes_max: u64,
     holdings: Option<Arc<Holdings>>,
-) -> anyhow::Result<shoal_relay::Settings> {
-    let [high, low] = [random()?, random()?].map(u64::from_ne_bytes);
+    keys: &StateKeys,
+) -> shoal_relay::Settings {
     let peers_max = match config.webtorrent.peers_max {
         Auto::Auto => memory_bytes_max / PEER_BYTES,
         Auto::Set(peers_max) => peers_max.into(),
     };
-    Ok(shoal_relay::Settings {
+    shoal_relay::Settings {
         peers_max,
         memory_bytes_max,
         relay_rate_max: u32::try_from(config.webtorrent.relay_rate_max.0).unwrap_or(u32::MAX),
         swarm_share_max: config.limits.swarm_share_max,
         holdings,
         peer_lifetime_s: config.webtorrent.peer_timeout_s,
-        hash_key: [high, low],
-    })
+        hash_key: keys.relay(),
+    }
 }
 
 /// Sets the completed downloads that a store retains.

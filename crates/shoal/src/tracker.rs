@@ -333,7 +333,7 @@ async fn start(
     let holdings = settings::holdings(config, &state.keys);
     let workers = settings::workers(config);
     let webtorrent = if config.webtorrent.enabled {
-        Some(webtorrent(config, workers, division, holdings.clone())?)
+        Some(webtorrent(config, workers, division, holdings.clone(), &state.keys)?)
     } else {
         None
     };
@@ -488,8 +488,9 @@ fn webtorrent(
     workers: NonZeroUsize,
     division: &Division,
     holdings: Option<Arc<Holdings>>,
+    keys: &StateKeys,
 ) -> anyhow::Result<pool::WebTorrent> {
-    let swarms = settings::swarms(config, division.swarms, holdings)?;
+    let swarms = settings::swarms(config, division.swarms, holdings, keys);
     tracing::info!(peers_max = swarms.peers_max, "WebTorrent");
     let mailbox_bytes_max = division.mailbox_bytes_max(workers);
     let posts_bytes_max = division.posts_bytes_max(workers);

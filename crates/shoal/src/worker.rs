@@ -18,7 +18,7 @@ use shoal_transport::datagram::BATCH_MAX;
 use crate::clock;
 use crate::heartbeat::Heartbeat;
 use crate::listening::WorkerEndpoints;
-use crate::phase::{Phase, WorkerPhase};
+use crate::phase::{Departure, Phase, WorkerPhase};
 use crate::service::WorkerService;
 
 /// Maximum time to wait for traffic. An idle worker maintains the store and answers heartbeats this often.
@@ -163,8 +163,13 @@ impl Worker {
                 let arrivals = self.phase.arrivals(service.number);
                 // There may be more.
                 streams_busy = !arrivals.is_empty();
+                let arrived = arrivals.len();
                 for connection in arrivals {
                     streams.attach(connection, now_ms, &mut service);
+                }
+                self.phase.add_attached(arrived);
+                if streams.has_attached() && !self.phase.awaits_arrivals(now_ms) {
+                    streams.read_attached(now_ms, &mut service);
                 }
                 let seen = poll_streams(streams, now_ms, &mut service, &wakers)?;
                 (streams_busy, is_behind) = (streams_busy || seen > 0, is_behind || seen >= POLL_EVENTS_MAX);
@@ -175,7 +180,7 @@ impl Worker {
                 }
             } else {
                 // Connections of another process find no service here.
-                drop(self.phase.arrivals(service.number));
+                self.phase.add_attached(self.phase.arrivals(service.number).len());
                 streams_busy = false;
             }
             self.heartbeat.beat(now_ms);
@@ -225,16 +230,18 @@ fn leave(
     service.connections.set_replaced();
     let mut tunnels = Tunnels::new()?;
     let (begin_ms, leave_ms, mut totals) = (clock::monotonic_ms(), phase.leave_ms(), None);
+    // The receiver of departures ends with the process.
+    let depart = |departure| drop(departures.send(departure));
     loop {
         let now_ms = clock::monotonic_ms();
         heartbeat.beat(now_ms);
         service.follow_reload();
         // Messages of other workers for connections of this one go with them.
         service.connections.collect(clock::now());
-        streams.leave(&mut service, &mut tunnels, |connection| {
-            // The receiver ends with the process.
-            let _ = departures.send(connection);
-        });
+        streams.leave(&mut service, &mut tunnels, |connection| depart(Departure::Connection(connection)));
+        if totals.is_none() {
+            depart(Departure::EndOfFirst);
+        }
         let left_ms = (begin_ms + leave_ms).saturating_sub(now_ms);
         let left_of = |total: usize| {
             let left = (total as u64 * left_ms).div_ceil(leave_ms.max(1));
@@ -245,7 +252,6 @@ fn leave(
         tunnels.end(left_of(tunnelled), now_ms);
         let is_late = now_ms > begin_ms + leave_ms + LEAVE_MS_MAX;
         if streams.connections() + tunnels.len() == 0 || is_late {
-            drop(departures);
             mem::forget((streams, tunnels));
             phase.left();
         }

@@ -57,13 +57,14 @@ impl Inner {
         let answerer = member.address(self.dispatcher.worker());
         let offer = self.swarms.offer_key(answer.offer_id.bytes(&mut [0; OFFER_ID_BYTES_MAX]));
         let key = self.swarms.swarm_key(&answer.info_hash);
-        let matched = self.swarms.match_answer(
-            &key,
-            &answer.to_peer_id,
-            (answerer, &answer.peer_id),
-            offer,
-            now.monotonic_s,
-        );
+        let (swarms, now_s) = (&self.swarms, now.monotonic_s);
+        let match_as = |answerer| {
+            swarms.match_answer(&key, &answer.to_peer_id, (answerer, &answer.peer_id), offer, now_s)
+        };
+        let matched = match (match_as(answerer), self.former.find(member.handle())) {
+            (AnswerMatch::NotPending, Some(former)) => match_as(former),
+            (matched, _) => matched,
+        };
         match matched {
             AnswerMatch::Offerer(offerer) => {
                 let written = self.dispatcher.write(offerer, MessageKind::Answer, |out| {

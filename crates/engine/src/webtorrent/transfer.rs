@@ -1,13 +1,14 @@
 //! Clients that another process continues.
 //!
-//! This module owns what one process has to know of a client of the other. Offers that wait for an answer are not part of
-//! it: their keys are made of the connections of one process, and their answers would have to find connections that move
-//! at another moment. Clients make new offers at their next announce.
+//! This module owns what one process has to know of a client of the other. Offers that wait for an answer move with the
+//! client that made them. Their keys are made of the connections of the old process, so a client that moves is known by its
+//! former connection too, until those offers have expired.
 
 use core::net::IpAddr;
+use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
-use shoal_relay::{Membership, TokenBucket};
+use shoal_relay::{Address, Membership, PendingOfferState, TokenBucket};
 use shoal_transport::stream::Handle;
 use shoal_types::{InfoHash, PeerId};
 
@@ -16,10 +17,18 @@ use super::{Responder, as_usize};
 use crate::Now;
 use crate::tokens::SocketToken;
 
+/// Maximum number of pending offers that move with a client.
+const PENDING_OFFERS_MAX: usize = 1024;
+
+/// Seconds for which a former connection is known: as long as an offer of before may be pending.
+const FORMER_S: u32 = 120;
+
 /// The state of a client.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct MemberState {
     peers: Vec<PeerState>,
+    /// The worker and the handle of its connection in the old process.
+    former: (u16, u32, u32),
     /// The state of its relay allowance.
     bucket: u32,
     /// The text of its token.
@@ -36,9 +45,43 @@ struct PeerState {
     is_download_decided: bool,
     swarm_completed: u32,
     swarm_age_s: u32,
+    /// The keys of its pending offers, and the seconds for which their answers are accepted.
+    pending_offers: Vec<([u32; 2], u32)>,
+}
+
+/// The connections that clients had in the old process.
+///
+/// An offer of before is answered on the connection that has replaced its receiver's. A former connection never stands for
+/// an offer of this process in practice: the answer would have to name the id of an offer that its client has not received.
+#[derive(Debug, Default)]
+pub(super) struct FormerConnections {
+    addresses: HashMap<Handle, Address>,
+    until_s: u32,
+}
+
+impl FormerConnections {
+    fn insert(&mut self, handle: Handle, former: Address, now_s: u32) {
+        self.addresses.insert(handle, former);
+        self.until_s = now_s.saturating_add(FORMER_S);
+    }
+
+    /// Returns the connection that the client of this one had in the old process.
+    pub(super) fn find(&self, handle: Handle) -> Option<Address> {
+        self.addresses.get(&handle).copied()
+    }
+
+    /// Forgets all of them when no offer of before is pending any more.
+    pub(super) fn trim(&mut self, now_s: u32) {
+        if self.until_s < now_s && !self.addresses.is_empty() {
+            self.addresses = HashMap::new();
+        }
+    }
 }
 
 impl Responder {
+    /// Maximum memory that the pending offers of a client take in its encoded state.
+    pub const PENDING_OFFERS_BYTES_MAX: usize = 12 * PENDING_OFFERS_MAX;
+
     /// Returns the state of a client, for [`attach`](Self::attach) in another process. Returns `None` if the client has to
     /// stay: an announce of it waits for a decision, or its token is refused for good, and only this process knows why.
     #[must_use]
@@ -49,21 +92,27 @@ impl Responder {
         let token = member.token.text().ok()?.map(<[u8]>::to_vec);
         let address = member.address(self.inner.dispatcher.worker());
         let swarms = &self.inner.swarms;
+        let mut offers_left = PENDING_OFFERS_MAX;
         let state = |&Peer { info_hash, peer_id }: &Peer| {
             let key = swarms.swarm_key(&info_hash);
-            let membership = swarms.membership(&key, &peer_id, address, now.monotonic_s)?;
+            let mut membership = swarms.membership(&key, &peer_id, address, now.monotonic_s)?;
+            membership.pending_offers.truncate(offers_left);
+            offers_left -= membership.pending_offers.len();
             Some(PeerState::new(info_hash, peer_id, membership))
         };
         let peers = member.peers().iter().filter_map(state).collect();
-        Some(MemberState { peers, bucket: member.bucket.to_bits(), token })
+        let former = (address.worker, address.handle.index, address.handle.generation);
+        Some(MemberState { peers, former, bucket: member.bucket.to_bits(), token })
     }
 
     /// Registers a client of another process at `ip`, with its peers: those that the lists permit here, that no other
     /// connection has by now, and for which there is room.
     #[must_use]
     pub fn attach(&mut self, handle: Handle, ip: IpAddr, state: MemberState, now: Now) -> Member {
-        let MemberState { peers, bucket, token } = state;
+        let MemberState { peers, former: (worker, index, generation), bucket, token } = state;
         let inner = &mut self.inner;
+        let former = Address { worker, handle: Handle { index, generation } };
+        inner.former.insert(handle, former, now.monotonic_s);
         let mut member =
             Member::new(handle, ip, inner.swarms.source(ip), SocketToken::resume(token.as_deref()));
         member.bucket = TokenBucket::from_bits(bucket);
@@ -84,16 +133,27 @@ impl Responder {
 }
 
 impl PeerState {
-    const fn new(
-        InfoHash(info_hash): InfoHash,
-        PeerId(peer_id): PeerId,
-        Membership { seeds, age_s, is_download_decided, swarm_completed, swarm_age_s }: Membership,
-    ) -> Self {
-        Self { info_hash, peer_id, seeds, age_s, is_download_decided, swarm_completed, swarm_age_s }
+    fn new(InfoHash(info_hash): InfoHash, PeerId(peer_id): PeerId, membership: Membership) -> Self {
+        let Membership { seeds, age_s, is_download_decided, swarm_completed, swarm_age_s, pending_offers } =
+            membership;
+        let pending_offers = pending_offers.into_iter().map(|offer| (offer.key, offer.left_s)).collect();
+        Self {
+            info_hash,
+            peer_id,
+            seeds,
+            age_s,
+            is_download_decided,
+            swarm_completed,
+            swarm_age_s,
+            pending_offers,
+        }
     }
 
-    const fn membership(&self) -> Membership {
-        let &Self { seeds, age_s, is_download_decided, swarm_completed, swarm_age_s, .. } = self;
-        Membership { seeds, age_s, is_download_decided, swarm_completed, swarm_age_s }
+    fn membership(self) -> Membership {
+        let Self { seeds, age_s, is_download_decided, swarm_completed, swarm_age_s, pending_offers, .. } =
+            self;
+        let pending_offers = pending_offers.into_iter();
+        let pending_offers = pending_offers.map(|(key, left_s)| PendingOfferState { key, left_s }).collect();
+        Membership { seeds, age_s, is_download_decided, swarm_completed, swarm_age_s, pending_offers }
     }
 }

@@ -62,6 +62,8 @@ pub struct StreamIo<S: StreamService> {
     /// The listeners are in the epoll set while this is `Active`.
     accepting: Accepting,
     pub(super) table: Connections<S>,
+    /// Connections of another process from which nothing has been read.
+    pub(super) attached: Vec<Handle>,
     events: Vec<Event>,
     input: Box<[u8; INPUT_BYTES_MAX]>,
     /// Output of the service that is not sent yet.
@@ -135,6 +137,7 @@ impl<S: StreamService> StreamIo<S> {
             accepting: Accepting::Paused { until_ms: 0 },
             table,
             events: Vec::with_capacity(POLL_EVENTS_MAX),
+            attached: Vec::new(),
             input: Box::new([0; INPUT_BYTES_MAX]),
             output: Vec::with_capacity(OUTPUT_BYTES_MAX + INPUT_BYTES_MAX),
         };

@@ -4,6 +4,7 @@
 //! process gets its socket, these bytes, and the output that the peer has not accepted yet. To the peer, nothing happens. An
 //! encrypted connection stays as a tunnel, and the other process gets the end of that.
 
+use std::mem;
 use std::os::fd::OwnedFd;
 
 use rustix::event::epoll::{self, EventFlags};
@@ -100,7 +101,7 @@ impl<S: StreamService> StreamIo<S> {
         }
     }
 
-    /// Continues a connection of another process. If there is no room for it, or its state makes no sense, it is closed.
+    /// Continues a connection of another process, a WebSocket from [`read_attached`](Self::read_attached) on. If there is no room for it, or its state makes no sense, it is closed.
     pub fn attach(&mut self, connection: DetachedConnection, now_ms: u64, service: &mut S) {
         let DetachedConnection { socket, state, quota, unsent } = connection;
         self.table.counters().accepted.add(1);
@@ -138,6 +139,29 @@ impl<S: StreamService> StreamIo<S> {
                 self.report_backlog(handle, service);
             }
         }
+        if quota.kind == ConnectionKind::WebSocket {
+            self.attached.push(handle);
+        } else {
+            self.begin_input(handle, now_ms, service);
+        }
+    }
+
+    /// Returns whether there are WebSockets that wait for [`read_attached`](Self::read_attached).
+    #[must_use]
+    pub const fn has_attached(&self) -> bool {
+        !self.attached.is_empty()
+    }
+
+    /// Begins to read from the WebSockets that were attached. Until then their clients wait, because messages for clients
+    /// that another process still has would be lost.
+    pub fn read_attached(&mut self, now_ms: u64, service: &mut S) {
+        for handle in mem::take(&mut self.attached) {
+            self.begin_input(handle, now_ms, service);
+        }
+    }
+
+    /// Handles the input of a connection of another process.
+    fn begin_input(&mut self, handle: Handle, now_ms: u64, service: &mut S) {
         // The state may contain a request.
         if self.serve_input(handle, 0, now_ms, service) == Outcome::Open {
             self.handle_event(handle, EventFlags::IN, now_ms, service);

@@ -122,6 +122,7 @@ impl Predecessor {
         holdings: Option<Arc<Holdings>>,
     ) -> anyhow::Result<()> {
         self.connection.wait_forever()?;
+        phase.expect_arrivals();
         let body = move || {
             let mut taken = 0_u64;
             loop {
@@ -142,9 +143,11 @@ impl Predecessor {
                             });
                         }
                     }
+                    Ok((ToNew::EndOfFirst, _)) => phase.expect_no_more(),
                     Ok(_) | Err(_) => break,
                 }
             }
+            phase.expect_no_more();
             tracing::info!(connections = taken, "the old process has ended");
         };
         thread::Builder::new().name("taking-over".to_owned()).spawn(body)?;

@@ -27,7 +27,7 @@ use crate::ancillary::DESCRIPTORS_MAX;
 use crate::broker::{Broker, StartedProgram};
 use crate::clock;
 use crate::listening::{Change, Listening};
-use crate::phase::{Phase, WorkerPhase};
+use crate::phase::{Departure, Phase, WorkerPhase};
 use crate::service_manager::ServiceManager;
 use crate::state::SnapshotWriter;
 
@@ -352,7 +352,7 @@ impl Attempt<'_> {
             return error;
         }
         let handed = Handed { pid: self.pid, gap_ms: clock::monotonic_ms() - begin_ms, in_memory };
-        let (departures, connections) = mpsc::channel();
+        let (departures, departed) = mpsc::channel();
         // A socket that the other process does not use must not receive any more.
         lock_of(&self.offered.listening).leave();
         if in_memory {
@@ -366,7 +366,7 @@ impl Attempt<'_> {
             let _ = report.send(Ok(handed));
         }
         self.is_handed.notify_one();
-        let passed = self.pass_connections(&connections);
+        let passed = self.pass_connections(&departed);
         tracing::info!(passed, "handed over");
         std::thread::sleep(REST);
         process::exit(0)
@@ -385,15 +385,23 @@ impl Attempt<'_> {
     }
 
     /// Passes connections until all workers have left. Returns how many.
-    fn pass_connections(&self, connections: &Receiver<DetachedConnection>) -> u64 {
+    fn pass_connections(&self, departures: &Receiver<Departure>) -> u64 {
         let Offered { phase, wakers, leave_time, .. } = self.offered;
         let leave_ms = u64::try_from(leave_time.as_millis()).unwrap_or(u64::MAX);
         let end_ms = clock::monotonic_ms().saturating_add(leave_ms).saturating_add(1000);
         let _ = self.connection.set_time_max(CONNECTION_TIME_MAX);
-        let mut passed = 0;
+        let (mut passed, mut awaited) = (0, wakers.len());
         loop {
-            match connections.recv_timeout(Duration::from_millis(20)) {
-                Ok(DetachedConnection { socket, state, quota: Quota { ip, kind }, unsent }) => {
+            match departures.recv_timeout(Duration::from_millis(20)) {
+                Ok(Departure::EndOfFirst) => {
+                    awaited -= 1;
+                    if awaited == 0 {
+                        // Without it, the clients wait a little longer.
+                        let _ = self.send(&ToNew::EndOfFirst, &[]);
+                    }
+                }
+                Ok(Departure::Connection(connection)) => {
+                    let DetachedConnection { socket, state, quota: Quota { ip, kind }, unsent } = connection;
                     let is_websocket = kind == ConnectionKind::WebSocket;
                     let message = ToNew::Connection { state, ip, is_websocket, unsent };
                     // One that cannot be passed is closed.

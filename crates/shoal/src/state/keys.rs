@@ -74,7 +74,17 @@ impl StateKeys {
 
     /// Returns the secret of the counts of sources.
     pub(crate) fn holdings(&self) -> [u64; 2] {
-        let digest = digest(&SHA256, &[b"shoal holdings".as_slice(), &self.bytes].concat());
+        self.derive(b"shoal holdings")
+    }
+
+    /// Returns the secret of the hashes of WebTorrent swarms.
+    pub(crate) fn relay(&self) -> [u64; 2] {
+        self.derive(b"shoal relay")
+    }
+
+    /// Returns a secret for one purpose.
+    fn derive(&self, purpose: &[u8]) -> [u64; 2] {
+        let digest = digest(&SHA256, &[purpose, &self.bytes].concat());
         let word = |index: usize| {
             digest.as_ref()[8 * index..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
         };

@@ -12,6 +12,7 @@ use crate::ws::limits::{large_offers, lost};
 
 over_every_way!(
     peers_meet_across_an_upgrade,
+    an_offer_of_before_an_upgrade_is_answered_after_it,
     counts_are_right_after_an_upgrade,
     limits_of_sources_count_each_peer_once,
     a_message_in_progress_arrives,
@@ -59,6 +60,31 @@ fn peers_meet_across_an_upgrade(way: Way) {
     before.leave();
     assert!(upgraded.tracker.wait(PATIENCE).success());
     after.check();
+}
+
+fn an_offer_of_before_an_upgrade_is_answered_after_it(way: Way) {
+    let upgraded = Upgraded::new(way.start(&[("SHOAL_WEBTORRENT_UPGRADE_CLOSE_S", "60")]));
+    // Both connections get other places in the new process.
+    let fillers: Vec<_> = (0..5).map(|_| Browser::open(way, &upgraded.tracker)).collect();
+    let [mut offerer, mut answerer] = [(); 2].map(|()| Browser::open(way, &upgraded.tracker));
+    answerer.ask(&announce('t', 'b', 0));
+    offerer.ask(&announce('t', 'a', 3));
+    let offer = answerer.receive();
+    drop(fillers);
+    upgraded.upgrade();
+    // Only the peer that received the offer may answer it, and only once.
+    let mut other = Browser::open(way, &upgraded.tracker);
+    eventually("both have moved", || (counts(&mut other) == (0, 2)).then_some(()));
+    other.ask(&announce('t', 'c', 0));
+    other.send_json(&answer('c', &offer));
+    eventually("an answer of another peer is lost", || {
+        (lost(&upgraded.tracker, "unawaited") == 1).then_some(())
+    });
+    for _ in 0..2 {
+        answerer.send_json(&answer('b', &offer));
+    }
+    assert_eq!(offerer.receive()["peer_id"], name('b'));
+    eventually("a second answer is lost", || (lost(&upgraded.tracker, "unawaited") == 2).then_some(()));
 }
 
 fn counts_are_right_after_an_upgrade(way: Way) {
