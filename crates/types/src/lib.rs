@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod announce;
+mod delta;
 mod peer;
 mod swarm;
 
 pub use announce::{Event, InfoHash, PeerId};
+pub use delta::Delta;
 pub use peer::{PeerV4, PeerV6};
 pub use swarm::{Action, Counts, Expired, Totals};

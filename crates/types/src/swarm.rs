@@ -1,7 +1,7 @@
 //! The effect of an announce on a swarm, and the counts of swarms.
 
 /// The effect of an announce on the announcing peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// It is present and still downloading (a seeder becomes a leecher again).
     Leech,

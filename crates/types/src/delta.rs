@@ -1,0 +1,20 @@
+//! The change of a peer, as the nodes of a cluster tell it each other.
+
+use core::net::IpAddr;
+
+use crate::{Action, InfoHash};
+
+/// The effect that an announce at one node has had, so that the others have it too.
+///
+/// It names a peer of UDP and HTTP by its address. IPv4 and IPv6 peers of a torrent are in swarms of their own, as everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Delta {
+    /// The torrent.
+    pub info_hash: InfoHash,
+    /// The state of the peer from now on. `Complete` stands for a seeder whose download was counted.
+    pub action: Action,
+    /// The address of the peer, in canonical form.
+    pub ip: IpAddr,
+    /// Its port.
+    pub port: u16,
+}
