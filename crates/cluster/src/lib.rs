@@ -1,0 +1,34 @@
+//! The protocol by which several trackers behave as one.
+//!
+//! Each node answers from its own memory and tells the others what its announces change ([`Delta`](shoal_types::Delta)).
+//! The state is soft: a live peer announces again within an interval and is told again then, so that whatever is lost
+//! heals by itself. Sequence numbers, resends and snapshots only make that quicker.
+//!
+//! [`Node`] is the whole protocol of one node as a state machine: messages and the time in, messages and changes of the
+//! swarms ([`Swarms`]) out. This crate must not touch sockets, threads, clocks or the store, so that many nodes, a lossy
+//! bus and years of faults run in one test. It does not know NATS either: any bus will do that passes messages by
+//! subjects, loses some, and keeps the order between one sender and one receiver most of the time.
+//!
+//! | Subject | Messages |
+//! |---|---|
+//! | `shoal.NAME.delta.SHARD` | batches of deltas for the torrents of a shard |
+//! | `shoal.NAME.hello` | the state of each node, every second |
+//! | `shoal.NAME.node.ID` | requests and replies to one node |
+#![forbid(unsafe_code)]
+
+mod api;
+mod delta;
+mod message;
+mod meter;
+mod node;
+mod outbox;
+mod remote;
+mod resync;
+mod stream;
+mod subject;
+
+pub use api::{Counters, Damaged, NodeId, NodeState, NodeStatus, Outgoing, Settings, Status, Swarms};
+pub use delta::{DELTA_BYTES_MAX, decode_deltas, encode_delta};
+pub use message::Malformed;
+pub use node::Node;
+pub use subject::{SHARDS, is_name, shard_of};

@@ -1,0 +1,102 @@
+//! Measures how long messages of another node are on their way, without clocks that agree.
+//!
+//! The difference between the clock here at the arrival and the clock there at the departure is the offset of the clocks plus
+//! the delay. The least difference of some minutes stands for the offset plus the shortest delay, which is half of a round
+//! trip. So clocks may differ by any amount, and drift.
+
+/// The time after which a least difference is forgotten, once or twice of it, in milliseconds.
+const WINDOW_MS: u64 = 120_000;
+
+/// The delays of the messages of a node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DelayMeter {
+    /// The least differences of the current window and of the one before, in milliseconds.
+    least: [Option<i64>; 2],
+    window_ends_ms: u64,
+    last: Option<i64>,
+}
+
+impl DelayMeter {
+    /// Records a message that left at `sent_ms` on the clock of its node.
+    pub(crate) fn record(&mut self, sent_ms: u64, now_ms: u64) {
+        let difference = now_ms.wrapping_sub(sent_ms).cast_signed();
+        if now_ms >= self.window_ends_ms {
+            self.least = [None, self.least[0]];
+            self.window_ends_ms = now_ms + WINDOW_MS;
+        }
+        let least = &mut self.least[0];
+        *least = Some(least.map_or(difference, |least| least.min(difference)));
+        self.last = Some(difference);
+    }
+
+    /// Returns how much longer the last message was on its way than the quickest one, in milliseconds.
+    pub(crate) fn excess_ms(&self) -> Option<u64> {
+        let least = self.least.iter().flatten().min()?;
+        u64::try_from(self.last?.saturating_sub(*least)).ok()
+    }
+}
+
+/// The rate of something over the last seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RateMeter {
+    count: u64,
+    since_ms: u64,
+    per_s: f64,
+}
+
+/// The time over which a rate is measured, in milliseconds.
+const RATE_MS: u64 = 2_000;
+
+impl RateMeter {
+    pub(crate) const fn add(&mut self, count: u64) {
+        self.count += count;
+    }
+
+    /// Ends the current measurement if it has lasted long enough.
+    pub(crate) fn advance(&mut self, now_ms: u64) {
+        let elapsed_ms = now_ms.saturating_sub(self.since_ms);
+        if elapsed_ms >= RATE_MS {
+            #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+            let per_s = self.count as f64 * 1000.0 / elapsed_ms as f64;
+            *self = Self { count: 0, since_ms: now_ms, per_s };
+        }
+    }
+
+    pub(crate) const fn per_s(&self) -> f64 {
+        self.per_s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_of_the_clocks_is_no_delay() {
+        for offset_ms in [0_u64, 300_000, u64::MAX - 600_000] {
+            let mut meter = DelayMeter::default();
+            assert_eq!(meter.excess_ms(), None);
+            for (sent_ms, delay_ms) in [(0, 3), (100, 2), (200, 45)] {
+                meter.record(offset_ms.wrapping_add(sent_ms), 1000 + sent_ms + delay_ms);
+            }
+            assert_eq!(meter.excess_ms(), Some(43));
+            // After a while, the quickest message is one of the last minutes.
+            for second in 0..600 {
+                meter.record(offset_ms.wrapping_add(1000 * second), 1000 + 1000 * second + 30);
+            }
+            assert_eq!(meter.excess_ms(), Some(0));
+        }
+    }
+
+    #[test]
+    fn a_rate_is_that_of_the_last_seconds() {
+        let mut meter = RateMeter::default();
+        meter.advance(10_000);
+        meter.add(500);
+        meter.advance(10_500);
+        assert!(meter.per_s() < 1e-9);
+        meter.add(500);
+        meter.advance(12_000);
+        assert!((meter.per_s() - 500.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,584 @@
+//! One node: everything that it receives, remembers and sends.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use shoal_types::Delta;
+
+use crate::api::{Counters, NodeId, NodeState, Outgoing, Settings, Status, Swarms};
+use crate::delta::decode_deltas;
+use crate::message::{Decoded, Hello, Malformed, Message, decode, encode};
+use crate::outbox::{Batch, Outbox};
+use crate::remote::Remote;
+use crate::resync::{self, Exports, Fetch, Request};
+use crate::stream::Arrival;
+use crate::subject::{NAME_BYTES_MAX, SHARDS, Subject, Subjects, shard_of};
+
+/// Maximum number of nodes that are known.
+const NODES_MAX: usize = 128;
+
+/// Maximum number of messages that wait to be sent.
+const OUTGOING_MAX: usize = 4096;
+
+/// Maximum size of all batches that wait for earlier ones, in bytes.
+const WAITING_BYTES_MAX: usize = 32 << 20;
+
+/// Maximum size of a message that is read, in bytes: that of a part of a snapshot.
+const MESSAGE_BYTES_MAX: usize = 512 * 1024;
+
+/// The interval of hellos in milliseconds.
+const HELLO_MS: u64 = 1_000;
+
+/// Minimum time between two hellos that answer new nodes, in milliseconds.
+const ANSWER_MS: u64 = 100;
+
+/// The time for which a node that joins waits for the hellos of others, in milliseconds.
+const JOIN_MS: u64 = 1_500;
+
+/// The time after which a node without a bus serves alone, in milliseconds.
+const ALONE_MS: u64 = 5_000;
+
+/// The pause after a snapshot that has failed, in milliseconds, and its maximum. It doubles with each.
+const RESYNC_PAUSE_MS: (u64, u64) = (1_000, 60_000);
+
+/// Minimum time between two snapshots, in milliseconds. Each costs a walk over all swarms.
+const RESYNC_MS_MIN: u64 = 10_000;
+
+/// A node of a cluster, without I/O. One thread owns it.
+#[derive(Debug)]
+pub struct Node<E> {
+    id: NodeId,
+    name: String,
+    subjects: Subjects,
+    started_ms: u64,
+    /// Since when there has been a bus.
+    connected_ms: Option<u64>,
+    /// Whether it has collected the swarms of the others, or there was no other.
+    has_joined: bool,
+    outbox: Outbox,
+    remotes: BTreeMap<NodeId, Remote>,
+    /// The size of all batches that wait for earlier ones, as of the last call of `run` or more.
+    waiting_bytes: usize,
+    outgoing: VecDeque<Outgoing>,
+    fetch: Option<Fetch>,
+    /// The number of the next snapshot, when it may begin, and the pause after it.
+    next_snapshot: u32,
+    resync_after_ms: u64,
+    resync_pause_ms: u64,
+    exports: Exports<E>,
+    hello_ms: Option<u64>,
+    /// Whether a node has appeared that does not know this one.
+    owes_hello: bool,
+    /// The deltas of the batch that is being applied.
+    deltas: Vec<Delta>,
+    counters: Counters,
+}
+
+impl<E: Default> Node<E> {
+    /// Creates a node that knows no other.
+    #[must_use]
+    pub fn new(settings: &Settings, now_ms: u64) -> Self {
+        let mut name: String = settings.name.chars().filter(|character| !character.is_control()).collect();
+        name.truncate(name.floor_char_boundary(NAME_BYTES_MAX));
+        Self {
+            id: settings.id,
+            name,
+            subjects: Subjects::new(&settings.cluster),
+            started_ms: now_ms,
+            connected_ms: None,
+            has_joined: false,
+            outbox: Outbox::new(settings.id, settings.retained_bytes_max),
+            remotes: BTreeMap::new(),
+            waiting_bytes: 0,
+            outgoing: VecDeque::new(),
+            fetch: None,
+            next_snapshot: 0,
+            resync_after_ms: 0,
+            resync_pause_ms: RESYNC_PAUSE_MS.0,
+            exports: Exports::default(),
+            hello_ms: None,
+            owes_hello: false,
+            deltas: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Returns the subjects to subscribe to.
+    #[must_use]
+    pub fn subscriptions(&self) -> Vec<String> {
+        self.subjects.subscriptions(self.id)
+    }
+
+    /// Returns whether clients can be sent here: it has collected the swarms of the others, or there is no other.
+    #[must_use]
+    pub const fn is_ready(&self) -> bool {
+        self.has_joined
+    }
+
+    /// Records that the bus is there, or away. Messages that wait while it is away are dropped, and sent again on request.
+    pub fn set_connected(&mut self, is_connected: bool, now_ms: u64) {
+        if !is_connected {
+            self.connected_ms = None;
+            self.outgoing.clear();
+            self.fail_fetch(now_ms);
+        } else if self.connected_ms.is_none() {
+            self.connected_ms = Some(now_ms);
+            self.hello_ms = None;
+        }
+    }
+
+    /// Records a change of this node.
+    pub fn record(&mut self, delta: &Delta, now_ms: u64) {
+        self.counters.deltas_out += 1;
+        if let Some(batch) = self.outbox.push(delta, now_ms) {
+            self.publish(batch);
+        }
+    }
+
+    /// Takes a message of the bus.
+    pub fn receive<S: Swarms<Export = E>>(
+        &mut self,
+        subject: &str,
+        message: &Bytes,
+        now_ms: u64,
+        swarms: &mut S,
+    ) {
+        self.counters.bytes_in += message.len() as u64;
+        let subject = self.subjects.parse(subject);
+        let decoded = if message.len() > MESSAGE_BYTES_MAX { Err(Malformed) } else { decode(message) };
+        let (Some(subject), Ok(decoded)) = (subject, decoded) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        match decoded {
+            Decoded::OtherVersion { from } => {
+                self.counters.other_version += 1;
+                if let Some(remote) = self.remote(from, now_ms) {
+                    remote.hear_other_version(now_ms);
+                }
+            }
+            Decoded::Message { from, .. } if from == self.id => {}
+            Decoded::Message { from, message: content, .. } => {
+                let Some(remote) = self.remote(from, now_ms) else {
+                    self.counters.refused += 1;
+                    return;
+                };
+                remote.hear(now_ms);
+                if self.handle(subject, from, &content, message, now_ms, swarms).is_err() {
+                    self.counters.malformed += 1;
+                }
+            }
+        }
+    }
+
+    /// Does what is due. Call it at least every 10 ms.
+    pub fn run<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
+        while let Some(batch) = self.outbox.due(now_ms) {
+            self.publish(batch);
+        }
+        self.remotes.retain(|_, remote| !remote.is_forgotten(now_ms));
+        if self.connected_ms.is_none() {
+            // The others are asked when they appear.
+            self.has_joined |= now_ms >= self.started_ms + ALONE_MS;
+            return;
+        }
+        self.say_hello(now_ms);
+        self.close_gaps(now_ms, swarms);
+        self.waiting_bytes = self.remotes.values().map(Remote::waiting_bytes).sum();
+        self.resync(now_ms);
+        let (id, subjects) = (self.id, &self.subjects);
+        let (outgoing, counters) = (&mut self.outgoing, &mut self.counters);
+        self.exports.step(id, now_ms, swarms, |to, payload| {
+            push(outgoing, counters, subjects.text(Subject::Node(to)), payload);
+        });
+    }
+
+    /// Returns the next message for the bus.
+    pub fn next_message(&mut self) -> Option<Outgoing> {
+        self.outgoing.pop_front()
+    }
+
+    /// Tells the others that this node ends. Its last messages are then to be sent.
+    pub fn leave(&mut self, now_ms: u64) {
+        while let Some(batch) = self.outbox.due(u64::MAX) {
+            self.publish(batch);
+        }
+        if self.connected_ms.is_some() {
+            self.send(Subject::Hello, &Message::Goodbye);
+        }
+        self.connected_ms = self.connected_ms.map(|_| now_ms);
+    }
+
+    /// Returns what this node does and what it knows of the others.
+    #[must_use]
+    pub fn status(&self, now_ms: u64) -> Status {
+        let state =
+            match (self.connected_ms.is_some(), self.has_joined, self.fetch.is_some() || !self.is_whole()) {
+                (false, ..) => NodeState::Alone,
+                (true, false, _) => NodeState::Joining,
+                (true, true, true) => NodeState::Resyncing,
+                (true, true, false) => NodeState::Ready,
+            };
+        let mut nodes: Vec<_> = self.remotes.iter().map(|(&id, remote)| remote.status(id, now_ms)).collect();
+        nodes.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
+        Status { name: self.name.clone(), id: self.id.to_string(), state, nodes, counters: self.counters }
+    }
+
+    /// Returns whether this node misses nothing, as far as it knows.
+    fn is_whole(&self) -> bool {
+        self.has_joined && self.remotes.values().all(|remote| remote.diverged_ms().is_none())
+    }
+
+    /// Returns the same for others. A node that has just come back does not know yet what it has missed.
+    fn is_known_whole(&self, now_ms: u64) -> bool {
+        self.is_whole() && self.connected_ms.is_some_and(|connected_ms| now_ms >= connected_ms + 2 * JOIN_MS)
+    }
+
+    /// Returns a node, which becomes known if there is room. One that has been silent for longest makes room.
+    fn remote(&mut self, id: NodeId, now_ms: u64) -> Option<&mut Remote> {
+        if !self.remotes.contains_key(&id) && self.remotes.len() >= NODES_MAX {
+            let lost = self.remotes.iter().find(|(_, remote)| !remote.is_alive(now_ms));
+            let lost = lost.map(|(&id, _)| id)?;
+            self.remotes.remove(&lost);
+        }
+        let has_joined = self.has_joined;
+        Some(self.remotes.entry(id).or_insert_with(|| {
+            let mut remote = Remote::new(now_ms);
+            // A node that joins finds earlier batches in a snapshot. Later, every batch of a new node is expected.
+            if has_joined {
+                remote.streams.iter_mut().for_each(|stream| stream.begin(1));
+            }
+            remote
+        }))
+    }
+
+    fn handle<S: Swarms<Export = E>>(
+        &mut self,
+        subject: Subject,
+        from: NodeId,
+        content: &Message<'_>,
+        message: &Bytes,
+        now_ms: u64,
+        swarms: &mut S,
+    ) -> Result<(), Malformed> {
+        match (subject, content) {
+            (Subject::Delta { shard }, Message::Batch { shard: named, .. }) if shard != *named => {
+                Err(Malformed)
+            }
+            (Subject::Delta { .. } | Subject::Node(_), &Message::Batch { shard, sequence, .. }) => {
+                self.take_batch(from, shard, sequence, message, now_ms, swarms)
+            }
+            (Subject::Hello, Message::Hello(hello)) => {
+                self.take_hello(from, hello, now_ms);
+                Ok(())
+            }
+            (Subject::Hello, Message::Goodbye) => {
+                self.remotes.entry(from).and_modify(Remote::leave);
+                Ok(())
+            }
+            (Subject::Node(_), &Message::Resend { shard, first, last }) => {
+                self.resend(from, shard, first, last, now_ms);
+                Ok(())
+            }
+            (Subject::Node(_), &Message::Gone { shard, first }) => {
+                let Some(remote) = self.remotes.get_mut(&from) else { return Ok(()) };
+                self.counters.lost += remote.streams[shard].skip_to(first, now_ms);
+                self.apply_waiting(from, shard, now_ms, swarms);
+                Ok(())
+            }
+            (Subject::Node(_), &Message::Fetch { snapshot, next }) => {
+                self.export(from, snapshot, next, now_ms);
+                Ok(())
+            }
+            (Subject::Node(_), &Message::Part { snapshot, part, is_last, block }) => {
+                let Some(fetch) = &mut self.fetch else { return Ok(()) };
+                match fetch.arrive(from, snapshot, part, is_last, now_ms) {
+                    resync::Arrival::Ignored => return Ok(()),
+                    arrival => {
+                        swarms.adopt(block).map_err(|_| Malformed)?;
+                        if arrival == resync::Arrival::Last {
+                            self.complete_fetch(now_ms);
+                        }
+                    }
+                }
+                Ok(())
+            }
+            (Subject::Node(_), &Message::Refused { snapshot }) => {
+                if self.fetch.as_ref().is_some_and(|fetch| fetch.is_refused(from, snapshot)) {
+                    self.fail_fetch(now_ms);
+                }
+                Ok(())
+            }
+            (Subject::Node(_), &Message::Ping { at_ms }) => {
+                self.send(Subject::Node(from), &Message::Pong { at_ms });
+                Ok(())
+            }
+            (Subject::Node(_), &Message::Pong { at_ms }) => {
+                self.remotes.entry(from).and_modify(|remote| remote.pong(at_ms, now_ms));
+                Ok(())
+            }
+            _ => Err(Malformed),
+        }
+    }
+
+    /// Takes a batch, and applies it if it is the next one of its stream.
+    fn take_batch<S: Swarms<Export = E>>(
+        &mut self,
+        from: NodeId,
+        shard: usize,
+        sequence: u64,
+        message: &Bytes,
+        now_ms: u64,
+        swarms: &mut S,
+    ) -> Result<(), Malformed> {
+        let waiting_bytes = self.waiting_bytes;
+        let Some(remote) = self.remotes.get_mut(&from) else { return Ok(()) };
+        let has_room = || waiting_bytes + message.len() <= WAITING_BYTES_MAX;
+        match remote.streams[shard].arrive(sequence, message, has_room) {
+            Arrival::Next => {
+                self.apply(from, shard, message, now_ms, swarms)?;
+                self.apply_waiting(from, shard, now_ms, swarms);
+            }
+            Arrival::Early => {
+                self.waiting_bytes += message.len();
+                self.counters.reordered += 1;
+            }
+            Arrival::Duplicate => self.counters.duplicates += 1,
+            Arrival::Refused => self.counters.refused += 1,
+        }
+        Ok(())
+    }
+
+    /// Applies the batches that wait for none any more.
+    fn apply_waiting<S: Swarms<Export = E>>(
+        &mut self,
+        from: NodeId,
+        shard: usize,
+        now_ms: u64,
+        swarms: &mut S,
+    ) {
+        loop {
+            let Some(remote) = self.remotes.get_mut(&from) else { return };
+            let Some(message) = remote.streams[shard].pop() else { return };
+            if self.apply(from, shard, &message, now_ms, swarms).is_err() {
+                self.counters.malformed += 1;
+            }
+        }
+    }
+
+    /// Applies the next batch of a stream. One whose deltas make no sense is skipped.
+    fn apply<S: Swarms<Export = E>>(
+        &mut self,
+        from: NodeId,
+        shard: usize,
+        message: &Bytes,
+        now_ms: u64,
+        swarms: &mut S,
+    ) -> Result<(), Malformed> {
+        let Ok(Decoded::Message { message: Message::Batch { deltas, sent_ms, .. }, checksum, .. }) =
+            decode(message)
+        else {
+            return Err(Malformed);
+        };
+        let Some(remote) = self.remotes.get_mut(&from) else { return Ok(()) };
+        remote.streams[shard].advance(checksum, now_ms);
+        self.deltas.clear();
+        decode_deltas(deltas, &mut self.deltas)?;
+        if self.deltas.iter().any(|delta| shard_of(&delta.info_hash) != shard) {
+            return Err(Malformed);
+        }
+        remote.delay.record(sent_ms, now_ms);
+        remote.rate.add(self.deltas.len() as u64);
+        self.counters.batches_in += 1;
+        self.counters.deltas_in += self.deltas.len() as u64;
+        swarms.apply(&self.deltas);
+        Ok(())
+    }
+
+    fn take_hello(&mut self, from: NodeId, hello: &Hello<'_>, now_ms: u64) {
+        let Some(remote) = self.remotes.get_mut(&from) else { return };
+        self.owes_hello |= remote.greet(hello, now_ms);
+        for (stream, &head) in remote.streams.iter_mut().zip(&hello.streams) {
+            stream.begin(head.next);
+            self.counters.diverged += u64::from(stream.tell(head, now_ms));
+        }
+    }
+
+    /// Sends batches again, as far as they are retained.
+    fn resend(&mut self, to: NodeId, shard: usize, first: u64, last: u64, now_ms: u64) {
+        let available = self.outbox.first_retained(shard);
+        if first < available {
+            self.send(Subject::Node(to), &Message::Gone { shard, first: available });
+        }
+        let first = first.max(available);
+        let last = last.min(self.outbox.heads()[shard].next - 1);
+        let Some(wanted) = (last + 1).checked_sub(first) else { return };
+        let Some(remote) = self.remotes.get_mut(&to) else { return };
+        let allowed = remote.allow_resends(wanted, now_ms);
+        self.counters.refused += u64::from(allowed < wanted);
+        for sequence in first..first + allowed {
+            if let Some(message) = self.outbox.retained(shard, sequence) {
+                self.counters.resent += 1;
+                self.push(Subject::Node(to), message);
+            }
+        }
+    }
+
+    /// Begins or continues an export for another node.
+    fn export(&mut self, to: NodeId, snapshot: u32, next: u32, now_ms: u64) {
+        let request =
+            if self.has_joined { self.exports.request(to, snapshot, next, now_ms) } else { Request::Refused };
+        match request {
+            Request::Begun => self.counters.exports += 1,
+            Request::Continued => {}
+            Request::Repeated(parts) => {
+                parts.into_iter().for_each(|part| self.push(Subject::Node(to), part));
+            }
+            Request::Refused => {
+                self.counters.refused += 1;
+                self.send(Subject::Node(to), &Message::Refused { snapshot });
+            }
+        }
+    }
+
+    /// Tells the others the state of this node, if it is time, and measures the way to them.
+    fn say_hello(&mut self, now_ms: u64) {
+        let interval_ms = if self.owes_hello { ANSWER_MS } else { HELLO_MS };
+        if self.hello_ms.is_some_and(|hello_ms| now_ms < hello_ms + interval_ms) {
+            return;
+        }
+        (self.hello_ms, self.owes_hello) = (Some(now_ms), false);
+        let name = self.name.clone();
+        let hello = Hello {
+            is_ready: self.has_joined,
+            is_whole: self.is_known_whole(now_ms),
+            sent_ms: now_ms,
+            uptime_ms: now_ms - self.started_ms,
+            name: &name,
+            streams: self.outbox.heads(),
+        };
+        self.send(Subject::Hello, &Message::Hello(hello));
+        let due: Vec<_> = self
+            .remotes
+            .iter_mut()
+            .filter_map(|(&id, remote)| remote.ping_is_due(now_ms).then_some(id))
+            .collect();
+        for id in due {
+            self.send(Subject::Node(id), &Message::Ping { at_ms: now_ms });
+        }
+        self.remotes.values_mut().for_each(|remote| remote.rate.advance(now_ms));
+    }
+
+    /// Requests batches that are missing, and gives up those that do not come.
+    fn close_gaps<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
+        let mut requests = Vec::new();
+        let mut skipped = Vec::new();
+        for (&id, remote) in &mut self.remotes {
+            let is_alive = remote.is_alive(now_ms);
+            for (shard, stream) in remote.streams.iter_mut().enumerate() {
+                // What a node has sent that is gone comes from nobody.
+                if is_alive && let Some((first, last)) = stream.request(now_ms) {
+                    requests.push((id, shard, first, last));
+                }
+                let lost = stream.give_up(now_ms);
+                if lost > 0 {
+                    self.counters.lost += lost;
+                    skipped.push((id, shard));
+                }
+            }
+        }
+        for (id, shard, first, last) in requests {
+            self.counters.requested += last + 1 - first;
+            self.send(Subject::Node(id), &Message::Resend { shard, first, last });
+        }
+        for (id, shard) in skipped {
+            self.apply_waiting(id, shard, now_ms, swarms);
+        }
+    }
+
+    /// Fetches a snapshot if this node joins, or has missed something.
+    fn resync(&mut self, now_ms: u64) {
+        if self.fetch.as_ref().is_some_and(|fetch| fetch.is_stalled(now_ms)) {
+            self.fail_fetch(now_ms);
+        }
+        let is_early = self.connected_ms.is_none_or(|connected_ms| now_ms < connected_ms + JOIN_MS);
+        if self.fetch.is_none() && !is_early && !self.is_whole() && now_ms >= self.resync_after_ms {
+            match self.source(now_ms) {
+                Some(from) => {
+                    self.fetch = Some(Fetch::new(from, self.next_snapshot, now_ms));
+                    self.next_snapshot = self.next_snapshot.wrapping_add(1);
+                }
+                // There is nobody to ask: what others know, they will tell.
+                None => self.has_joined = true,
+            }
+        }
+        if let Some(fetch) = &mut self.fetch
+            && let Some(request) = fetch.request(now_ms)
+        {
+            let from = fetch.from;
+            self.send(Subject::Node(from), &request);
+        }
+    }
+
+    /// Returns the node whose snapshot is to be fetched: one from which something is missing, or else the nearest that
+    /// misses nothing, or else the nearest.
+    fn source(&self, now_ms: u64) -> Option<NodeId> {
+        let ready = self.remotes.iter().filter(|(_, remote)| remote.is_alive(now_ms) && remote.is_ready);
+        let rank = |remote: &Remote| (remote.diverged_ms().is_none(), !remote.is_whole, remote.distance_ms());
+        ready.min_by_key(|(_, remote)| rank(remote)).map(|(&id, _)| id)
+    }
+
+    /// Ends a snapshot that was received to the end.
+    fn complete_fetch(&mut self, now_ms: u64) {
+        let Some(fetch) = self.fetch.take() else { return };
+        self.counters.resyncs += 1;
+        self.has_joined = true;
+        (self.resync_pause_ms, self.resync_after_ms) = (RESYNC_PAUSE_MS.0, now_ms + RESYNC_MS_MIN);
+        let is_whole = self.remotes.get(&fetch.from).is_some_and(|remote| remote.is_whole);
+        for (&id, remote) in &mut self.remotes {
+            // A node that misses nothing knows what all others had sent before. What lost nodes have sent, no other knows
+            // better.
+            if is_whole || id == fetch.from || !remote.is_alive(now_ms) {
+                remote.streams.iter_mut().for_each(|stream| stream.heal(fetch.began_ms));
+            }
+        }
+    }
+
+    /// Ends a snapshot that was not.
+    fn fail_fetch(&mut self, now_ms: u64) {
+        if self.fetch.take().is_some() {
+            self.counters.failed_resyncs += 1;
+            self.resync_after_ms = now_ms + self.resync_pause_ms;
+            self.resync_pause_ms = (2 * self.resync_pause_ms).min(RESYNC_PAUSE_MS.1);
+        }
+    }
+
+    fn publish(&mut self, Batch { shard, message }: Batch) {
+        self.counters.batches_out += 1;
+        // Without a bus, the others will ask for it.
+        if self.connected_ms.is_some() {
+            self.push(Subject::Delta { shard }, message);
+        }
+    }
+
+    fn send(&mut self, subject: Subject, message: &Message<'_>) {
+        let payload = encode(self.id, message);
+        self.push(subject, payload);
+    }
+
+    fn push(&mut self, subject: Subject, payload: Bytes) {
+        push(&mut self.outgoing, &mut self.counters, self.subjects.text(subject), payload);
+    }
+}
+
+/// Queues a message, unless too many wait.
+fn push(outgoing: &mut VecDeque<Outgoing>, counters: &mut Counters, subject: String, payload: Bytes) {
+    if outgoing.len() >= OUTGOING_MAX {
+        counters.unsent += 1;
+        return;
+    }
+    counters.bytes_out += payload.len() as u64;
+    outgoing.push_back(Outgoing { subject, payload });
+}
+
+const _: () = assert!(SHARDS == 16, "the subject of a shard is its first hexadecimal digit");

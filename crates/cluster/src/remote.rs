@@ -1,0 +1,156 @@
+//! What a node knows of another one.
+
+use crate::api::{NodeId, NodeState, NodeStatus};
+use crate::message::Hello;
+use crate::meter::{DelayMeter, RateMeter};
+use crate::stream::Stream;
+use crate::subject::SHARDS;
+
+/// The time after which a silent node counts as lost, in milliseconds.
+pub(crate) const LOST_MS: u64 = 5_000;
+
+/// The time after which a silent node is forgotten, in milliseconds.
+pub(crate) const FORGOTTEN_MS: u64 = 600_000;
+
+/// The interval of pings in milliseconds.
+const PING_MS: u64 = 5_000;
+
+/// Batches a second that are sent again for one node.
+const RESENT_PER_S: u64 = 512;
+
+/// Another node.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    name: String,
+    pub(crate) is_ready: bool,
+    pub(crate) is_whole: bool,
+    has_other_version: bool,
+    heard_ms: u64,
+    /// When it has started, as far as its first hello tells.
+    started_ms: Option<u64>,
+    pub(crate) streams: [Stream; SHARDS],
+    pub(crate) rate: RateMeter,
+    pub(crate) delay: DelayMeter,
+    round_trip_ms: Option<u64>,
+    pinged_ms: Option<u64>,
+    /// The batches that may be sent again for it now, in thousandths.
+    resend_allowance: u64,
+    allowed_ms: u64,
+}
+
+impl Remote {
+    pub(crate) fn new(now_ms: u64) -> Self {
+        Self {
+            name: String::new(),
+            is_ready: false,
+            is_whole: false,
+            has_other_version: false,
+            heard_ms: now_ms,
+            started_ms: None,
+            streams: Default::default(),
+            rate: RateMeter::default(),
+            delay: DelayMeter::default(),
+            round_trip_ms: None,
+            pinged_ms: None,
+            resend_allowance: 1000 * RESENT_PER_S,
+            allowed_ms: now_ms,
+        }
+    }
+
+    /// Records that it was heard of.
+    pub(crate) fn hear(&mut self, now_ms: u64) {
+        self.heard_ms = now_ms;
+        self.has_other_version = false;
+    }
+
+    pub(crate) fn hear_other_version(&mut self, now_ms: u64) {
+        self.heard_ms = now_ms;
+        self.has_other_version = true;
+    }
+
+    /// Records its state. Returns whether it is the first.
+    pub(crate) fn greet(&mut self, hello: &Hello<'_>, now_ms: u64) -> bool {
+        if self.name != hello.name {
+            hello.name.clone_into(&mut self.name);
+        }
+        (self.is_ready, self.is_whole) = (hello.is_ready, hello.is_whole);
+        self.started_ms.replace(now_ms.saturating_sub(hello.uptime_ms)).is_none()
+    }
+
+    /// Records that it ends.
+    pub(crate) const fn leave(&mut self) {
+        self.heard_ms = 0;
+    }
+
+    /// Returns whether it was heard of lately.
+    pub(crate) const fn is_alive(&self, now_ms: u64) -> bool {
+        now_ms < self.heard_ms + LOST_MS && !self.has_other_version
+    }
+
+    /// Returns whether it has been silent for very long.
+    pub(crate) const fn is_forgotten(&self, now_ms: u64) -> bool {
+        now_ms >= self.heard_ms + FORGOTTEN_MS
+    }
+
+    /// Returns whether it is to be pinged now.
+    pub(crate) fn ping_is_due(&mut self, now_ms: u64) -> bool {
+        let is_due =
+            self.is_alive(now_ms) && self.pinged_ms.is_none_or(|pinged_ms| now_ms >= pinged_ms + PING_MS);
+        if is_due {
+            self.pinged_ms = Some(now_ms);
+        }
+        is_due
+    }
+
+    /// Records the answer to a ping of this time.
+    pub(crate) fn pong(&mut self, at_ms: u64, now_ms: u64) {
+        if self.pinged_ms == Some(at_ms) {
+            self.round_trip_ms = Some(now_ms.saturating_sub(at_ms));
+        }
+    }
+
+    /// Returns the round trip, or a long one if it is not known.
+    pub(crate) fn distance_ms(&self) -> u64 {
+        self.round_trip_ms.unwrap_or(u64::MAX)
+    }
+
+    /// Takes up to this many batches from what may be sent again for it. Returns how many.
+    pub(crate) fn allow_resends(&mut self, wanted: u64, now_ms: u64) -> u64 {
+        let earned = now_ms.saturating_sub(self.allowed_ms).min(1000) * RESENT_PER_S;
+        self.resend_allowance = (self.resend_allowance + earned).min(1000 * RESENT_PER_S);
+        self.allowed_ms = now_ms;
+        let allowed = wanted.min(self.resend_allowance / 1000);
+        self.resend_allowance -= 1000 * allowed;
+        allowed
+    }
+
+    /// Returns since when a snapshot has to replace something.
+    pub(crate) fn diverged_ms(&self) -> Option<u64> {
+        self.streams.iter().filter_map(Stream::diverged_ms).min()
+    }
+
+    /// Returns the size of its batches that wait for others.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.streams.iter().map(Stream::waiting_bytes).sum()
+    }
+
+    pub(crate) fn status(&self, id: NodeId, now_ms: u64) -> NodeStatus {
+        let state = match (self.has_other_version, self.is_alive(now_ms), self.is_ready, self.is_whole) {
+            (true, ..) => NodeState::OtherVersion,
+            (_, false, ..) => NodeState::Lost,
+            (_, _, false, _) => NodeState::Joining,
+            (_, _, true, false) => NodeState::Resyncing,
+            (_, _, true, true) => NodeState::Ready,
+        };
+        NodeStatus {
+            name: self.name.clone(),
+            id: id.to_string(),
+            state,
+            heard_ms_ago: now_ms.saturating_sub(self.heard_ms),
+            round_trip_ms: self.round_trip_ms,
+            lag_ms: self.delay.excess_ms().map(|excess_ms| excess_ms + self.round_trip_ms.unwrap_or(0) / 2),
+            behind: self.streams.iter().map(Stream::behind).sum(),
+            deltas_per_s: self.rate.per_s(),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Snapshots that one node fetches from another.
+//!
+//! The one that fetches asks for a part, which acknowledges those before it; the other one sends some parts ahead. Both sides
+//! are paced by the time that the other takes, and hold no more than these parts.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use crate::api::{NodeId, Swarms};
+use crate::message::{Message, encode};
+
+/// Number of parts that are on their way at once.
+const AHEAD_MAX: u32 = 8;
+
+/// Number of parts that one call sends, to all nodes together.
+const PARTS_AT_ONCE: usize = 4;
+
+/// Maximum number of exports at once.
+const EXPORTS_MAX: usize = 2;
+
+/// Minimum time between two snapshots for the same node, in milliseconds.
+const EXPORT_MS_MIN: u64 = 2_000;
+
+/// The time after which an export ends that nobody has asked about, in milliseconds.
+const ASKED_MS_MAX: u64 = 10_000;
+
+/// The time after which a request is repeated, in milliseconds.
+const REPEAT_MS: u64 = 1_000;
+
+/// The time after which a fetch without progress has failed, in milliseconds.
+const STALLED_MS: u64 = 5_000;
+
+/// A snapshot that this node fetches.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(crate) from: NodeId,
+    snapshot: u32,
+    next: u32,
+    pub(crate) began_ms: u64,
+    progress_ms: u64,
+    asked_ms: Option<u64>,
+}
+
+/// The handling of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// It is to be adopted. More follow.
+    Next,
+    /// It is to be adopted, and is the last.
+    Last,
+    /// It is not the next part.
+    Ignored,
+}
+
+impl Fetch {
+    pub(crate) const fn new(from: NodeId, snapshot: u32, now_ms: u64) -> Self {
+        Self { from, snapshot, next: 0, began_ms: now_ms, progress_ms: now_ms, asked_ms: None }
+    }
+
+    /// Returns the request that is due.
+    pub(crate) fn request(&mut self, now_ms: u64) -> Option<Message<'static>> {
+        if self.asked_ms.is_some_and(|asked_ms| now_ms < asked_ms + REPEAT_MS) {
+            return None;
+        }
+        self.asked_ms = Some(now_ms);
+        Some(Message::Fetch { snapshot: self.snapshot, next: self.next })
+    }
+
+    /// Takes a part.
+    pub(crate) fn arrive(
+        &mut self,
+        from: NodeId,
+        snapshot: u32,
+        part: u32,
+        is_last: bool,
+        now_ms: u64,
+    ) -> Arrival {
+        if (from, snapshot, part) != (self.from, self.snapshot, self.next) {
+            return Arrival::Ignored;
+        }
+        self.next += 1;
+        self.progress_ms = now_ms;
+        self.asked_ms = None;
+        if is_last { Arrival::Last } else { Arrival::Next }
+    }
+
+    /// Returns whether this snapshot was refused.
+    pub(crate) fn is_refused(&self, from: NodeId, snapshot: u32) -> bool {
+        (from, snapshot) == (self.from, self.snapshot)
+    }
+
+    /// Returns whether it has failed.
+    pub(crate) const fn is_stalled(&self, now_ms: u64) -> bool {
+        now_ms >= self.progress_ms + STALLED_MS
+    }
+}
+
+/// The snapshots that this node exports for others.
+#[derive(Debug)]
+pub(crate) struct Exports<E> {
+    running: Vec<Running<E>>,
+    /// When the last export for each node has begun.
+    begun_ms: BTreeMap<NodeId, u64>,
+}
+
+/// A snapshot for a node.
+#[derive(Debug)]
+struct Running<E> {
+    to: NodeId,
+    snapshot: u32,
+    export: E,
+    /// The parts that were sent and not acknowledged.
+    sent: VecDeque<Bytes>,
+    /// The number of the first of them.
+    acknowledged: u32,
+    is_over: bool,
+    asked_ms: u64,
+}
+
+impl<E> Default for Exports<E> {
+    fn default() -> Self {
+        Self { running: Vec::new(), begun_ms: BTreeMap::new() }
+    }
+}
+
+/// The handling of a request for a part.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// A new export has begun.
+    Begun,
+    /// Parts follow.
+    Continued,
+    /// These parts were sent before, and are to be sent again.
+    Repeated(Vec<Bytes>),
+    /// There are too many exports, or this one is over.
+    Refused,
+}
+
+impl<E: Default> Exports<E> {
+    /// Takes a request.
+    pub(crate) fn request(&mut self, to: NodeId, snapshot: u32, next: u32, now_ms: u64) -> Request {
+        if let Some(running) =
+            self.running.iter_mut().find(|running| running.to == to && running.snapshot == snapshot)
+        {
+            running.asked_ms = now_ms;
+            return running.acknowledge(next);
+        }
+        self.running.retain(|running| running.to != to);
+        let is_soon = self.begun_ms.get(&to).is_some_and(|&begun_ms| now_ms < begun_ms + EXPORT_MS_MIN);
+        if next > 0 || is_soon || self.running.len() >= EXPORTS_MAX {
+            return Request::Refused;
+        }
+        self.begun_ms.retain(|_, begun_ms| now_ms < *begun_ms + EXPORT_MS_MIN);
+        self.begun_ms.insert(to, now_ms);
+        self.running.push(Running {
+            to,
+            snapshot,
+            export: E::default(),
+            sent: VecDeque::new(),
+            acknowledged: 0,
+            is_over: false,
+            asked_ms: now_ms,
+        });
+        Request::Begun
+    }
+
+    /// Exports some parts, and calls `send` with each and its receiver.
+    pub(crate) fn step<S: Swarms<Export = E>>(
+        &mut self,
+        id: NodeId,
+        now_ms: u64,
+        swarms: &mut S,
+        mut send: impl FnMut(NodeId, Bytes),
+    ) {
+        self.running.retain(|running| now_ms < running.asked_ms + ASKED_MS_MAX);
+        for _ in 0..PARTS_AT_ONCE {
+            let has_room = |running: &Running<E>| !running.is_over && running.sent.len() < AHEAD_MAX as usize;
+            let Some(position) = self.running.iter().position(has_room) else { return };
+            let running = &mut self.running[position];
+            let part = running.export_part(id, swarms);
+            send(running.to, part);
+            // The others come first the next time.
+            self.running.rotate_left(1);
+        }
+    }
+}
+
+impl<E> Running<E> {
+    fn acknowledge(&mut self, next: u32) -> Request {
+        let Some(count) = next.checked_sub(self.acknowledged) else { return Request::Refused };
+        if count as usize > self.sent.len() {
+            return Request::Refused;
+        }
+        self.sent.drain(..count as usize);
+        self.acknowledged = next;
+        if count > 0 || self.sent.is_empty() {
+            Request::Continued
+        } else {
+            Request::Repeated(self.sent.iter().cloned().collect())
+        }
+    }
+
+    fn export_part<S: Swarms<Export = E>>(&mut self, id: NodeId, swarms: &mut S) -> Bytes {
+        let mut block = Vec::new();
+        self.is_over = !swarms.export(&mut self.export, &mut block);
+        let part = self.acknowledged + u32::try_from(self.sent.len()).expect("few parts are on their way");
+        let message = Message::Part { snapshot: self.snapshot, part, is_last: self.is_over, block: &block };
+        let message = encode(id, &message);
+        self.sent.push_back(message.clone());
+        message
+    }
+}
