@@ -39,7 +39,7 @@ pub struct Malformed;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message<'a> {
     Batch { shard: usize, sequence: u64, sent_ms: u64, deltas: &'a [u8] },
-    Hello(Hello<'a>),
+    Hello(Box<Hello<'a>>),
     Goodbye,
     Resend { shard: usize, first: u64, last: u64 },
     Gone { shard: usize, first: u64 },
@@ -118,7 +118,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
             sent_ms: body.u64()?,
             deltas: body.rest(),
         },
-        2 => Message::Hello(Hello::read(&mut body)?),
+        2 => Message::Hello(Box::new(Hello::read(&mut body)?)),
         3 => Message::Goodbye,
         4 => Message::Resend { shard: body.shard()?, first: body.u64()?, last: body.u64()? },
         5 => Message::Gone { shard: body.shard()?, first: body.u64()? },
@@ -307,7 +307,7 @@ mod tests {
         let (is_ready, is_whole, name) = (true, false, "a node");
         vec![
             Message::Batch { shard: 15, sequence: 9, sent_ms: 8, deltas: b"deltas" },
-            Message::Hello(Hello { is_ready, is_whole, sent_ms: 5, uptime_ms: 6, name, streams }),
+            Message::Hello(Box::new(Hello { is_ready, is_whole, sent_ms: 5, uptime_ms: 6, name, streams })),
             Message::Goodbye,
             Message::Resend { shard: 1, first: 2, last: 3 },
             Message::Gone { shard: 1, first: 2 },

@@ -457,7 +457,7 @@ impl<E: Default> Node<E> {
             name: &name,
             streams: self.outbox.heads(),
         };
-        self.send(Subject::Hello, &Message::Hello(hello));
+        self.send(Subject::Hello, &Message::Hello(Box::new(hello)));
         let due: Vec<_> = self
             .remotes
             .iter_mut()

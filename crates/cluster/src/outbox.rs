@@ -29,7 +29,7 @@ pub(crate) struct Outbox {
     id: NodeId,
     shards: [Shard; SHARDS],
     /// The shards of the retained batches, oldest first.
-    order: VecDeque<u8>,
+    order: VecDeque<usize>,
     retained_bytes: usize,
     retained_bytes_max: usize,
 }
@@ -117,10 +117,9 @@ impl Outbox {
         shard.head = shard.head.after(checksum);
         shard.retained.push_back(message.clone());
         self.retained_bytes += message.len();
-        self.order.push_back((index & 0xff) as u8);
+        self.order.push_back(index);
         while self.retained_bytes > self.retained_bytes_max {
-            let oldest =
-                self.order.pop_front().map(|shard| self.shards[usize::from(shard)].retained.pop_front());
+            let oldest = self.order.pop_front().map(|shard| self.shards[shard].retained.pop_front());
             let Some(oldest) = oldest.flatten() else { break };
             self.retained_bytes -= oldest.len();
         }
