@@ -82,6 +82,16 @@ pub fn python() -> Result<PathBuf> {
     Ok(python)
 }
 
+/// Returns the path of the NATS server, which PyPI has as a program.
+///
+/// # Errors
+/// Returns an error, with the command that installs it, if it is missing.
+pub fn nats_server() -> Result<PathBuf> {
+    let server = python_environment()?.join("bin/nats-server");
+    ensure!(server.is_file(), "{} is missing; `cargo xtask setup` installs it", server.display());
+    Ok(server)
+}
+
 /// Returns the directory in which [`NODE_REQUIREMENTS`] are installed.
 ///
 /// # Errors
