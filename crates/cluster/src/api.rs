@@ -44,8 +44,9 @@ pub trait Swarms {
     /// The progress of an export of all swarms.
     type Export: Default;
 
-    /// Applies deltas of other nodes, in this order.
-    fn apply(&mut self, deltas: &[Delta]);
+    /// Applies deltas of other nodes, in this order. They are of announces `age_ms` ago, usually 0: a batch that had to be sent
+    /// again is older.
+    fn apply(&mut self, deltas: &[Delta], age_ms: u64);
 
     /// Appends the next block of an export to `block`, which is empty. Returns whether more may follow. A block is at most
     /// [`Swarms::BLOCK_BYTES_MAX`] long, and may be empty.

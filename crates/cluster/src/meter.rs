@@ -2,23 +2,22 @@
 //!
 //! The difference between the clock here at the arrival and the clock there at the departure is the offset of the clocks plus
 //! the delay. The least difference of some minutes stands for the offset plus the shortest delay, which is half of a round
-//! trip. So clocks may differ by any amount, and drift.
+//! trip. So clocks may differ by any amount, and drift. Hellos are measured, since a batch may have been sent again.
 
 /// The time after which a least difference is forgotten, once or twice of it, in milliseconds.
 const WINDOW_MS: u64 = 120_000;
 
-/// The delays of the messages of a node.
+/// The offset of the clock of another node, with the shortest delay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DelayMeter {
     /// The least differences of the current window and of the one before, in milliseconds.
     least: [Option<i64>; 2],
     window_ends_ms: u64,
-    last: Option<i64>,
 }
 
 impl DelayMeter {
-    /// Records a message that left at `sent_ms` on the clock of its node.
-    pub(crate) fn record(&mut self, sent_ms: u64, now_ms: u64) {
+    /// Records a message that has not waited anywhere. It left at `sent_ms` on the clock of its node.
+    pub(crate) fn calibrate(&mut self, sent_ms: u64, now_ms: u64) {
         let difference = now_ms.wrapping_sub(sent_ms).cast_signed();
         if now_ms >= self.window_ends_ms {
             self.least = [None, self.least[0]];
@@ -26,13 +25,13 @@ impl DelayMeter {
         }
         let least = &mut self.least[0];
         *least = Some(least.map_or(difference, |least| least.min(difference)));
-        self.last = Some(difference);
     }
 
-    /// Returns how much longer the last message was on its way than the quickest one, in milliseconds.
-    pub(crate) fn excess_ms(&self) -> Option<u64> {
+    /// Returns how much longer a message was on its way than the quickest one, in milliseconds.
+    pub(crate) fn excess_ms(&self, sent_ms: u64, now_ms: u64) -> Option<u64> {
         let least = self.least.iter().flatten().min()?;
-        u64::try_from(self.last?.saturating_sub(*least)).ok()
+        let difference = now_ms.wrapping_sub(sent_ms).cast_signed();
+        Some(u64::try_from(difference.saturating_sub(*least)).unwrap_or(0))
     }
 }
 
@@ -75,16 +74,18 @@ mod tests {
     fn an_offset_of_the_clocks_is_no_delay() {
         for offset_ms in [0_u64, 300_000, u64::MAX - 600_000] {
             let mut meter = DelayMeter::default();
-            assert_eq!(meter.excess_ms(), None);
+            let at = |sent_ms: u64| offset_ms.wrapping_add(sent_ms);
+            assert_eq!(meter.excess_ms(at(0), 0), None);
             for (sent_ms, delay_ms) in [(0, 3), (100, 2), (200, 45)] {
-                meter.record(offset_ms.wrapping_add(sent_ms), 1000 + sent_ms + delay_ms);
+                meter.calibrate(at(sent_ms), 1000 + sent_ms + delay_ms);
             }
-            assert_eq!(meter.excess_ms(), Some(43));
+            assert_eq!(meter.excess_ms(at(300), 1300 + 45), Some(43));
+            assert_eq!(meter.excess_ms(at(300), 1300), Some(0), "quicker than any before");
             // After a while, the quickest message is one of the last minutes.
             for second in 0..600 {
-                meter.record(offset_ms.wrapping_add(1000 * second), 1000 + 1000 * second + 30);
+                meter.calibrate(at(1000 * second), 1000 + 1000 * second + 30);
             }
-            assert_eq!(meter.excess_ms(), Some(0));
+            assert_eq!(meter.excess_ms(at(700_000), 701_000 + 30), Some(0));
         }
     }
 

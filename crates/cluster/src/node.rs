@@ -387,11 +387,10 @@ impl<E: Default> Node<E> {
         if self.deltas.iter().any(|delta| shard_of(&delta.info_hash) != shard) {
             return Err(Malformed);
         }
-        remote.delay.record(sent_ms, now_ms);
-        remote.rate.add(self.deltas.len() as u64);
+        let age_ms = remote.count_batch(sent_ms, self.deltas.len(), now_ms);
         self.counters.batches_in += 1;
         self.counters.deltas_in += self.deltas.len() as u64;
-        swarms.apply(&self.deltas);
+        swarms.apply(&self.deltas, age_ms);
         Ok(())
     }
 

@@ -30,7 +30,9 @@ pub(crate) struct Remote {
     started_ms: Option<u64>,
     pub(crate) streams: [Stream; SHARDS],
     pub(crate) rate: RateMeter,
-    pub(crate) delay: DelayMeter,
+    delay: DelayMeter,
+    /// How much longer the last batch was on its way than the quickest message.
+    excess_ms: Option<u64>,
     round_trip_ms: Option<u64>,
     pinged_ms: Option<u64>,
     /// The batches that may be sent again for it now, in thousandths.
@@ -50,6 +52,7 @@ impl Remote {
             streams: Default::default(),
             rate: RateMeter::default(),
             delay: DelayMeter::default(),
+            excess_ms: None,
             round_trip_ms: None,
             pinged_ms: None,
             resend_allowance: 1000 * RESENT_PER_S,
@@ -74,7 +77,15 @@ impl Remote {
             hello.name.clone_into(&mut self.name);
         }
         (self.is_ready, self.is_whole) = (hello.is_ready, hello.is_whole);
+        self.delay.calibrate(hello.sent_ms, now_ms);
         self.started_ms.replace(now_ms.saturating_sub(hello.uptime_ms)).is_none()
+    }
+
+    /// Records a batch. Returns how much longer it was on its way than the quickest message, in milliseconds.
+    pub(crate) fn count_batch(&mut self, sent_ms: u64, deltas: usize, now_ms: u64) -> u64 {
+        self.excess_ms = self.delay.excess_ms(sent_ms, now_ms);
+        self.rate.add(deltas as u64);
+        self.excess_ms.unwrap_or(0)
     }
 
     /// Records that it ends.
@@ -148,7 +159,7 @@ impl Remote {
             state,
             heard_ms_ago: now_ms.saturating_sub(self.heard_ms),
             round_trip_ms: self.round_trip_ms,
-            lag_ms: self.delay.excess_ms().map(|excess_ms| excess_ms + self.round_trip_ms.unwrap_or(0) / 2),
+            lag_ms: self.excess_ms.map(|excess_ms| excess_ms + self.round_trip_ms.unwrap_or(0) / 2),
             behind: self.streams.iter().map(Stream::behind).sum(),
             deltas_per_s: self.rate.per_s(),
         }

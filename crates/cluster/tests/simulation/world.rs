@@ -1,0 +1,379 @@
+//! The nodes and the clients of a schedule.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use bytes::Bytes;
+use fastrand::Rng;
+use shoal_cluster::{Node, NodeId, NodeState, Outgoing, Settings, Swarms};
+use shoal_types::{Action, Delta, InfoHash};
+
+use crate::bus::{Bus, Delivery};
+use crate::fault::{self, Fault, Scheduled};
+use crate::swarms::{INTERVAL_MS, Key, Model, TIMEOUT_MS};
+
+/// The time of faults and churn, and the time after it in which all is to converge.
+const FAULTS_MS: u64 = 90_000;
+const CALM_MS: u64 = 2 * INTERVAL_MS + SLACK_MS;
+
+/// The time that messages, resends and a snapshot may take.
+const SLACK_MS: u64 = 15_000;
+
+/// The time after the faults in which resends and snapshots replace what is missing: less than an interval, in which the
+/// announces of all peers would.
+const HEALED_MS: u64 = 25_000;
+
+/// The length of a step of time.
+const STEP_MS: u64 = 10;
+
+const TORRENTS: u8 = 5;
+const PEERS: usize = 60;
+
+type Export = <Model as Swarms>::Export;
+
+struct Host {
+    /// None while it is down.
+    node: Option<Node<Export>>,
+    swarms: Model,
+    /// Its clock is ahead by this.
+    clock_ms: u64,
+    runs: u64,
+}
+
+struct Client {
+    torrent: u8,
+    port: u16,
+    seeds: bool,
+    completes: bool,
+    /// The node at which it announces, as long as that is up.
+    home: usize,
+    next_ms: u64,
+    /// When it ends, and whether it says so.
+    end_ms: Option<(u64, bool)>,
+    is_over: bool,
+    last_ms: Option<u64>,
+}
+
+pub(crate) struct World {
+    rng: Rng,
+    now_ms: u64,
+    hosts: Vec<Host>,
+    bus: Bus,
+    clients: Vec<Client>,
+    faults: Vec<Scheduled>,
+    active: Vec<Scheduled>,
+    /// Downloads that clients have completed.
+    downloads: BTreeMap<InfoHash, u32>,
+    is_verbose: bool,
+}
+
+fn info_hash(torrent: u8) -> InfoHash {
+    InfoHash([torrent.wrapping_mul(0x35); 20])
+}
+
+impl Client {
+    fn key(&self) -> Key {
+        (info_hash(self.torrent), Ipv4Addr::new(10, 0, 0, 1).into(), self.port)
+    }
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, is_verbose: bool) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let count = rng.usize(2..=5);
+        let hosts = (0..count).map(|_| Host {
+            node: None,
+            swarms: Model::default(),
+            clock_ms: rng.u64(..7_200_000),
+            runs: 0,
+        });
+        let hosts = hosts.collect();
+        let clients = (1..).take(PEERS).map(|port| Client {
+            torrent: rng.u8(..TORRENTS),
+            port,
+            seeds: rng.bool(),
+            completes: rng.u32(..4) == 0,
+            home: rng.usize(..count),
+            next_ms: rng.u64(..FAULTS_MS),
+            end_ms: rng.bool().then(|| (rng.u64(..FAULTS_MS), rng.bool())),
+            is_over: false,
+            last_ms: None,
+        });
+        let clients = clients.collect();
+        let faults = fault::draw(count, FAULTS_MS, &mut rng);
+        let (bus, downloads) = (Bus::default(), BTreeMap::new());
+        Self { rng, now_ms: 0, hosts, bus, clients, faults, active: Vec::new(), downloads, is_verbose }
+    }
+
+    /// Runs the schedule and checks the end. Returns a summary, the same for the same seed.
+    pub(crate) fn run(mut self) -> (u64, Vec<usize>) {
+        for host in 0..self.hosts.len() {
+            self.start(host);
+        }
+        while self.now_ms < FAULTS_MS + CALM_MS {
+            self.step();
+            if self.now_ms.is_multiple_of(5_000) {
+                self.check_invented();
+            }
+            if self.now_ms == FAULTS_MS + HEALED_MS {
+                self.check_present();
+            }
+        }
+        self.check_converged();
+        (self.bus.bytes, self.hosts.iter().map(|host| host.swarms.peers.len()).collect())
+    }
+
+    fn say(&self, text: impl FnOnce() -> String) {
+        if self.is_verbose {
+            println!("{:>7} ms  {}", self.now_ms, text());
+        }
+    }
+
+    fn start(&mut self, index: usize) {
+        let settings = Settings {
+            cluster: "simulated".to_owned(),
+            name: format!("node {index}"),
+            id: NodeId(self.rng.u64(..)),
+            retained_bytes_max: 1 << self.rng.u32(10..20),
+        };
+        let host = &mut self.hosts[index];
+        let now_ms = self.now_ms + host.clock_ms;
+        host.swarms = Model { now_ms, ..Model::default() };
+        let mut node = Node::new(&settings, now_ms);
+        if !self.bus.weather.disconnected.contains(&index) {
+            node.set_connected(true, now_ms);
+        }
+        host.node = Some(node);
+        self.say(|| format!("node {index} starts as {}", settings.id));
+    }
+
+    fn step(&mut self) {
+        self.now_ms += STEP_MS;
+        self.change_faults();
+        while let Some(delivery) = self.bus.next(self.now_ms) {
+            self.deliver(&delivery);
+        }
+        self.announce();
+        for index in 0..self.hosts.len() {
+            let host = &mut self.hosts[index];
+            let now_ms = self.now_ms + host.clock_ms;
+            host.swarms.now_ms = now_ms;
+            let Some(node) = &mut host.node else { continue };
+            node.run(now_ms, &mut host.swarms);
+            host.runs += 1;
+            if host.runs.is_multiple_of(50) {
+                host.swarms.expire();
+            }
+            self.send(index);
+        }
+    }
+
+    /// Sends what a node has to send.
+    fn send(&mut self, from: usize) {
+        while let Some(message) = self.hosts[from].node.as_mut().and_then(Node::next_message) {
+            let subscribes = |&to: &usize| {
+                let is_wanted = |subscription: &String| {
+                    let prefix = subscription.strip_suffix('*').unwrap_or(subscription);
+                    message.subject == *subscription
+                        || prefix != subscription && message.subject.starts_with(prefix)
+                };
+                to != from
+                    && self.hosts[to]
+                        .node
+                        .as_ref()
+                        .is_some_and(|node| node.subscriptions().iter().any(is_wanted))
+            };
+            let to: Vec<_> = (0..self.hosts.len()).filter(subscribes).collect();
+            self.bus.send(from, to.into_iter(), &message, self.now_ms, &mut self.rng);
+        }
+    }
+
+    fn deliver(&mut self, Delivery { to, subject, payload }: &Delivery) {
+        if self.bus.weather.disconnected.contains(to) {
+            return;
+        }
+        let host = &mut self.hosts[*to];
+        host.swarms.now_ms = self.now_ms + host.clock_ms;
+        if let Some(node) = &mut host.node {
+            node.receive(subject, payload, host.swarms.now_ms, &mut host.swarms);
+        }
+    }
+
+    fn announce(&mut self) {
+        for index in 0..self.clients.len() {
+            let client = &self.clients[index];
+            let ends = client.end_ms.filter(|(end_ms, _)| self.now_ms >= *end_ms);
+            let is_due = self.now_ms >= client.next_ms;
+            if client.is_over || !is_due && ends.is_none() {
+                continue;
+            }
+            let up: Vec<_> = (0..self.hosts.len()).filter(|&host| self.hosts[host].node.is_some()).collect();
+            let Some(&other) = up.get(self.rng.usize(..up.len().max(1))) else { continue };
+            let client = &mut self.clients[index];
+            if !up.contains(&client.home) || self.rng.u32(..10) == 0 {
+                client.home = other;
+            }
+            let action = match ends {
+                Some((_, false)) => {
+                    client.is_over = true;
+                    continue;
+                }
+                Some((_, true)) => {
+                    client.is_over = true;
+                    Action::Stop
+                }
+                None if client.completes && !client.seeds && client.last_ms.is_some() => {
+                    client.seeds = true;
+                    *self.downloads.entry(info_hash(client.torrent)).or_default() += 1;
+                    Action::Complete
+                }
+                None if client.seeds => Action::Seed,
+                None => Action::Leech,
+            };
+            if action == Action::Stop && client.last_ms.is_none() {
+                continue;
+            }
+            client.next_ms = self.now_ms + INTERVAL_MS - self.rng.u64(..INTERVAL_MS / 5);
+            if action != Action::Stop {
+                client.last_ms = Some(self.now_ms);
+            }
+            let (info_hash, ip, port) = client.key();
+            let host = &mut self.hosts[client.home];
+            host.swarms.now_ms = self.now_ms + host.clock_ms;
+            let delta = host.swarms.announce(Delta { info_hash, action, ip, port });
+            if let (Some(node), Some(delta)) = (&mut host.node, delta) {
+                node.record(&delta, host.swarms.now_ms);
+            }
+        }
+    }
+
+    fn change_faults(&mut self) {
+        let now_ms = self.now_ms;
+        let begun: Vec<_> = self.faults.extract_if(.., |fault| fault.from_ms <= now_ms).collect();
+        for scheduled in begun {
+            self.say(|| format!("{:?} until {} ms", scheduled.fault, scheduled.until_ms));
+            if let Fault::Crash(index) | Fault::Restart(index) = scheduled.fault {
+                self.stop(index, matches!(scheduled.fault, Fault::Restart(_)));
+            }
+            self.active.push(scheduled);
+            self.set_weather();
+        }
+        let ended: Vec<_> = self.active.extract_if(.., |fault| fault.until_ms <= now_ms).collect();
+        for scheduled in ended {
+            self.say(|| format!("{:?} is over", scheduled.fault));
+            self.set_weather();
+            if let Fault::Crash(index) | Fault::Restart(index) = scheduled.fault
+                && self.hosts[index].node.is_none()
+            {
+                self.start(index);
+            }
+        }
+        if self.active.iter().any(|active| matches!(active.fault, Fault::Garbage)) {
+            self.send_garbage();
+        }
+    }
+
+    fn stop(&mut self, index: usize, is_orderly: bool) {
+        let now_ms = self.now_ms + self.hosts[index].clock_ms;
+        if let Some(node) = self.hosts[index].node.as_mut().filter(|_| is_orderly) {
+            node.leave(now_ms);
+            self.send(index);
+        }
+        self.hosts[index].node = None;
+        self.hosts[index].swarms = Model::default();
+    }
+
+    /// Sets the weather of the faults that last.
+    fn set_weather(&mut self) {
+        let before = std::mem::take(&mut self.bus.weather);
+        let weather = &mut self.bus.weather;
+        for Scheduled { fault, .. } in &self.active {
+            match *fault {
+                Fault::Disconnect(index) => _ = weather.disconnected.insert(index),
+                Fault::Cut(nodes) => {
+                    weather.cut = (0..8).filter(|index| nodes >> index & 1 != 0).collect();
+                }
+                Fault::Loss(per_cent) => weather.lost = per_cent,
+                Fault::Double(per_cent) => weather.doubled = per_cent,
+                Fault::Disorder(ms) => weather.disorder_ms = ms,
+                Fault::Slow(index, ms) => _ = weather.slow.insert(index, ms),
+                Fault::Crash(_) | Fault::Restart(_) | Fault::Garbage | Fault::Stranger => {}
+            }
+        }
+        let now = weather.disconnected.clone();
+        for &index in before.disconnected.symmetric_difference(&now) {
+            let host = &mut self.hosts[index];
+            if let Some(node) = &mut host.node {
+                node.set_connected(!now.contains(&index), self.now_ms + host.clock_ms);
+            }
+        }
+    }
+
+    fn send_garbage(&mut self) {
+        let length = self.rng.usize(..200);
+        let payload: Bytes = std::iter::repeat_with(|| self.rng.u8(..3)).take(length).collect();
+        let subject = match self.rng.u32(..4) {
+            0 => "shoal.simulated.hello".to_owned(),
+            1 => format!("shoal.simulated.delta.{}", self.rng.u32(..20)),
+            2 => format!("shoal.simulated.node.{:016x}", self.rng.u64(..)),
+            _ => "elsewhere".to_owned(),
+        };
+        let from = usize::MAX;
+        let message = Outgoing { subject, payload };
+        self.bus.send(from, 0..self.hosts.len(), &message, self.now_ms, &mut self.rng);
+    }
+
+    /// Checks that no node has a peer that has been silent for much longer than the timeout, or that never was.
+    fn check_invented(&self) {
+        let known: BTreeMap<Key, u64> =
+            self.clients.iter().filter_map(|client| Some((client.key(), client.last_ms?))).collect();
+        for (index, host) in self.hosts.iter().enumerate() {
+            for key in host.swarms.peers.keys() {
+                let last_ms = known.get(key);
+                let is_recent = last_ms.is_some_and(|last_ms| self.now_ms <= last_ms + TIMEOUT_MS + SLACK_MS);
+                assert!(
+                    is_recent,
+                    "node {index} has {key:?} at {} ms, last announced {last_ms:?}",
+                    self.now_ms
+                );
+            }
+        }
+    }
+
+    /// Checks that every node has the live peers, and maybe some that have ended.
+    fn check_present(&self) {
+        let live = self.clients.iter().filter(|client| !client.is_over && client.last_ms.is_some());
+        for key in live.map(Client::key) {
+            for (index, host) in self.hosts.iter().enumerate() {
+                let status = host.node.as_ref().map(|node| node.status(self.now_ms + host.clock_ms));
+                assert!(host.swarms.peers.contains_key(&key), "node {index} misses {key:?}: {status:#?}");
+            }
+        }
+    }
+
+    /// Checks that every node has the live peers, with their roles, and knows that it misses nothing.
+    fn check_converged(&self) {
+        let live: BTreeMap<Key, bool> = self
+            .clients
+            .iter()
+            .filter(|client| !client.is_over && client.last_ms.is_some())
+            .map(|client| (client.key(), client.seeds))
+            .collect();
+        for (index, host) in self.hosts.iter().enumerate() {
+            let node = host.node.as_ref().expect("every node is up in the end");
+            let found: BTreeMap<Key, bool> =
+                host.swarms.peers.iter().map(|(key, entry)| (*key, entry.seeds)).collect();
+            let differs: BTreeSet<_> = live.iter().collect();
+            let differs: Vec<_> = differs.symmetric_difference(&found.iter().collect()).copied().collect();
+            let status = node.status(self.now_ms + host.clock_ms);
+            assert!(differs.is_empty(), "node {index} differs in {differs:?}: {status:#?}");
+            assert_eq!(status.state, NodeState::Ready, "node {index}: {status:#?}");
+            let ready = status.nodes.iter().filter(|node| node.state == NodeState::Ready).count();
+            assert_eq!(ready, self.hosts.len() - 1, "node {index}: {status:#?}");
+            for (torrent, completed) in &host.swarms.completed {
+                let downloads = self.downloads.get(torrent).copied().unwrap_or(0);
+                assert!(*completed <= downloads, "node {index} counts {completed} of {downloads} downloads");
+            }
+        }
+    }
+}
