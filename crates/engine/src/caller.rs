@@ -109,7 +109,7 @@ impl Caller<'_> {
         let seeds = policy::seeds(announce.action);
         let room = &mut out[near.peers * size_of::<P>()..];
         let far = public.visit(public_place, seeds, missing, self.rng, room);
-        Ok(Announced { counts: near.counts.plus(far.counts), peers: near.peers + far.peers })
+        Ok(Announced { counts: near.counts.plus(far.counts), peers: near.peers + far.peers, ..near })
     }
 }
 

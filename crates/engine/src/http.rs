@@ -35,6 +35,7 @@ use crate::limits::Activity;
 use crate::pace::Pace;
 use crate::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
 use crate::refusal::{Refusal, Refused};
+use crate::replication::Recorder;
 use crate::tokens::{Shown, SocketToken};
 
 /// Maximum number of info hashes that a scrape is answered for. It is more than fit the 8 KiB of a request, so
@@ -59,6 +60,8 @@ pub struct Responder {
     error_text: String,
     /// None if requests are not logged.
     access_log: Option<AccessLog>,
+    /// None if there are no other nodes.
+    recorder: Option<Recorder>,
 }
 
 impl Responder {
@@ -77,12 +80,18 @@ impl Responder {
             info_hashes: Vec::with_capacity(SCRAPE_HASHES_MAX),
             error_text: String::new(),
             access_log: None,
+            recorder: None,
         }
     }
 
     /// Records all later requests.
     pub fn set_access_log(&mut self, log: AccessLog) {
         self.access_log = Some(log);
+    }
+
+    /// Records the changes of peers by all later announces, for other nodes.
+    pub fn set_recorder(&mut self, recorder: Recorder) {
+        self.recorder = Some(recorder);
     }
 
     /// Sets the time at which the requests that follow are recorded.
@@ -325,6 +334,9 @@ impl Responder {
                 handout.announce(store, info_hash, address, decision, caller)?
             }
         };
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(given.change, decision.action, info_hash, (ip, announce.port));
+        }
         if self.sampler.is_due() {
             self.sampler.take(info_hash, announce.peer_id.as_ref(), given.counts);
         }

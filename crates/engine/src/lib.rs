@@ -20,6 +20,7 @@ pub mod limits;
 pub mod pace;
 pub mod policy;
 pub mod refusal;
+pub mod replication;
 pub mod tokens;
 pub mod udp;
 pub mod webtorrent;

@@ -34,6 +34,7 @@ use crate::limits::Activity;
 use crate::pace::Pace;
 use crate::policy::{Decision, Interval, Policy, Protocol, ScrapeRequest, Torrents};
 use crate::refusal::Refusal;
+use crate::replication::Recorder;
 use crate::tokens::Shown;
 use crate::{Now, address};
 
@@ -68,6 +69,8 @@ struct Front {
     sampler: Sampler,
     /// None if requests are not logged.
     access_log: Option<AccessLog>,
+    /// None if there are no other nodes.
+    recorder: Option<Recorder>,
 }
 
 /// The limits of a reply over one family.
@@ -114,6 +117,7 @@ impl Responder {
             limits_v6,
             sampler,
             access_log: None,
+            recorder: None,
         };
         Self { store: store.into(), front, v4: Box::new(Batch::new()), v6: Box::new(Batch::new()) }
     }
@@ -121,6 +125,11 @@ impl Responder {
     /// Records the requests of all later batches.
     pub fn set_access_log(&mut self, log: AccessLog) {
         self.front.access_log = Some(log);
+    }
+
+    /// Records the changes of peers by all later announces, for other nodes.
+    pub fn set_recorder(&mut self, recorder: Recorder) {
+        self.front.recorder = Some(recorder);
     }
 
     /// Replaces the policy for all later batches.

@@ -52,6 +52,9 @@ pub(crate) trait Stored:
     /// Returns the networks of that source that are also those of another peer.
     fn networks_shared_with(&self, other: &Self) -> Networks;
 
+    /// Returns the number of ticks by which periods begin earlier for the peer. Neighbours have different ones.
+    fn period_offset(&self) -> u8;
+
     /// Returns the index of the peer among `peers`.
     fn index_in(&self, peers: &[Self]) -> Option<usize>;
 
@@ -141,6 +144,12 @@ impl Stored for PeerV4 {
     }
 
     #[inline]
+    fn period_offset(&self) -> u8 {
+        // The lowest bytes of the address and of the port.
+        self.0[3] ^ self.0[5]
+    }
+
+    #[inline]
     fn networks(&self) -> Self::Networks {
         // A /24 does not count as a source: carriers and hosters assign one to many unrelated clients.
         [Network { bits: self.source(), length: 32, shares: 1 }]
@@ -197,6 +206,16 @@ impl Stored for PeerV6 {
     #[inline]
     fn index_in(&self, peers: &[Self]) -> Option<usize> {
         peers.iter().position(|other| other == self)
+    }
+
+    #[inline]
+    fn period_offset(&self) -> u8 {
+        // The addresses of some networks differ in one byte only, at any place.
+        let [low, high] = [0, 8].map(|start| u64::from_le_bytes(word(&self.0, start)));
+        let bytes = low ^ high ^ u64::from(self.0[17]);
+        let bytes = bytes ^ bytes >> 32;
+        let bytes = bytes ^ bytes >> 16;
+        ((bytes ^ bytes >> 8) & 0xff) as u8
     }
 
     #[inline]

@@ -130,7 +130,7 @@ impl<P: Family> Large<P> {
         Some((LargeAt { at, seeds }, Stamp(line.stamps()[at.slot()])))
     }
 
-    /// Renews the stamp of a peer, if it is in the table of one role. Returns its location.
+    /// Renews the stamp of a peer, if it is in the table of one role. Returns its location and its earlier stamp.
     #[inline]
     pub(crate) fn renew(
         &self,
@@ -139,12 +139,13 @@ impl<P: Family> Large<P> {
         peer: &P,
         seeds: bool,
         now: Tick,
-    ) -> Option<At> {
+    ) -> Option<(At, Stamp)> {
         let find_in = |line: &P::Line| peer.index_in(line.peers());
         let (at, line) = self.table(seeds).find_mut(memory, peer.hash(key), find_in)?;
         let stamp = line.stamps_mut().get_mut(at.slot())?;
-        *stamp = Stamp(*stamp).renewed(now).0;
-        Some(at)
+        let old = Stamp(*stamp);
+        *stamp = old.renewed(now).0;
+        Some((at, old))
     }
 
     /// Returns the numbers of seeders and leechers.

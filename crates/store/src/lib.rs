@@ -43,7 +43,7 @@ mod sync;
 mod table;
 mod walk;
 
-pub use api::{Announce, Announced, Listed, Rejection, Settings, Store};
+pub use api::{Announce, Announced, Listed, PeerChange, Rejection, Settings, Store};
 pub use family::Family;
 pub use image::ImageError;
 pub use memory_file::MemoryFile;

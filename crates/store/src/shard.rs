@@ -14,7 +14,7 @@ use shoal_source::{Networks, Recent};
 use shoal_types::{Action, Counts, InfoHash};
 
 use crate::age::{AgeClock, StoredAge};
-use crate::api::{Announce, Announced, Listed, Rejection};
+use crate::api::{Announce, Announced, Listed, PeerChange, Rejection};
 use crate::arena::Arena;
 use crate::expiry::Sweep;
 use crate::family::{Family, PeerRow};
@@ -271,17 +271,18 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     ) -> Result<Announced, Rejection> {
         let found = self.find(place).map(|(at, line)| (at, line.form(at.slot()), line.downloads(at.slot())));
         if let Some((at, form, downloads)) = &found
-            && let Some(((seeders, leechers), peers)) = self.renew(*at, form, announce, now_s, rng, out)
+            && let Some(((seeders, leechers), peers, change)) =
+                self.renew(*at, form, announce, now_s, rng, out)
         {
             let completed = self.completed(*downloads, I::of_place(&place.id));
-            return Ok(Announced { counts: Counts { seeders, leechers, completed }, peers });
+            return Ok(Announced { counts: Counts { seeders, leechers, completed }, peers, change });
         }
         self.announce_change(place, found, announce, now_s, rng, out)
     }
 
     /// Renews the stamp of a peer that is in its swarm and keeps its role, and writes its sample. Returns the
-    /// seeders and leechers, and the number of peers written; or `None`, without a change, if the announce is another
-    /// one. Most announces are of this kind, and `announce_change` would have the same effect at twice the cost.
+    /// seeders and leechers, the number of peers written, and whether it is the first of its period; or `None`, without a
+    /// change, if the announce is another one. Most announces are of this kind, and `announce_change` would have the same effect at twice the cost.
     #[inline(always)]
     fn renew(
         &mut self,
@@ -291,7 +292,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         now_s: u32,
         rng: &mut fastrand::Rng,
         out: &mut [u8],
-    ) -> Option<((u32, u32), usize)> {
+    ) -> Option<((u32, u32), usize, PeerChange)> {
         let seeds = match announce.action {
             Action::Leech => false,
             Action::Seed => true,
@@ -299,30 +300,32 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         };
         let wanted = announce.peers_wanted.min(out.len() / size_of::<P>());
         let now = self.ticks.at(now_s);
-        let (roles, bytes) = match form {
+        let (roles, bytes, old) = match form {
             Form::Single { entry, seeds: stored_seeds } => {
                 if entry.peer != announce.peer || *stored_seeds != seeds {
                     return None;
                 }
-                let entry = PeerEntry { peer: entry.peer, stamp: entry.stamp.renewed(now) };
+                let old = entry.stamp;
+                let entry = PeerEntry { peer: entry.peer, stamp: old.renewed(now) };
                 let line = self.swarms.line_mut(&mut self.memory, at);
                 line.set_form(at.slot(), &Form::Single { entry, seeds });
-                (self.roles(form), 0)
+                (self.roles(form), 0, old)
             }
             Form::Small { block, class, is_skewed } => {
                 let mut small = SmallMut::<P>::edit(self.memory.block_mut(*block, *class));
-                let index = small.renew(&announce.peer, seeds, now)?;
+                let (index, old) = small.renew(&announce.peer, seeds, now)?;
                 let small = small.into_small();
                 let bytes = sampling::sample_small(&small, *is_skewed, seeds, Some(index), wanted, rng, out);
-                (small.roles(), bytes)
+                (small.roles(), bytes, old)
             }
             Form::Large { index } => {
                 let large = self.larges.large(*index);
-                let at = large.renew(&mut self.memory, &self.key, &announce.peer, seeds, now)?;
-                (large.roles(), self.sample_large(large, seeds, Some(at), wanted, rng, out))
+                let (at, old) = large.renew(&mut self.memory, &self.key, &announce.peer, seeds, now)?;
+                (large.roles(), self.sample_large(large, seeds, Some(at), wanted, rng, out), old)
             }
         };
-        Some((roles, bytes / size_of::<P>()))
+        let change = self.ticks.change_since(old, now, announce.peer.period_offset());
+        Some((roles, bytes / size_of::<P>(), change))
     }
 
     /// As `announce`, for any announce, given the location, form and downloads of the swarm if there is one.
@@ -339,19 +342,27 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let now = self.ticks.at(now_s);
         let Some((at, mut form, mut downloads)) = found else {
             return if announce.action == Action::Stop {
-                Ok(Announced { counts: self.counts_without_peers(place), peers: 0 })
+                let change = PeerChange::Nothing;
+                Ok(Announced { counts: self.counts_without_peers(place), peers: 0, change })
             } else {
                 self.create(place, announce, now_s)
             };
         };
         let before = self.roles(&form);
         let mut roles = before;
-        let Outcome { change, location, completes } = self.apply(&form, announce, now)?;
+        let Outcome { change, location, known, completes } = self.apply(&form, announce, now)?;
         let is_download = completes && self.counts_download(place, &announce.peer, now_s);
         if is_download {
             downloads = self.count_download(at, I::of_place(&place.id));
             self.tally.completed += 1;
         }
+        let of_peer = match (announce.action, &change, known) {
+            (Action::Stop, None, _) => PeerChange::Nothing,
+            (Action::Stop, Some(_), _) => PeerChange::Left,
+            _ if is_download => PeerChange::Completed,
+            (_, _, Some(old)) => self.ticks.change_since(old, now, announce.peer.period_offset()),
+            (_, _, None) => PeerChange::Joined,
+        };
         let completed = self.completed(downloads, I::of_place(&place.id));
         if let Some(change) = change {
             if let Change::To(new) = change {
@@ -369,7 +380,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             self.sample(&form, &location, wanted, rng, out)
         };
         let (seeders, leechers) = roles;
-        Ok(Announced { counts: Counts { seeders, leechers, completed }, peers })
+        Ok(Announced { counts: Counts { seeders, leechers, completed }, peers, change: of_peer })
     }
 
     /// Returns the leechers of a large swarm in the order of their table, see [`Swarms::learned_order`](crate::Swarms).
@@ -406,11 +417,12 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         out: &mut [u8],
     ) -> Announced {
         let Some((at, line)) = self.find(place) else {
-            return Announced { counts: self.counts_without_peers(place), peers: 0 };
+            return Announced { counts: self.counts_without_peers(place), ..Announced::default() };
         };
         let wanted = peers_wanted.min(out.len() / size_of::<P>());
         let peers = self.sample_for_non_member(&line.form(at.slot()), seeds, wanted, rng, out);
-        Announced { counts: self.counts(line, at.slot(), I::of_place(&place.id)), peers }
+        let change = PeerChange::Nothing;
+        Announced { counts: self.counts(line, at.slot(), I::of_place(&place.id)), peers, change }
     }
 
     /// Returns the last selector that is in the same segment as `selector`, both of swarms and of torrents without peers.
@@ -567,7 +579,8 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         self.tally.completed += u64::from(downloads);
         let completed = self.return_retained(at, place).saturating_add(downloads.into());
         let counts = Counts { seeders: u32::from(seeds), leechers: u32::from(!seeds), completed };
-        Ok(Announced { counts, peers: 0 })
+        let change = if downloads > 0 { PeerChange::Completed } else { PeerChange::Joined };
+        Ok(Announced { counts, peers: 0, change })
     }
 
     /// Inserts a swarm with its first peer, for whose networks `new` it is a new torrent. Returns where, or `None` if there

@@ -138,15 +138,16 @@ impl<'a, P: Family> SmallMut<'a, P> {
         Small { seeders, peers: &self.peers[..count], stamps: &self.stamps[..count] }
     }
 
-    /// Renews the stamp of a peer, if it is in the swarm with this role. Returns its index.
+    /// Renews the stamp of a peer, if it is in the swarm with this role. Returns its index and its earlier stamp.
     #[inline]
-    pub(crate) fn renew(&mut self, peer: &P, seeds: bool, now: Tick) -> Option<usize> {
+    pub(crate) fn renew(&mut self, peer: &P, seeds: bool, now: Tick) -> Option<(usize, Stamp)> {
         // Only the peers of its role are searched.
         let (seeders, count) = (self.seeders(), self.count());
         let (first, end) = if seeds { (0, seeders) } else { (seeders, count) };
         let index = first + peer.index_in(&self.peers[first..end])?;
-        self.stamps[index] = Stamp(self.stamps[index]).renewed(now).0;
-        Some(index)
+        let old = Stamp(self.stamps[index]);
+        self.stamps[index] = old.renewed(now).0;
+        Some((index, old))
     }
 
     /// Sets the stamp and role of a peer. Returns its new index.

@@ -4,6 +4,8 @@
 //! A timeout is at most [`TIMEOUT_TICKS_MAX`] ticks, so an overdue stamp can be distinguished from a recent one for as
 //! long again, and expiry visits the peer several times within that period.
 
+use crate::api::PeerChange;
+
 /// Maximum number of ticks of a timeout.
 const TIMEOUT_TICKS_MAX: u32 = 64;
 
@@ -21,6 +23,8 @@ pub(crate) struct Ticks {
     ticks_per_s: u64,
     tick_s: u32,
     timeout_ticks: u8,
+    /// The bits of a tick that are the number of its period.
+    period_mask: u8,
 }
 
 /// A point in time, as stamps represent it.
@@ -37,7 +41,15 @@ impl Ticks {
         let tick_s = timeout_s.div_ceil(TIMEOUT_TICKS_MAX).max(1);
         let timeout_ticks = timeout_s.div_ceil(tick_s).clamp(1, TIMEOUT_TICKS_MAX);
         let ticks_per_s = (1_u64 << 63).div_ceil(tick_s.into());
-        Self { ticks_per_s, tick_s, timeout_ticks: u8::try_from(timeout_ticks).unwrap_or(u8::MAX) }
+        // The power of two that is next to a quarter of the timeout, from a sixth to a third of it. A timeout of more than
+        // ten minutes has 58 ticks or more, which makes it 16.
+        let period_ticks = ((timeout_ticks * 4 / 3).max(1).ilog2()).saturating_sub(2);
+        Self {
+            ticks_per_s,
+            tick_s,
+            timeout_ticks: u8::try_from(timeout_ticks).unwrap_or(u8::MAX),
+            period_mask: TICK_MASK << period_ticks & TICK_MASK,
+        }
     }
 
     /// Returns the tick of a time.
@@ -52,6 +64,18 @@ impl Ticks {
     pub(crate) fn is_overdue(&self, stamp: Stamp, now: Tick) -> bool {
         let age = now.0.wrapping_sub(stamp.0) & TICK_MASK;
         age > self.timeout_ticks && age < FUTURE_TICKS_MIN
+    }
+
+    /// Returns whether a stamp is of another period than `now`. Periods begin earlier by `offset` ticks.
+    #[inline]
+    pub(crate) fn is_of_other_period(&self, stamp: Stamp, now: Tick, offset: u8) -> bool {
+        (stamp.0.wrapping_add(offset) ^ now.0.wrapping_add(offset)) & self.period_mask != 0
+    }
+
+    /// Returns the change of a peer that announces in the role that it had at this stamp.
+    #[inline]
+    pub(crate) fn change_since(&self, stamp: Stamp, now: Tick, offset: u8) -> PeerChange {
+        if self.is_of_other_period(stamp, now, offset) { PeerChange::Renewed } else { PeerChange::Unchanged }
     }
 
     /// Returns the time since a stamp in seconds, to within a tick.
@@ -117,6 +141,29 @@ mod tests {
                 let expected = Tick(u8::try_from(now_s / tick_s % 128).unwrap());
                 assert_eq!(ticks.at(now_s), expected, "{now_s} s, {timeout_s} s");
             }
+        }
+    }
+
+    #[test]
+    fn periods_are_about_a_quarter_of_the_timeout() {
+        for timeout_s in (24..10_000).chain([86_400, 1 << 20]) {
+            let ticks = Ticks::new(timeout_s);
+            let period_ticks = 1 << ticks.period_mask.trailing_zeros();
+            assert_eq!(TICK_MASK & !(period_ticks - 1), ticks.period_mask);
+            let share = f64::from(period_ticks) / f64::from(ticks.timeout_ticks);
+            assert!((0.16..0.34).contains(&share), "{timeout_s} s: {share}");
+            for offset in [0, 1, 7, 200] {
+                let begins =
+                    |tick| ticks.is_of_other_period(Stamp(tick | COUNTED), Tick(tick).after(), offset);
+                let begun = (0..=TICK_MASK).filter(|tick| begins(*tick)).count();
+                assert_eq!(begun, 128 / usize::from(period_ticks), "{timeout_s} s, {offset}");
+            }
+        }
+    }
+
+    impl Tick {
+        fn after(self) -> Self {
+            Self((self.0 + 1) & TICK_MASK)
         }
     }
 

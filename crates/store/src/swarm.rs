@@ -32,6 +32,8 @@ pub(crate) struct Outcome<P> {
     pub(crate) change: Option<Change<P>>,
     /// The location of the announcer.
     pub(crate) location: Location,
+    /// The earlier stamp of the announcer, if it was in the swarm in the role that it has now.
+    pub(crate) known: Option<Stamp>,
     /// Whether a completed download should be counted.
     pub(crate) completes: bool,
 }
@@ -58,19 +60,19 @@ pub(crate) enum Location {
 
 impl<P> Outcome<P> {
     /// The outcome of an announce that leaves form and counts as they are.
-    fn unchanged(location: Location, completes: bool) -> Self {
-        Self { change: None, location, completes }
+    fn unchanged(location: Location, known: Option<Stamp>, completes: bool) -> Self {
+        Self { change: None, location, known, completes }
     }
 
     /// The outcome of an arrival that leaves the swarm in this form.
     fn changed(form: Form<P>, location: Location, completes: bool) -> Self {
-        Self { change: Some(Change::To(form)), location, completes }
+        Self { change: Some(Change::To(form)), location, known: None, completes }
     }
 
     /// The outcome of a departure that leaves the swarm in this form, if peers are left.
     fn left(form: Option<Form<P>>) -> Self {
         let change = Some(form.map_or(Change::Emptied, Change::To));
-        Self { change, location: Location::Nowhere, completes: false }
+        Self { change, location: Location::Nowhere, known: None, completes: false }
     }
 }
 
@@ -126,11 +128,12 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     #[inline]
     pub(crate) fn arrive(&mut self, form: &Form<P>, arrival: &Arrival<P>) -> Result<Outcome<P>, Rejection> {
         match form {
-            Form::Single { entry, .. } if entry.peer == arrival.peer => {
+            Form::Single { entry, seeds } if entry.peer == arrival.peer => {
+                let known = (*seeds == arrival.seeds).then_some(entry.stamp);
                 let (stamp, completes) = arrival.stamp(Some(entry.stamp));
                 let entry = PeerEntry { peer: arrival.peer, stamp };
                 let form = Form::Single { entry, seeds: arrival.seeds };
-                Ok(Outcome::changed(form, Location::Nowhere, completes))
+                Ok(Outcome { known, ..Outcome::changed(form, Location::Nowhere, completes) })
             }
             Form::Single { entry, seeds } => self.join_single(entry, *seeds, arrival),
             Form::Small { block, class, is_skewed } => self.arrive_small(*block, *class, *is_skewed, arrival),
@@ -171,12 +174,13 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     ) -> Result<Outcome<P>, Rejection> {
         let small = Small::<P>::read(self.memory.block(block, class));
         if let Some(index) = small.index(&arrival.peer) {
-            let (stamp, completes) = arrival.stamp(Some(Stamp(small.stamps[index])));
+            let old = Stamp(small.stamps[index]);
+            let (stamp, completes) = arrival.stamp(Some(old));
             let keeps_role = (index < small.seeders) == arrival.seeds;
             let mut small = SmallMut::<P>::edit(self.memory.block_mut(block, class));
             let location = Location::Small(small.update(index, stamp, arrival.seeds));
             return Ok(if keeps_role {
-                Outcome::unchanged(location, completes)
+                Outcome::unchanged(location, Some(old), completes)
             } else {
                 Outcome::changed(Form::Small { block, class, is_skewed }, location, completes)
             });
@@ -226,7 +230,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         if let Some((found, old)) = large.find(memory, hash, &arrival.peer, seeds) {
             let (stamp, completes) = arrival.stamp(Some(old));
             large.set_stamp(memory, found, stamp);
-            return Ok(Outcome::unchanged(Location::Large(found), completes));
+            return Ok(Outcome::unchanged(Location::Large(found), Some(old), completes));
         }
         self.change_role(index, hash, arrival)
     }
@@ -248,7 +252,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             // The peer keeps its role, so that it is not lost. It changes its role at a later announce, when there is
             // room.
             large.set_stamp(memory, found, stamp);
-            return Ok(Outcome::unchanged(Location::Large(found), completes));
+            return Ok(Outcome::unchanged(Location::Large(found), Some(old), completes));
         };
         large.remove(memory, key, found);
         Ok(Outcome::changed(Form::Large { index }, Location::Large(LargeAt { at, seeds }), completes))
@@ -305,7 +309,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
                 self.leave_small(peer, || &[]);
                 Outcome::left(None)
             }
-            Form::Single { .. } => Outcome::unchanged(Location::Nowhere, false),
+            Form::Single { .. } => Outcome::unchanged(Location::Nowhere, None, false),
             Form::Small { block, class, is_skewed } => self.stop_small(*block, *class, *is_skewed, peer),
             Form::Large { index } => self.stop_large(*index, peer),
         }
@@ -313,7 +317,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
 
     fn stop_small(&mut self, block: Block, class: Class, is_skewed: bool, peer: &P) -> Outcome<P> {
         let Some(index) = Small::<P>::read(self.memory.block(block, class)).index(peer) else {
-            return Outcome::unchanged(Location::Nowhere, false);
+            return Outcome::unchanged(Location::Nowhere, None, false);
         };
         SmallMut::<P>::edit(self.memory.block_mut(block, class)).remove(index);
         self.leave_small(peer, || Small::<P>::read(self.memory.block(block, class)).peers);
@@ -333,7 +337,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
                 return Outcome::left(self.reduce_large(index));
             }
         }
-        Outcome::unchanged(Location::Nowhere, false)
+        Outcome::unchanged(Location::Nowhere, None, false)
     }
 
     /// Returns the form of a small swarm that has just lost peers, or `None` if no peer is left.

@@ -5,7 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use shoal_store::{Announce, Family, Fingerprint, FingerprintKey, Settings, Store, SwarmId, Swarms};
+use shoal_store::{
+    Announce, Family, Fingerprint, FingerprintKey, PeerChange, Settings, Store, SwarmId, Swarms,
+};
 use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -124,6 +126,29 @@ struct ModelPeer {
     announced_s: u32,
 }
 
+/// Returns whether a store may report a change, of a peer whose state was `before` at its announce at `now_s`.
+fn is_possible(change: PeerChange, before: Option<ModelPeer>, action: Action, now_s: u32) -> bool {
+    let seeds = action != Action::Leech;
+    match before {
+        None if action == Action::Stop => change == PeerChange::Nothing,
+        Some(_) if action == Action::Stop => change == PeerChange::Left,
+        // The store may remember the download from an earlier time.
+        _ if change == PeerChange::Completed => {
+            action == Action::Complete && before.is_none_or(|peer| !peer.counted)
+        }
+        Some(peer) if peer.seeds == seeds => {
+            // A period is 16 ticks here. Within a tick of its length, both are possible.
+            let (age_s, tick_s) = (now_s - peer.announced_s, TIMEOUT_S.div_ceil(64));
+            match change {
+                PeerChange::Unchanged => age_s < 16 * tick_s,
+                PeerChange::Renewed => age_s > 0,
+                _ => false,
+            }
+        }
+        _ => change == PeerChange::Joined,
+    }
+}
+
 #[derive(Debug, Default)]
 struct ModelSwarm<P> {
     created_s: u32,
@@ -207,6 +232,8 @@ struct World<'s, P: Numbered, I: SwarmId> {
     model: Model<P>,
     rng: fastrand::Rng,
     now_s: u32,
+    /// The downloads that the store has counted so far.
+    completed: u64,
 }
 
 impl<P: Numbered, I: Aged> World<'_, P, I> {
@@ -219,6 +246,14 @@ impl<P: Numbered, I: Aged> World<'_, P, I> {
         self.swarms.lock(place.shard()).prefetch_large(&mut place);
         self.swarms.lock(place.shard()).prefetch_peers(&place, &announce, self.rng.bool(), self.rng.clone());
         let answer = self.swarms.announce(&place, &announce, self.now_s, &mut self.rng, &mut out).unwrap();
+        let before = self.model.swarms.get(&hash).and_then(|swarm| swarm.peers.get(&peer).copied());
+        let is_possible = is_possible(answer.change, before, action, self.now_s);
+        assert!(is_possible, "{:?} by {action:?} after {before:?} at {} s", answer.change, self.now_s);
+        // The store counts each download that it reports, and no other.
+        let counted = u64::from(answer.change == PeerChange::Completed);
+        let completed = self.swarms.totals().completed;
+        assert_eq!(completed, self.completed + counted);
+        self.completed = completed;
         self.model.announce(hash, peer, action, self.now_s).check(answer.counts);
         let candidates = self.model.candidates(hash, peer);
         assert_eq!(answer.peers, wanted.min(candidates.len()));
@@ -325,6 +360,7 @@ fn check<P: Numbered, I: Aged>(store: &Store<I>, steps: &[Step], seed: u64) {
         model: Model { swarms: BTreeMap::new(), downloaders: BTreeSet::new() },
         rng: fastrand::Rng::with_seed(seed),
         now_s: 1_000_000,
+        completed: 0,
     };
     for step in steps {
         world.step(step);

@@ -42,7 +42,7 @@ fn visit(store: &Store, seeds: bool, wanted: usize, rng: &mut fastrand::Rng) -> 
     let mut out = [0xee; 300 * 6];
     // Located by the other family, as for a peer that announces there.
     let place = store.v6.locate(&HASH);
-    let Announced { counts, peers } = store.v4.visit(&place, seeds, wanted, rng, &mut out);
+    let Announced { counts, peers, .. } = store.v4.visit(&place, seeds, wanted, rng, &mut out);
     (counts, out[..peers * 6].chunks_exact(6).map(|bytes| PeerV4(bytes.try_into().unwrap())).collect())
 }
 

@@ -3,7 +3,7 @@
 
 use core::net::SocketAddr;
 
-use shoal_store::{Announce, Place, Store, SwarmId, Swarms};
+use shoal_store::{Announce, PeerChange, Place, Store, SwarmId, Swarms};
 use shoal_types::{Counts, InfoHash, PeerV4, PeerV6};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -26,6 +26,8 @@ pub(super) struct Handout {
 pub(super) struct Given<'h> {
     /// The sums over the swarms of both families, after the announce.
     pub(super) counts: Counts,
+    /// The change of the peer in the swarm of its family.
+    pub(super) change: PeerChange,
     pub(super) peers_v4: &'h [PeerV4],
     pub(super) peers_v6: &'h [PeerV6],
 }
@@ -33,6 +35,7 @@ pub(super) struct Given<'h> {
 /// The same result, as numbers of peers of the client's family and of the other.
 struct Joined {
     counts: Counts,
+    change: PeerChange,
     own: usize,
     other: usize,
 }
@@ -59,14 +62,14 @@ impl Handout {
         let network = caller.policy.network_apart(caller.ip);
         let private_place = network.map(|network| store.private.locate(info_hash, network));
         let (out_v4, out_v6) = (self.v4.as_mut_bytes(), self.v6.as_mut_bytes());
-        let (counts, peers_v4, peers_v6) = match address {
+        let (counts, change, peers_v4, peers_v6) = match address {
             SocketAddr::V4(address) => {
                 let peer = PeerV4::new(*address.ip(), address.port());
                 let announce = Announce { peer, action, peers_wanted };
                 let (own, other) = ((&store.v4, out_v4), (&store.v6, out_v6));
                 let apart = private_place.map(|place| (&store.private.v4, place));
                 let joined = join(own, other, (info_hash, apart), &announce, registers, caller)?;
-                (joined.counts, joined.own, joined.other)
+                (joined.counts, joined.change, joined.own, joined.other)
             }
             SocketAddr::V6(address) => {
                 let peer = PeerV6::new(*address.ip(), address.port());
@@ -74,10 +77,10 @@ impl Handout {
                 let (own, other) = ((&store.v6, out_v6), (&store.v4, out_v4));
                 let apart = private_place.map(|place| (&store.private.v6, place));
                 let joined = join(own, other, (info_hash, apart), &announce, registers, caller)?;
-                (joined.counts, joined.other, joined.own)
+                (joined.counts, joined.change, joined.other, joined.own)
             }
         };
-        Ok(Given { counts, peers_v4: &self.v4[..peers_v4], peers_v6: &self.v6[..peers_v6] })
+        Ok(Given { counts, change, peers_v4: &self.v4[..peers_v4], peers_v6: &self.v6[..peers_v6] })
     }
 }
 
@@ -107,5 +110,6 @@ fn join<P: shoal_store::Family, Q: shoal_store::Family, I: SwarmId>(
     };
     let missing = announce.peers_wanted.saturating_sub(joined.peers);
     let visited = other.visit(&place, seeds, missing, caller.rng, other_out);
-    Ok(Joined { counts: joined.counts.plus(visited.counts), own: joined.peers, other: visited.peers })
+    let counts = joined.counts.plus(visited.counts);
+    Ok(Joined { counts, change: joined.change, own: joined.peers, other: visited.peers })
 }

@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use shoal_source::Excess;
-use shoal_store::{Announced, LockedShard, Place, PrivateNetwork, Rejection, Store, SwarmId};
+use shoal_store::{Announced, LockedShard, PeerChange, Place, PrivateNetwork, Rejection, Store, SwarmId};
 use shoal_transport::datagram::Exchange;
 use shoal_types::{Action, Counts, PeerV4, PeerV6};
 use shoal_wire::udp::{
@@ -18,6 +18,7 @@ use crate::caller::Caller;
 use crate::counter::{Drop, Family, Kind, Outcome};
 use crate::policy::{self, Decision, Protocol, Request};
 use crate::refusal::{Refusal, Refused};
+use crate::replication::Recorder;
 use crate::tokens::Shown;
 
 impl Front {
@@ -150,13 +151,14 @@ impl Front {
                     Ok(shard.visit(&item.place, seeds, announce.peers_wanted, rng, room))
                 };
                 match announced {
-                    Ok(Announced { counts, peers }) => {
+                    Ok(Announced { counts, peers, change }) => {
                         if self.sampler.is_due() {
                             self.take_sample(exchange.request, counts);
                         }
                         let Counts { seeders, leechers, .. } = counts;
                         let interval_s = self.interval.draw_s(&mut self.rng);
                         *head = AnnounceHead::new(query.transaction_id, interval_s, leechers, seeders);
+                        self.record(exchange, change, announce.action);
                         let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
                         self.finish(exchange, query, Outcome::Ok, reply_bytes);
                     }
@@ -199,7 +201,7 @@ impl Front {
         query: Query,
         now: Now,
     ) {
-        self.answer_alone::<P>(exchange, query, now, |caller, room| {
+        self.answer_alone::<P>(exchange, query, now, announce.action, |caller, room| {
             caller.serve_excess(shard, place, announce, excess, room)
         });
     }
@@ -224,14 +226,14 @@ impl Front {
             IpAddr::V4(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV4::new(ip, port), action, peers_wanted };
                 let (near, far) = ((&store.private.v4, &private_place), (&store.v4, &place));
-                self.answer_alone::<PeerV4>(exchange, query, now, |caller, room| {
+                self.answer_alone::<PeerV4>(exchange, query, now, action, |caller, room| {
                     caller.announce_apart(near, far, &announce, registers, room)
                 });
             }
             IpAddr::V6(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV6::new(ip, port), action, peers_wanted };
                 let (near, far) = ((&store.private.v6, &private_place), (&store.v6, &place));
-                self.answer_alone::<PeerV6>(exchange, query, now, |caller, room| {
+                self.answer_alone::<PeerV6>(exchange, query, now, action, |caller, room| {
                     caller.announce_apart(near, far, &announce, registers, room)
                 });
             }
@@ -244,6 +246,7 @@ impl Front {
         exchange: &mut Exchange<'_>,
         query: Query,
         now: Now,
+        action: Action,
         serve: impl FnOnce(&mut Caller<'_>, &mut [u8]) -> Result<Announced, Refusal>,
     ) {
         let ip = exchange.source.ip().to_canonical();
@@ -251,17 +254,28 @@ impl Front {
         let (head, room) = AnnounceHead::split(out).expect("every reply limit leaves room for a head");
         let mut caller = Caller { ip, policy: &self.policy, tally: &mut self.tally, now, rng: &mut self.rng };
         match serve(&mut caller, room) {
-            Ok(Announced { counts, peers }) => {
+            Ok(Announced { counts, peers, change }) => {
                 if self.sampler.is_due() {
                     self.take_sample(exchange.request, counts);
                 }
                 let Counts { seeders, leechers, .. } = counts;
                 let interval_s = self.interval.draw_s(&mut self.rng);
                 *head = AnnounceHead::new(query.transaction_id, interval_s, leechers, seeders);
+                self.record(exchange, change, action);
                 let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
                 self.finish(exchange, query, Outcome::Ok, reply_bytes);
             }
             Err(refusal) => self.refuse(exchange, query, refusal),
+        }
+    }
+
+    /// Records the change of a peer by its announce, if there are other nodes.
+    #[inline]
+    fn record(&mut self, exchange: &Exchange<'_>, change: PeerChange, action: Action) {
+        if let Some(recorder) = &mut self.recorder
+            && change > PeerChange::Unchanged
+        {
+            record_datagram(recorder, exchange, change, action);
         }
     }
 
@@ -289,5 +303,14 @@ impl Front {
             Family::V4 => self.limits_v4,
             Family::V6 => self.limits_v6,
         }
+    }
+}
+
+/// Records an announce. Its fields are read again, so that trackers without other nodes need not carry them through the passes.
+#[inline(never)]
+fn record_datagram(recorder: &mut Recorder, exchange: &Exchange<'_>, change: PeerChange, action: Action) {
+    if let Ok(wire::Request::Announce { announce, .. }) = wire::Request::decode(exchange.request) {
+        let address = (exchange.source.ip().to_canonical(), announce.port.get());
+        recorder.record(change, action, &announce.info_hash, address);
     }
 }

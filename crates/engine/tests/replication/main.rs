@@ -1,0 +1,5 @@
+//! Nodes without a network between them: what the responders of one record, and what others make of it.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+mod node;
+mod recording;
