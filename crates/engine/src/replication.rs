@@ -1,11 +1,10 @@
 //! Replication: the swarms of this store as copies of those of other nodes, and the reverse.
 //!
 //! Announces over UDP and HTTP change peers. A responder records each change as a [`Delta`](shoal_types::Delta) in a ring
-//! ([`Recorder`]), from which one thread takes them for the other nodes. The deltas of other nodes go into the store
-//! (`applier`), past the responders, so a delta that comes from another node is never recorded again.
+//! ([`Recorder`]), from which one thread takes them for the other nodes. The deltas of other nodes go into the store past
+//! the responders, so none of them is recorded again.
 //!
-//! This module owns which announces become deltas, and which deltas of others are applied. It must not know how they
-//! travel: order, loss and repetition are the concern of the cluster protocol. A delta may come twice or late; the swarms
+//! This module owns which announces become deltas. It must not know how they travel: order, loss and repetition are the concern of the cluster protocol. A delta may come twice or late; the swarms
 //! are then right again with the next announce of the peer.
 
 mod recorder;

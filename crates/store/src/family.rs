@@ -145,8 +145,7 @@ impl Stored for PeerV4 {
 
     #[inline]
     fn period_offset(&self) -> u8 {
-        // The lowest bytes of the address and of the port.
-        self.0[3] ^ self.0[5]
+        self.0[3]
     }
 
     #[inline]

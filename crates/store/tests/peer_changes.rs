@@ -1,4 +1,4 @@
-//! What an announce reports about its peer, in every form of a swarm.
+//! The change of a peer that its announce reports, in every form of a swarm.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 

@@ -272,9 +272,8 @@ impl Front {
     /// Records the change of a peer by its announce, if there are other nodes.
     #[inline]
     fn record(&mut self, exchange: &Exchange<'_>, change: PeerChange, action: Action) {
-        if let Some(recorder) = &mut self.recorder
-            && change > PeerChange::Unchanged
-        {
+        // Without other nodes, this is a single branch.
+        if let Some(recorder) = &mut self.recorder {
             record_datagram(recorder, exchange, change, action);
         }
     }

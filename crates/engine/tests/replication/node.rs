@@ -34,7 +34,6 @@ pub(crate) struct Announced {
 }
 
 pub(crate) struct Node {
-    pub(crate) store: SharedStore,
     pub(crate) now: Now,
     udp: udp::Responder,
     http: http::Responder,
@@ -80,11 +79,11 @@ impl Node {
         let policy = Arc::new(Policy::new(config));
         let mut http =
             http::Responder::new(Arc::clone(&policy), store.clone(), Tally::default(), rng.clone());
-        let mut udp = udp::Responder::new(policy, &KEY, store.clone(), Tally::default(), rng);
+        let mut udp = udp::Responder::new(policy, &KEY, store, Tally::default(), rng);
         let ((of_udp, udp_deltas), (of_http, http_deltas)) = (ring(), ring());
         udp.set_recorder(of_udp);
         http.set_recorder(of_http);
-        Self { store, now: BEGIN, udp, http, recorded: [udp_deltas, http_deltas] }
+        Self { now: BEGIN, udp, http, recorded: [udp_deltas, http_deltas] }
     }
 
     pub(crate) fn pass(&mut self, seconds: u32) {
