@@ -6,7 +6,7 @@ use core::str::FromStr;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use shoal_types::Delta;
+use shoal_types::{Delta, Presence};
 
 /// The identity of a run of a node: a random number that it draws at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,25 +41,46 @@ pub struct Settings {
 
 /// The swarms of a node, as the protocol changes and reads them.
 pub trait Swarms {
-    /// The progress of an export of all swarms.
-    type Export: Default;
+    /// The progress of an export.
+    type Export;
 
     /// Applies deltas of other nodes, in this order. They are of announces `age_ms` ago, usually 0: a batch that had to be sent
     /// again is older.
     fn apply(&mut self, deltas: &[Delta], age_ms: u64);
 
+    /// Applies deltas of peers of WebTorrent that are connected to the node `from`, in this order.
+    fn apply_presences(&mut self, from: NodeId, presences: &[Presence]);
+
+    /// Handles a message of another node for clients of this one, see [`Node::send_to`](crate::Node::send_to).
+    fn deliver(&mut self, from: NodeId, message: &[u8]);
+
+    /// Forgets the peers of WebTorrent that are connected to a node, which is lost.
+    fn forget(&mut self, node: NodeId);
+
+    /// Begins an export.
+    fn begin_export(&mut self, scope: Scope) -> Self::Export;
+
     /// Appends the next block of an export to `block`, which is empty. Returns whether more may follow. A block is at most
     /// [`Swarms::BLOCK_BYTES_MAX`] long, and may be empty.
     fn export(&mut self, export: &mut Self::Export, block: &mut Vec<u8>) -> bool;
 
-    /// Merges a block of another node into the swarms. What it says may be older than what is known here, which then remains.
+    /// Merges a block of the node `from` into the swarms. What it says may be older than what is known here, which then remains.
     ///
     /// # Errors
     /// Fails if the block is none.
-    fn adopt(&mut self, block: &[u8]) -> Result<(), Damaged>;
+    fn adopt(&mut self, from: NodeId, block: &[u8]) -> Result<(), Damaged>;
 
     /// Maximum size of a block in bytes.
     const BLOCK_BYTES_MAX: usize = 256 * 1024;
+}
+
+/// The content of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All peers of UDP and HTTP, wherever they have announced.
+    Addresses,
+    /// The peers of WebTorrent that are connected to the node, which no other node knows better.
+    Connected,
 }
 
 /// The error of a block that is damaged, or that a store with other keys has written.
@@ -135,6 +156,10 @@ pub struct Counters {
     pub failed_resyncs: u64,
     /// Snapshots that were begun for other nodes.
     pub exports: u64,
+    /// Messages for clients of other nodes.
+    pub relayed_out: u64,
+    /// Messages of other nodes for clients.
+    pub relayed_in: u64,
 }
 
 /// The state of a node and what it knows of the others.

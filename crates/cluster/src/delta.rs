@@ -1,80 +1,136 @@
 //! The encoding of deltas.
 //!
-//! A delta is a byte of flags, the info hash unless it is that of the delta before, and the address and port of the peer. An
-//! IPv4 announce takes 27 bytes, or 7 for the same torrent; an IPv6 announce 39, or 19.
+//! A delta is a byte of flags, the info hash unless it is that of the delta before, and the peer: its address and port, or for
+//! WebTorrent its peer id and source. An IPv4 announce takes 27 bytes, or 7 for the same torrent; an IPv6 announce 39, or 19;
+//! one over WebTorrent 48, or 28.
 //!
 //! | Bits of the flags | Meaning |
 //! |---|---|
 //! | 0 and 1 | the action: 0 leech, 1 seed, 2 complete, 3 stop |
-//! | 2 | the peer has an IPv6 address |
-//! | 3 | the torrent is that of the delta before |
-//! | 4 to 7 | zero |
+//! | 2 and 3 | the peer: 0 an IPv4 address, 1 an IPv6 address, 2 a peer of WebTorrent |
+//! | 4 | the torrent is that of the delta before |
+//! | 5 to 7 | zero |
 
 use core::net::IpAddr;
 
-use shoal_types::{Action, Delta, InfoHash, PeerV4, PeerV6};
+use shoal_types::{Action, Delta, InfoHash, PeerId, PeerV4, PeerV6, Presence};
 
 use crate::message::{Malformed, Reader};
 
-/// Maximum length of an encoded delta in bytes.
-pub const DELTA_BYTES_MAX: usize = 1 + 20 + 18;
+/// Maximum length of an encoded delta in bytes: that of a peer of WebTorrent.
+pub const DELTA_BYTES_MAX: usize = 1 + 20 + 20 + 7;
 
 const ACTION: u8 = 0b11;
-const V6: u8 = 0b100;
-const SAME_TORRENT: u8 = 0b1000;
+const V4: u8 = 0 << 2;
+const V6: u8 = 1 << 2;
+const WEBTORRENT: u8 = 2 << 2;
+const SAME_TORRENT: u8 = 1 << 4;
+
+/// The content of a batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deltas {
+    /// Those of peers of UDP and HTTP, in order.
+    pub addresses: Vec<Delta>,
+    /// Those of peers of WebTorrent, in order.
+    pub presences: Vec<Presence>,
+}
+
+impl Deltas {
+    /// Returns their number.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.addresses.len() + self.presences.len()
+    }
+
+    /// Returns whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the torrents of all of them.
+    pub(crate) fn torrents(&self) -> impl Iterator<Item = &InfoHash> {
+        let of_presences = self.presences.iter().map(|presence| &presence.info_hash);
+        self.addresses.iter().map(|delta| &delta.info_hash).chain(of_presences)
+    }
+
+    fn clear(&mut self) {
+        self.addresses.clear();
+        self.presences.clear();
+    }
+}
 
 /// Appends a delta. `before` is the torrent of the delta before it, if there is one.
 pub fn encode_delta(delta: &Delta, before: Option<&InfoHash>, out: &mut Vec<u8>) {
-    let action = match delta.action {
-        Action::Leech => 0,
-        Action::Seed => 1,
-        Action::Complete => 2,
-        Action::Stop => 3,
-    };
-    let is_same = before == Some(&delta.info_hash);
-    let family = if delta.ip.is_ipv6() { V6 } else { 0 };
-    out.push(action | family | if is_same { SAME_TORRENT } else { 0 });
-    if !is_same {
-        out.extend_from_slice(&delta.info_hash.0);
-    }
+    let family = if delta.ip.is_ipv6() { V6 } else { V4 };
+    write_head(family, delta.action, &delta.info_hash, before, out);
     match delta.ip {
         IpAddr::V4(ip) => out.extend_from_slice(&PeerV4::new(ip, delta.port).0),
         IpAddr::V6(ip) => out.extend_from_slice(&PeerV6::new(ip, delta.port).0),
     }
 }
 
-/// Appends the deltas of an encoding to `deltas`.
+/// Appends the delta of a peer of WebTorrent.
+pub fn encode_presence(presence: &Presence, before: Option<&InfoHash>, out: &mut Vec<u8>) {
+    write_head(WEBTORRENT, presence.action, &presence.info_hash, before, out);
+    out.extend_from_slice(&presence.peer_id.0);
+    out.extend_from_slice(&presence.source);
+}
+
+fn write_head(peer: u8, action: Action, info_hash: &InfoHash, before: Option<&InfoHash>, out: &mut Vec<u8>) {
+    let action = match action {
+        Action::Leech => 0,
+        Action::Seed => 1,
+        Action::Complete => 2,
+        Action::Stop => 3,
+    };
+    if before == Some(info_hash) {
+        out.push(peer | action | SAME_TORRENT);
+    } else {
+        out.push(peer | action);
+        out.extend_from_slice(&info_hash.0);
+    }
+}
+
+/// Replaces `deltas` by those of an encoding.
 ///
 /// # Errors
 /// Fails if the bytes are no such encoding. Then the content of `deltas` is unspecified.
-pub fn decode_deltas(bytes: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Malformed> {
+pub fn decode_deltas(bytes: &[u8], deltas: &mut Deltas) -> Result<(), Malformed> {
+    deltas.clear();
     let mut reader = Reader::new(bytes);
     let mut torrent = None;
     while !reader.is_empty() {
         let [flags] = reader.array()?;
-        if flags & !(ACTION | V6 | SAME_TORRENT) != 0 {
-            return Err(Malformed);
-        }
         let info_hash = match (flags & SAME_TORRENT != 0, torrent) {
             (true, Some(before)) => before,
             (true, None) => return Err(Malformed),
             (false, _) => InfoHash(reader.array()?),
         };
         torrent = Some(info_hash);
-        let (ip, port) = if flags & V6 == 0 {
-            let peer = PeerV4(reader.array()?).addr();
-            (IpAddr::V4(*peer.ip()), peer.port())
-        } else {
-            let peer = PeerV6(reader.array()?).addr();
-            (IpAddr::V6(*peer.ip()), peer.port())
-        };
         let action = match flags & ACTION {
             0 => Action::Leech,
             1 => Action::Seed,
             2 => Action::Complete,
             _ => Action::Stop,
         };
-        deltas.push(Delta { info_hash, action, ip, port });
+        let (ip, port) = match flags & !(ACTION | SAME_TORRENT) {
+            V4 => {
+                let peer = PeerV4(reader.array()?).addr();
+                (IpAddr::V4(*peer.ip()), peer.port())
+            }
+            V6 => {
+                let peer = PeerV6(reader.array()?).addr();
+                (IpAddr::V6(*peer.ip()), peer.port())
+            }
+            WEBTORRENT => {
+                let (peer_id, source) = (PeerId(reader.array()?), reader.array()?);
+                deltas.presences.push(Presence { info_hash, action, peer_id, source });
+                continue;
+            }
+            _ => return Err(Malformed),
+        };
+        deltas.addresses.push(Delta { info_hash, action, ip, port });
     }
     Ok(())
 }
@@ -85,24 +141,41 @@ mod tests {
 
     use super::*;
 
-    fn deltas() -> impl Strategy<Value = Vec<Delta>> {
-        let action =
-            prop_oneof![Just(Action::Leech), Just(Action::Seed), Just(Action::Complete), Just(Action::Stop)];
-        let delta = (0_u8..3, action, any::<IpAddr>(), any::<u16>());
+    fn deltas() -> impl Strategy<Value = Deltas> {
+        let action = || {
+            prop_oneof![Just(Action::Leech), Just(Action::Seed), Just(Action::Complete), Just(Action::Stop)]
+        };
+        let delta = (0_u8..3, action(), any::<IpAddr>(), any::<u16>());
         let delta = delta.prop_map(|(torrent, action, ip, port)| Delta {
             info_hash: InfoHash([torrent; 20]),
             action,
             ip,
             port,
         });
-        proptest::collection::vec(delta, 0..40)
+        let presence = (0_u8..3, action(), any::<[u8; 20]>(), any::<[u8; 7]>());
+        let presence = presence.prop_map(|(torrent, action, peer_id, source)| Presence {
+            info_hash: InfoHash([torrent; 20]),
+            action,
+            peer_id: PeerId(peer_id),
+            source,
+        });
+        let (addresses, presences) =
+            (proptest::collection::vec(delta, 0..40), proptest::collection::vec(presence, 0..40));
+        (addresses, presences).prop_map(|(addresses, presences)| Deltas { addresses, presences })
     }
 
-    fn encode(deltas: &[Delta]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for (index, delta) in deltas.iter().enumerate() {
-            let before = index.checked_sub(1).map(|before| &deltas[before].info_hash);
-            encode_delta(delta, before, &mut bytes);
+    /// Encodes the deltas of both kinds in turn.
+    fn encode(Deltas { addresses, presences }: &Deltas) -> Vec<u8> {
+        let (mut bytes, mut before) = (Vec::new(), None);
+        for index in 0..addresses.len().max(presences.len()) {
+            if let Some(delta) = addresses.get(index) {
+                encode_delta(delta, before, &mut bytes);
+                before = Some(&delta.info_hash);
+            }
+            if let Some(presence) = presences.get(index) {
+                encode_presence(presence, before, &mut bytes);
+                before = Some(&presence.info_hash);
+            }
         }
         bytes
     }
@@ -110,14 +183,14 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(deltas in deltas()) {
-            let mut read = Vec::new();
+            let mut read = Deltas::default();
             prop_assert_eq!(decode_deltas(&encode(&deltas), &mut read), Ok(()));
             prop_assert_eq!(read, deltas);
         }
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let mut read = Vec::new();
+            let mut read = Deltas::default();
             if decode_deltas(&bytes, &mut read).is_ok() {
                 // A repeated info hash may have been spelled out.
                 prop_assert!(encode(&read).len() <= bytes.len());
@@ -134,9 +207,15 @@ mod tests {
             port: 6881,
         };
         let [v4, v6] = ["192.0.2.1", "2001:db8::1"];
-        assert_eq!(encode(&[delta(1, v4)]).len(), 27);
-        assert_eq!(encode(&[delta(1, v4), delta(1, v4)]).len(), 34);
-        assert_eq!(encode(&[delta(1, v6), delta(1, v6), delta(2, v4)]).len(), 39 + 19 + 27);
-        assert_eq!(encode(&[delta(1, v6)]).len(), DELTA_BYTES_MAX);
+        let length = |addresses: &[Delta]| {
+            encode(&Deltas { addresses: addresses.to_vec(), presences: Vec::new() }).len()
+        };
+        assert_eq!(length(&[delta(1, v4)]), 27);
+        assert_eq!(length(&[delta(1, v4), delta(1, v4)]), 34);
+        assert_eq!(length(&[delta(1, v6), delta(1, v6), delta(2, v4)]), 39 + 19 + 27);
+        let (info_hash, peer_id) = (InfoHash([1; 20]), PeerId([2; 20]));
+        let presence = Presence { info_hash, action: Action::Leech, peer_id, source: [3; 7] };
+        let deltas = Deltas { addresses: Vec::new(), presences: vec![presence; 2] };
+        assert_eq!(encode(&deltas).len(), DELTA_BYTES_MAX + DELTA_BYTES_MAX - 20);
     }
 }

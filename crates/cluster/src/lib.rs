@@ -27,8 +27,8 @@ mod resync;
 mod stream;
 mod subject;
 
-pub use api::{Counters, Damaged, NodeId, NodeState, NodeStatus, Outgoing, Settings, Status, Swarms};
-pub use delta::{DELTA_BYTES_MAX, decode_deltas, encode_delta};
+pub use api::{Counters, Damaged, NodeId, NodeState, NodeStatus, Outgoing, Scope, Settings, Status, Swarms};
+pub use delta::{DELTA_BYTES_MAX, Deltas, decode_deltas, encode_delta, encode_presence};
 pub use message::Malformed;
 pub use node::Node;
 pub use subject::{SHARDS, is_name, shard_of};

@@ -10,15 +10,16 @@
 //! | 3, goodbye | nothing |
 //! | 4, resend | shard (1), first and last sequence number (8 each) |
 //! | 5, gone | shard (1), the first sequence number that can be resent (8) |
-//! | 6, fetch | number of the snapshot (4), number of the next part (4) |
+//! | 6, fetch | number of the snapshot (4), number of the next part (4), scope (1: 0 addresses, 1 connected) |
 //! | 7, part | number of the snapshot (4), number of the part (4), whether it is the last (1), block |
 //! | 8, refused | number of the snapshot (4) |
 //! | 9, ping | time of departure in ms (8) |
 //! | 10, pong | the time of the ping (8) |
+//! | 11, relay | a message for clients |
 
 use bytes::Bytes;
 
-use crate::api::NodeId;
+use crate::api::{NodeId, Scope};
 use crate::subject::{NAME_BYTES_MAX, SHARDS};
 
 /// The version of the protocol.
@@ -43,11 +44,12 @@ pub(crate) enum Message<'a> {
     Goodbye,
     Resend { shard: usize, first: u64, last: u64 },
     Gone { shard: usize, first: u64 },
-    Fetch { snapshot: u32, next: u32 },
+    Fetch { snapshot: u32, next: u32, scope: Scope },
     Part { snapshot: u32, part: u32, is_last: bool, block: &'a [u8] },
     Refused { snapshot: u32 },
     Ping { at_ms: u64 },
     Pong { at_ms: u64 },
+    Relay { content: &'a [u8] },
 }
 
 /// The state of a node.
@@ -122,7 +124,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
         3 => Message::Goodbye,
         4 => Message::Resend { shard: body.shard()?, first: body.u64()?, last: body.u64()? },
         5 => Message::Gone { shard: body.shard()?, first: body.u64()? },
-        6 => Message::Fetch { snapshot: body.u32()?, next: body.u32()? },
+        6 => Message::Fetch { snapshot: body.u32()?, next: body.u32()?, scope: body.scope()? },
         7 => Message::Part {
             snapshot: body.u32()?,
             part: body.u32()?,
@@ -132,6 +134,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
         8 => Message::Refused { snapshot: body.u32()? },
         9 => Message::Ping { at_ms: body.u64()? },
         10 => Message::Pong { at_ms: body.u64()? },
+        11 => Message::Relay { content: body.rest() },
         _ => return Err(Malformed),
     };
     if !body.is_empty() {
@@ -164,13 +167,16 @@ impl Message<'_> {
             Self::Refused { .. } => 8,
             Self::Ping { .. } => 9,
             Self::Pong { .. } => 10,
+            Self::Relay { .. } => 11,
         }
     }
 
     /// Returns about how long the body is.
     const fn body_bytes(&self) -> usize {
         match self {
-            Self::Batch { deltas: bytes, .. } | Self::Part { block: bytes, .. } => 32 + bytes.len(),
+            Self::Batch { deltas: bytes, .. }
+            | Self::Part { block: bytes, .. }
+            | Self::Relay { content: bytes } => 32 + bytes.len(),
             Self::Hello(_) => 32 + NAME_BYTES_MAX + 16 * SHARDS,
             _ => 32,
         }
@@ -195,9 +201,10 @@ impl Message<'_> {
                 write_shard(*shard, out);
                 out.extend_from_slice(&first.to_le_bytes());
             }
-            Self::Fetch { snapshot, next } => {
+            Self::Fetch { snapshot, next, scope } => {
                 out.extend_from_slice(&snapshot.to_le_bytes());
                 out.extend_from_slice(&next.to_le_bytes());
+                out.push(u8::from(*scope == Scope::Connected));
             }
             Self::Part { snapshot, part, is_last, block } => {
                 out.extend_from_slice(&snapshot.to_le_bytes());
@@ -207,6 +214,7 @@ impl Message<'_> {
             }
             Self::Refused { snapshot } => out.extend_from_slice(&snapshot.to_le_bytes()),
             Self::Ping { at_ms } | Self::Pong { at_ms } => out.extend_from_slice(&at_ms.to_le_bytes()),
+            Self::Relay { content } => out.extend_from_slice(content),
         }
     }
 }
@@ -288,6 +296,14 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
+    fn scope(&mut self) -> Result<Scope, Malformed> {
+        match self.array()? {
+            [0] => Ok(Scope::Addresses),
+            [1] => Ok(Scope::Connected),
+            [_] => Err(Malformed),
+        }
+    }
+
     fn shard(&mut self) -> Result<usize, Malformed> {
         let [shard] = self.array()?;
         Some(usize::from(shard)).filter(|&shard| shard < SHARDS).ok_or(Malformed)
@@ -311,11 +327,13 @@ mod tests {
             Message::Goodbye,
             Message::Resend { shard: 1, first: 2, last: 3 },
             Message::Gone { shard: 1, first: 2 },
-            Message::Fetch { snapshot: 1, next: 2 },
+            Message::Fetch { snapshot: 1, next: 2, scope: Scope::Addresses },
+            Message::Fetch { snapshot: 1, next: 2, scope: Scope::Connected },
             Message::Part { snapshot: 1, part: 2, is_last: true, block: b"block" },
             Message::Refused { snapshot: 1 },
             Message::Ping { at_ms: 1 },
             Message::Pong { at_ms: 1 },
+            Message::Relay { content: b"content" },
         ]
     }
 
@@ -364,7 +382,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_body_with_a_right_checksum_is_read_or_refused(kind: u8, body in proptest::collection::vec(any::<u8>(), 0..400)) {
-            let mut bytes = vec![VERSION, kind % 12];
+            let mut bytes = vec![VERSION, kind % 13];
             bytes.extend_from_slice(&[0; 8]);
             bytes.extend_from_slice(&body);
             let checksum = crc32fast::hash(&bytes);

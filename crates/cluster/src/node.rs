@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use shoal_types::Delta;
+use shoal_types::{Delta, Presence};
 
-use crate::api::{Counters, NodeId, NodeState, Outgoing, Settings, Status, Swarms};
-use crate::delta::decode_deltas;
-use crate::message::{Decoded, Hello, Malformed, Message, decode, encode};
+use crate::api::{Counters, NodeId, NodeState, Outgoing, Scope, Settings, Status, Swarms};
+use crate::delta::{Deltas, decode_deltas};
+use crate::message::{Decoded, FRAME_BYTES, Hello, Malformed, Message, decode, encode};
 use crate::outbox::{Batch, Outbox};
 use crate::remote::Remote;
 use crate::resync::{self, Exports, Fetch, Request};
@@ -55,6 +55,8 @@ pub struct Node<E> {
     connected_ms: Option<u64>,
     /// Whether it has collected the swarms of the others, or there was no other.
     has_joined: bool,
+    /// The same without the peers that are connected to the others.
+    has_swarms: bool,
     outbox: Outbox,
     remotes: BTreeMap<NodeId, Remote>,
     /// The size of all batches that wait for earlier ones, as of the last call of `run` or more.
@@ -70,11 +72,14 @@ pub struct Node<E> {
     /// Whether a node has appeared that does not know this one.
     owes_hello: bool,
     /// The deltas of the batch that is being applied.
-    deltas: Vec<Delta>,
+    deltas: Deltas,
     counters: Counters,
 }
 
-impl<E: Default> Node<E> {
+impl<E> Node<E> {
+    /// Maximum size of a message for clients of another node, in bytes.
+    pub const RELAY_BYTES_MAX: usize = MESSAGE_BYTES_MAX - FRAME_BYTES;
+
     /// Creates a node that knows no other.
     #[must_use]
     pub fn new(settings: &Settings, now_ms: u64) -> Self {
@@ -87,6 +92,7 @@ impl<E: Default> Node<E> {
             started_ms: now_ms,
             connected_ms: None,
             has_joined: false,
+            has_swarms: false,
             outbox: Outbox::new(settings.id, settings.retained_bytes_max),
             remotes: BTreeMap::new(),
             waiting_bytes: 0,
@@ -98,7 +104,7 @@ impl<E: Default> Node<E> {
             exports: Exports::default(),
             hello_ms: None,
             owes_hello: false,
-            deltas: Vec::new(),
+            deltas: Deltas::default(),
             counters: Counters::default(),
         }
     }
@@ -132,6 +138,23 @@ impl<E: Default> Node<E> {
         self.counters.deltas_out += 1;
         if let Some(batch) = self.outbox.push(delta, now_ms) {
             self.publish(batch);
+        }
+    }
+
+    /// Records a change of a peer of WebTorrent that is connected to this node.
+    pub fn record_presence(&mut self, presence: &Presence, now_ms: u64) {
+        self.counters.deltas_out += 1;
+        if let Some(batch) = self.outbox.push_presence(presence, now_ms) {
+            self.publish(batch);
+        }
+    }
+
+    /// Sends a message for clients of another node, at most [`RELAY_BYTES_MAX`](Self::RELAY_BYTES_MAX) long. Nobody sends it
+    /// again if it is lost.
+    pub fn send_to(&mut self, node: NodeId, content: &[u8]) {
+        if self.connected_ms.is_some() {
+            self.counters.relayed_out += 1;
+            self.send(Subject::Node(node), &Message::Relay { content });
         }
     }
 
@@ -176,10 +199,12 @@ impl<E: Default> Node<E> {
         while let Some(batch) = self.outbox.due(now_ms) {
             self.publish(batch);
         }
-        self.remotes.retain(|_, remote| !remote.is_forgotten(now_ms));
+        self.forget_lost(now_ms, swarms);
         if self.connected_ms.is_none() {
             // The others are asked when they appear.
-            self.has_joined |= now_ms >= self.started_ms + ALONE_MS;
+            if now_ms >= self.started_ms + ALONE_MS {
+                (self.has_swarms, self.has_joined) = (true, true);
+            }
             return;
         }
         self.say_hello(now_ms);
@@ -212,40 +237,45 @@ impl<E: Default> Node<E> {
     /// Returns what this node does and what it knows of the others.
     #[must_use]
     pub fn status(&self, now_ms: u64) -> Status {
-        let state =
-            match (self.connected_ms.is_some(), self.has_joined, self.fetch.is_some() || !self.is_whole()) {
-                (false, ..) => NodeState::Alone,
-                (true, false, _) => NodeState::Joining,
-                (true, true, true) => NodeState::Resyncing,
-                (true, true, false) => NodeState::Ready,
-            };
+        let state = match (
+            self.connected_ms.is_some(),
+            self.has_joined,
+            self.fetch.is_some() || !self.is_whole(now_ms),
+        ) {
+            (false, ..) => NodeState::Alone,
+            (true, false, _) => NodeState::Joining,
+            (true, true, true) => NodeState::Resyncing,
+            (true, true, false) => NodeState::Ready,
+        };
         let mut nodes: Vec<_> = self.remotes.iter().map(|(&id, remote)| remote.status(id, now_ms)).collect();
         nodes.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
         Status { name: self.name.clone(), id: self.id.to_string(), state, nodes, counters: self.counters }
     }
 
     /// Returns whether this node misses nothing, as far as it knows.
-    fn is_whole(&self) -> bool {
-        self.has_joined && self.remotes.values().all(|remote| remote.diverged_ms().is_none())
+    fn is_whole(&self, now_ms: u64) -> bool {
+        let misses = |remote: &Remote| remote.diverged_ms().is_some() || remote.misses_connected(now_ms);
+        self.has_joined && !self.remotes.values().any(misses)
     }
 
     /// Returns the same for others. A node that has just come back does not know yet what it has missed.
     fn is_known_whole(&self, now_ms: u64) -> bool {
-        self.is_whole() && self.connected_ms.is_some_and(|connected_ms| now_ms >= connected_ms + 2 * JOIN_MS)
+        let is_settled = self.connected_ms.is_some_and(|connected_ms| now_ms >= connected_ms + 2 * JOIN_MS);
+        self.is_whole(now_ms) && is_settled && !self.remotes.values().any(Remote::has_gap)
     }
 
     /// Returns a node, which becomes known if there is room. One that has been silent for longest makes room.
     fn remote(&mut self, id: NodeId, now_ms: u64) -> Option<&mut Remote> {
         if !self.remotes.contains_key(&id) && self.remotes.len() >= NODES_MAX {
-            let lost = self.remotes.iter().find(|(_, remote)| !remote.is_alive(now_ms));
+            let lost = self.remotes.iter().find(|(_, remote)| remote.is_lost());
             let lost = lost.map(|(&id, _)| id)?;
             self.remotes.remove(&lost);
         }
-        let has_joined = self.has_joined;
+        // A node that joins finds earlier batches in a snapshot. Later, every batch of another node is expected.
+        let is_new = self.has_swarms || self.fetch.is_some();
         Some(self.remotes.entry(id).or_insert_with(|| {
-            let mut remote = Remote::new(now_ms);
-            // A node that joins finds earlier batches in a snapshot. Later, every batch of a new node is expected.
-            if has_joined {
+            let mut remote = Remote::new(is_new, now_ms);
+            if is_new {
                 remote.streams.iter_mut().for_each(|stream| stream.begin(1));
             }
             remote
@@ -282,24 +312,27 @@ impl<E: Default> Node<E> {
             }
             (Subject::Node(_), &Message::Gone { shard, first }) => {
                 let Some(remote) = self.remotes.get_mut(&from) else { return Ok(()) };
-                self.counters.lost += remote.streams[shard].skip_to(first, now_ms);
+                self.counters.lost += remote.skip_to(shard, first, now_ms);
                 self.apply_waiting(from, shard, now_ms, swarms);
                 Ok(())
             }
-            (Subject::Node(_), &Message::Fetch { snapshot, next }) => {
-                self.export(from, snapshot, next, now_ms);
+            (Subject::Node(_), &Message::Fetch { snapshot, next, scope }) => {
+                self.export(from, (snapshot, next, scope), now_ms, swarms);
                 Ok(())
             }
             (Subject::Node(_), &Message::Part { snapshot, part, is_last, block }) => {
                 let Some(fetch) = &mut self.fetch else { return Ok(()) };
-                match fetch.arrive(from, snapshot, part, is_last, now_ms) {
-                    resync::Arrival::Ignored => return Ok(()),
-                    arrival => {
-                        swarms.adopt(block).map_err(|_| Malformed)?;
-                        if arrival == resync::Arrival::Last {
-                            self.complete_fetch(now_ms);
-                        }
-                    }
+                let arrival = fetch.arrive(from, snapshot, part, is_last, now_ms);
+                if arrival == resync::Arrival::Ignored {
+                    return Ok(());
+                }
+                if part == 0 && fetch.scope == Scope::Connected {
+                    // The others have disconnected.
+                    swarms.forget(from);
+                }
+                swarms.adopt(from, block).map_err(|_| Malformed)?;
+                if arrival == resync::Arrival::Last {
+                    self.complete_fetch(now_ms);
                 }
                 Ok(())
             }
@@ -307,6 +340,11 @@ impl<E: Default> Node<E> {
                 if self.fetch.as_ref().is_some_and(|fetch| fetch.is_refused(from, snapshot)) {
                     self.fail_fetch(now_ms);
                 }
+                Ok(())
+            }
+            (Subject::Node(_), &Message::Relay { content }) => {
+                self.counters.relayed_in += 1;
+                swarms.deliver(from, content);
                 Ok(())
             }
             (Subject::Node(_), &Message::Ping { at_ms }) => {
@@ -382,15 +420,18 @@ impl<E: Default> Node<E> {
         };
         let Some(remote) = self.remotes.get_mut(&from) else { return Ok(()) };
         remote.streams[shard].advance(checksum, now_ms);
-        self.deltas.clear();
         decode_deltas(deltas, &mut self.deltas)?;
-        if self.deltas.iter().any(|delta| shard_of(&delta.info_hash) != shard) {
+        if self.deltas.torrents().any(|info_hash| shard_of(info_hash) != shard) {
             return Err(Malformed);
         }
         let age_ms = remote.count_batch(sent_ms, self.deltas.len(), now_ms);
         self.counters.batches_in += 1;
         self.counters.deltas_in += self.deltas.len() as u64;
-        swarms.apply(&self.deltas, age_ms);
+        let Deltas { addresses, presences } = &self.deltas;
+        swarms.apply(addresses, age_ms);
+        if !presences.is_empty() {
+            swarms.apply_presences(from, presences);
+        }
         Ok(())
     }
 
@@ -424,9 +465,20 @@ impl<E: Default> Node<E> {
     }
 
     /// Begins or continues an export for another node.
-    fn export(&mut self, to: NodeId, snapshot: u32, next: u32, now_ms: u64) {
-        let request =
-            if self.has_joined { self.exports.request(to, snapshot, next, now_ms) } else { Request::Refused };
+    fn export<S: Swarms<Export = E>>(
+        &mut self,
+        to: NodeId,
+        (snapshot, next, scope): (u32, u32, Scope),
+        now_ms: u64,
+        swarms: &mut S,
+    ) {
+        let begin = || swarms.begin_export(scope);
+        // A node that joins does not have everything.
+        let request = if self.has_joined || scope == Scope::Connected {
+            self.exports.request(to, snapshot, next, now_ms, begin)
+        } else {
+            Request::Refused
+        };
         match request {
             Request::Begun => self.counters.exports += 1,
             Request::Continued => {}
@@ -438,6 +490,16 @@ impl<E: Default> Node<E> {
                 self.send(Subject::Node(to), &Message::Refused { snapshot });
             }
         }
+    }
+
+    /// Forgets the peers of nodes that are lost, and in the end the nodes.
+    fn forget_lost<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
+        for (&id, remote) in &mut self.remotes {
+            if remote.is_newly_lost(now_ms) {
+                swarms.forget(id);
+            }
+        }
+        self.remotes.retain(|_, remote| !remote.is_forgotten(now_ms));
     }
 
     /// Tells the others the state of this node, if it is time, and measures the way to them.
@@ -479,11 +541,11 @@ impl<E: Default> Node<E> {
                 if is_alive && let Some((first, last)) = stream.request(now_ms) {
                     requests.push((id, shard, first, last));
                 }
-                let lost = stream.give_up(now_ms);
-                if lost > 0 {
-                    self.counters.lost += lost;
-                    skipped.push((id, shard));
-                }
+            }
+            for (shard, lost) in remote.give_up(now_ms).into_iter().enumerate().filter(|(_, lost)| *lost > 0)
+            {
+                self.counters.lost += lost;
+                skipped.push((id, shard));
             }
         }
         for (id, shard, first, last) in requests {
@@ -501,14 +563,14 @@ impl<E: Default> Node<E> {
             self.fail_fetch(now_ms);
         }
         let is_early = self.connected_ms.is_none_or(|connected_ms| now_ms < connected_ms + JOIN_MS);
-        if self.fetch.is_none() && !is_early && !self.is_whole() && now_ms >= self.resync_after_ms {
+        if self.fetch.is_none() && !is_early && !self.is_whole(now_ms) && now_ms >= self.resync_after_ms {
             match self.source(now_ms) {
-                Some(from) => {
-                    self.fetch = Some(Fetch::new(from, self.next_snapshot, now_ms));
+                Some((from, scope)) => {
+                    self.fetch = Some(Fetch::new(from, scope, self.next_snapshot, now_ms));
                     self.next_snapshot = self.next_snapshot.wrapping_add(1);
                 }
                 // There is nobody to ask: what others know, they will tell.
-                None => self.has_joined = true,
+                None => (self.has_swarms, self.has_joined) = (true, true),
             }
         }
         if let Some(fetch) = &mut self.fetch
@@ -519,28 +581,42 @@ impl<E: Default> Node<E> {
         }
     }
 
-    /// Returns the node whose snapshot is to be fetched: one from which something is missing, or else the nearest that
-    /// misses nothing, or else the nearest.
-    fn source(&self, now_ms: u64) -> Option<NodeId> {
-        let ready = self.remotes.iter().filter(|(_, remote)| remote.is_alive(now_ms) && remote.is_ready);
+    /// Returns the node whose snapshot is to be fetched next. Peers of UDP and HTTP come first: from the node from which
+    /// something is missing, or else the nearest that misses nothing, or else the nearest. Then come the peers that are
+    /// connected to each node.
+    fn source(&self, now_ms: u64) -> Option<(NodeId, Scope)> {
+        let misses_addresses =
+            !self.has_swarms || self.remotes.values().any(|remote| remote.diverged_ms().is_some());
         let rank = |remote: &Remote| (remote.diverged_ms().is_none(), !remote.is_whole, remote.distance_ms());
-        ready.min_by_key(|(_, remote)| rank(remote)).map(|(&id, _)| id)
+        let ready = self.remotes.iter().filter(|(_, remote)| remote.is_alive(now_ms) && remote.is_ready);
+        let nearest = ready.filter(|_| misses_addresses).min_by_key(|(_, remote)| rank(remote));
+        let of_connected = || self.remotes.iter().find(|(_, remote)| remote.misses_connected(now_ms));
+        let addresses = nearest.map(|(&id, _)| (id, Scope::Addresses));
+        addresses.or_else(|| of_connected().map(|(&id, _)| (id, Scope::Connected)))
     }
 
     /// Ends a snapshot that was received to the end.
     fn complete_fetch(&mut self, now_ms: u64) {
-        let Some(fetch) = self.fetch.take() else { return };
+        let Some(Fetch { from, scope, began_ms, .. }) = self.fetch.take() else { return };
         self.counters.resyncs += 1;
-        self.has_joined = true;
-        (self.resync_pause_ms, self.resync_after_ms) = (RESYNC_PAUSE_MS.0, now_ms + RESYNC_MS_MIN);
-        let is_whole = self.remotes.get(&fetch.from).is_some_and(|remote| remote.is_whole);
+        self.resync_pause_ms = RESYNC_PAUSE_MS.0;
+        let is_of_addresses = scope == Scope::Addresses;
+        let is_first = is_of_addresses && !core::mem::replace(&mut self.has_swarms, true);
+        let is_whole = self.remotes.get(&from).is_some_and(|remote| remote.is_whole);
+        let is_of_connected = scope == Scope::Connected;
         for (&id, remote) in &mut self.remotes {
             // A node that misses nothing knows what all others had sent before. What lost nodes have sent, no other knows
             // better.
-            if is_whole || id == fetch.from || !remote.is_alive(now_ms) {
-                remote.streams.iter_mut().for_each(|stream| stream.heal(fetch.began_ms));
+            let is_healed = is_of_addresses && (is_whole || id == from || !remote.is_alive(now_ms));
+            remote.heal(is_healed, is_of_connected && id == from, began_ms);
+            if is_first && !is_healed {
+                remote.streams.iter_mut().for_each(|stream| stream.diverge(now_ms));
             }
         }
+        let misses_connected = self.remotes.values().any(|remote| remote.misses_connected(now_ms));
+        self.has_joined |= self.has_swarms && !misses_connected;
+        // What follows for the first time follows at once.
+        self.resync_after_ms = if misses_connected { now_ms } else { now_ms + RESYNC_MS_MIN };
     }
 
     /// Ends a snapshot that was not.

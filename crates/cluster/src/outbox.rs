@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use shoal_types::{Delta, InfoHash};
+use shoal_types::{Delta, InfoHash, Presence};
 
 use crate::api::NodeId;
-use crate::delta::{DELTA_BYTES_MAX, encode_delta};
+use crate::delta::{DELTA_BYTES_MAX, encode_delta, encode_presence};
 use crate::message::{BATCH_HEAD_BYTES, Message, StreamHead, encode};
 use crate::subject::{SHARDS, shard_of};
 
@@ -66,13 +66,28 @@ impl Outbox {
 
     /// Adds a delta. Returns the batch that it completes.
     pub(crate) fn push(&mut self, delta: &Delta, now_ms: u64) -> Option<Batch> {
-        let index = shard_of(&delta.info_hash);
+        self.append(&delta.info_hash, now_ms, |before, out| encode_delta(delta, before, out))
+    }
+
+    /// Adds the delta of a peer of WebTorrent. Returns the batch that it completes.
+    pub(crate) fn push_presence(&mut self, presence: &Presence, now_ms: u64) -> Option<Batch> {
+        self.append(&presence.info_hash, now_ms, |before, out| encode_presence(presence, before, out))
+    }
+
+    /// Adds a delta that `encode` appends.
+    fn append(
+        &mut self,
+        info_hash: &InfoHash,
+        now_ms: u64,
+        encode: impl FnOnce(Option<&InfoHash>, &mut Vec<u8>),
+    ) -> Option<Batch> {
+        let index = shard_of(info_hash);
         let shard = &mut self.shards[index];
         if shard.deltas.is_empty() {
             shard.since_ms = now_ms;
         }
-        encode_delta(delta, shard.torrent.as_ref(), &mut shard.deltas);
-        shard.torrent = Some(delta.info_hash);
+        encode(shard.torrent.as_ref(), &mut shard.deltas);
+        shard.torrent = Some(*info_hash);
         let is_full = BATCH_HEAD_BYTES + shard.deltas.len() + DELTA_BYTES_MAX > BATCH_BYTES_MAX;
         is_full.then(|| self.complete(index, now_ms))
     }
@@ -132,7 +147,7 @@ mod tests {
     use shoal_types::Action;
 
     use super::*;
-    use crate::delta::decode_deltas;
+    use crate::delta::{Deltas, decode_deltas};
     use crate::message::{Decoded, decode};
 
     fn delta(number: u32) -> Delta {
@@ -147,9 +162,9 @@ mod tests {
         else {
             panic!("{batch:?}")
         };
-        let mut read = Vec::new();
+        let mut read = Deltas::default();
         decode_deltas(deltas, &mut read).unwrap();
-        (sequence, read)
+        (sequence, read.addresses)
     }
 
     #[test]

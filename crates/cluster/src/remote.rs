@@ -1,5 +1,7 @@
 //! What a node knows of another one.
 
+use core::mem;
+
 use crate::api::{NodeId, NodeState, NodeStatus};
 use crate::message::Hello;
 use crate::meter::{DelayMeter, RateMeter};
@@ -25,6 +27,10 @@ pub(crate) struct Remote {
     pub(crate) is_ready: bool,
     pub(crate) is_whole: bool,
     has_other_version: bool,
+    /// Whether it was lost, so that its peers of WebTorrent were forgotten.
+    is_lost: bool,
+    /// Since when its peers of WebTorrent have to be fetched from it.
+    missing_ms: Option<u64>,
     heard_ms: u64,
     /// When it has started, as far as its first hello tells.
     started_ms: Option<u64>,
@@ -41,12 +47,15 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    pub(crate) fn new(now_ms: u64) -> Self {
+    /// Creates a node that has been heard of for the first time. Unless it `is_new`, it may have connected peers already.
+    pub(crate) fn new(is_new: bool, now_ms: u64) -> Self {
         Self {
             name: String::new(),
             is_ready: false,
             is_whole: false,
             has_other_version: false,
+            is_lost: false,
+            missing_ms: (!is_new).then_some(now_ms),
             heard_ms: now_ms,
             started_ms: None,
             streams: Default::default(),
@@ -60,10 +69,19 @@ impl Remote {
         }
     }
 
-    /// Records that it was heard of.
+    /// Records that it was heard of. If it was lost before, its connected peers have to be fetched.
     pub(crate) fn hear(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
         self.has_other_version = false;
+        if mem::take(&mut self.is_lost) {
+            self.missing_ms = Some(now_ms);
+        }
+    }
+
+    /// Returns whether it is lost and was not before.
+    pub(crate) fn is_newly_lost(&mut self, now_ms: u64) -> bool {
+        let is_lost = !self.is_alive(now_ms);
+        is_lost && !mem::replace(&mut self.is_lost, is_lost)
     }
 
     pub(crate) fn hear_other_version(&mut self, now_ms: u64) {
@@ -135,9 +153,52 @@ impl Remote {
         allowed
     }
 
+    /// Goes on at a batch of a stream, since those before it cannot be sent again. Returns how many were lost.
+    pub(crate) fn skip_to(&mut self, shard: usize, sequence: u64, now_ms: u64) -> u64 {
+        let lost = self.streams[shard].skip_to(sequence, now_ms);
+        if lost > 0 {
+            self.missing_ms = Some(now_ms);
+        }
+        lost
+    }
+
+    /// Gives up what does not come. Returns how many batches were lost, by shard.
+    pub(crate) fn give_up(&mut self, now_ms: u64) -> [u64; SHARDS] {
+        let lost = core::array::from_fn(|shard| self.streams[shard].give_up(now_ms));
+        if lost != [0; SHARDS] {
+            self.missing_ms = Some(now_ms);
+        }
+        lost
+    }
+
+    /// Records a snapshot that began then, and which of its peers it has brought.
+    pub(crate) fn heal(&mut self, addresses: bool, connected: bool, began_ms: u64) {
+        if addresses {
+            self.streams.iter_mut().for_each(|stream| stream.heal(began_ms));
+        }
+        if connected {
+            self.missing_ms.take_if(|missing_ms| *missing_ms <= began_ms);
+        }
+    }
+
+    /// Returns whether its connected peers have to be fetched from it.
+    pub(crate) const fn misses_connected(&self, now_ms: u64) -> bool {
+        self.missing_ms.is_some() && self.is_alive(now_ms)
+    }
+
+    /// Returns whether it is lost, and its connected peers are forgotten.
+    pub(crate) const fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
     /// Returns since when a snapshot has to replace something.
     pub(crate) fn diverged_ms(&self) -> Option<u64> {
         self.streams.iter().filter_map(Stream::diverged_ms).min()
+    }
+
+    /// Returns whether batches of it are missing at present.
+    pub(crate) fn has_gap(&self) -> bool {
+        self.streams.iter().any(Stream::has_gap)
     }
 
     /// Returns the size of its batches that wait for others.

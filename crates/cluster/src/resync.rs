@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use crate::api::{NodeId, Swarms};
+use crate::api::{NodeId, Scope, Swarms};
 use crate::message::{Message, encode};
 
 /// Number of parts that are on their way at once.
@@ -35,6 +35,7 @@ const STALLED_MS: u64 = 5_000;
 #[derive(Debug)]
 pub(crate) struct Fetch {
     pub(crate) from: NodeId,
+    pub(crate) scope: Scope,
     snapshot: u32,
     next: u32,
     pub(crate) began_ms: u64,
@@ -54,8 +55,8 @@ pub(crate) enum Arrival {
 }
 
 impl Fetch {
-    pub(crate) const fn new(from: NodeId, snapshot: u32, now_ms: u64) -> Self {
-        Self { from, snapshot, next: 0, began_ms: now_ms, progress_ms: now_ms, asked_ms: None }
+    pub(crate) const fn new(from: NodeId, scope: Scope, snapshot: u32, now_ms: u64) -> Self {
+        Self { from, scope, snapshot, next: 0, began_ms: now_ms, progress_ms: now_ms, asked_ms: None }
     }
 
     /// Returns the request that is due.
@@ -64,7 +65,7 @@ impl Fetch {
             return None;
         }
         self.asked_ms = Some(now_ms);
-        Some(Message::Fetch { snapshot: self.snapshot, next: self.next })
+        Some(Message::Fetch { snapshot: self.snapshot, next: self.next, scope: self.scope })
     }
 
     /// Takes a part.
@@ -137,9 +138,16 @@ pub(crate) enum Request {
     Refused,
 }
 
-impl<E: Default> Exports<E> {
-    /// Takes a request.
-    pub(crate) fn request(&mut self, to: NodeId, snapshot: u32, next: u32, now_ms: u64) -> Request {
+impl<E> Exports<E> {
+    /// Takes a request. A new export begins with `begin`.
+    pub(crate) fn request(
+        &mut self,
+        to: NodeId,
+        snapshot: u32,
+        next: u32,
+        now_ms: u64,
+        begin: impl FnOnce() -> E,
+    ) -> Request {
         if let Some(running) =
             self.running.iter_mut().find(|running| running.to == to && running.snapshot == snapshot)
         {
@@ -156,7 +164,7 @@ impl<E: Default> Exports<E> {
         self.running.push(Running {
             to,
             snapshot,
-            export: E::default(),
+            export: begin(),
             sent: VecDeque::new(),
             acknowledged: 0,
             is_over: false,

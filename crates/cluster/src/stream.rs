@@ -190,6 +190,11 @@ impl Stream {
         self.diverged_ms.take_if(|diverged_ms| *diverged_ms <= until_ms);
     }
 
+    /// Returns whether batches are missing.
+    pub(crate) const fn has_gap(&self) -> bool {
+        self.gap.is_some()
+    }
+
     /// Returns how many batches were sent and not applied, as far as it is known.
     pub(crate) fn behind(&self) -> u64 {
         let Some(next) = self.next else { return 0 };

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Bound;
 
-use shoal_cluster::{Damaged, Swarms};
-use shoal_types::{Action, Delta, InfoHash};
+use shoal_cluster::{Damaged, NodeId, Scope, Swarms};
+use shoal_types::{Action, Delta, InfoHash, PeerId, Presence};
 
 /// The interval of announces, and the time after which a silent peer is forgotten, in milliseconds.
 pub(crate) const INTERVAL_MS: u64 = 30_000;
@@ -13,6 +13,11 @@ pub(crate) const TIMEOUT_MS: u64 = 2 * INTERVAL_MS;
 
 /// Peers in a block of an export.
 const BLOCK_PEERS: usize = 7;
+
+/// Returns the period in which one announce of each peer is news.
+fn period(ms: u64) -> u64 {
+    ms / (TIMEOUT_MS / 4)
+}
 
 pub(crate) type Key = (InfoHash, IpAddr, u16);
 
@@ -23,8 +28,29 @@ pub(crate) struct Entry {
     is_counted: bool,
 }
 
-#[derive(Debug, Default)]
+/// A peer of WebTorrent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Browser {
+    /// The node to which it is connected.
+    pub(crate) node: NodeId,
+    pub(crate) seeds: bool,
+    stamp_ms: u64,
+}
+
+/// The progress of an export.
+#[derive(Debug)]
+pub(crate) struct Export {
+    scope: Scope,
+    after: Option<Key>,
+}
+
+#[derive(Debug)]
 pub(crate) struct Model {
+    pub(crate) id: NodeId,
+    /// The peers of WebTorrent.
+    pub(crate) browsers: BTreeMap<(InfoHash, PeerId), Browser>,
+    /// Messages for clients, and the nodes that have sent them.
+    pub(crate) delivered: Vec<(NodeId, Vec<u8>)>,
     pub(crate) peers: BTreeMap<Key, Entry>,
     pub(crate) completed: BTreeMap<InfoHash, u32>,
     /// The time of the calls.
@@ -32,12 +58,22 @@ pub(crate) struct Model {
 }
 
 impl Model {
+    pub(crate) fn new(id: NodeId, now_ms: u64) -> Self {
+        Self {
+            id,
+            browsers: BTreeMap::new(),
+            delivered: Vec::new(),
+            peers: BTreeMap::new(),
+            completed: BTreeMap::new(),
+            now_ms,
+        }
+    }
+
     /// Applies an announce at this node. Returns the delta for the others, if there is one.
     pub(crate) fn announce(&mut self, delta: Delta) -> Option<Delta> {
         let key = (delta.info_hash, delta.ip, delta.port);
         let before = self.peers.get(&key).copied();
         let is_download = self.change(&delta, self.now_ms);
-        let period = |ms: u64| ms / (TIMEOUT_MS / 4);
         let is_news = match (before, delta.action) {
             (before, Action::Stop) => before.is_some(),
             (None, _) => true,
@@ -73,14 +109,59 @@ impl Model {
         is_download
     }
 
+    /// Adds or renews a peer of WebTorrent. One that is connected here stays here. Returns whether that is news.
+    pub(crate) fn connect(&mut self, node: NodeId, key: (InfoHash, PeerId), seeds: bool) -> bool {
+        let stamp_ms = self.now_ms;
+        let before = self.browsers.get(&key).copied();
+        if before.is_some_and(|before| before.node == self.id && node != self.id) {
+            return false;
+        }
+        self.browsers.insert(key, Browser { node, seeds, stamp_ms });
+        before.is_none_or(|before| {
+            (before.node, before.seeds, period(before.stamp_ms)) != (node, seeds, period(stamp_ms))
+        })
+    }
+
+    /// Removes a peer of WebTorrent, unless it is connected to another node by now.
+    pub(crate) fn disconnect(&mut self, node: NodeId, key: (InfoHash, PeerId)) {
+        if self.browsers.get(&key).is_some_and(|browser| browser.node == node) {
+            self.browsers.remove(&key);
+        }
+    }
+
     /// Forgets silent peers.
     pub(crate) fn expire(&mut self) {
+        self.browsers.retain(|_, browser| self.now_ms < browser.stamp_ms + TIMEOUT_MS);
         self.peers.retain(|_, entry| self.now_ms < entry.stamp_ms + TIMEOUT_MS);
     }
 }
 
 impl Swarms for Model {
-    type Export = Option<Key>;
+    type Export = Export;
+
+    fn begin_export(&mut self, scope: Scope) -> Export {
+        Export { scope, after: None }
+    }
+
+    fn apply_presences(&mut self, from: NodeId, presences: &[Presence]) {
+        for presence in presences {
+            let key = (presence.info_hash, presence.peer_id);
+            if presence.action == Action::Stop {
+                // It may be connected to another node by now.
+                self.disconnect(from, key);
+            } else {
+                self.connect(from, key, presence.action != Action::Leech);
+            }
+        }
+    }
+
+    fn deliver(&mut self, from: NodeId, message: &[u8]) {
+        self.delivered.push((from, message.to_vec()));
+    }
+
+    fn forget(&mut self, node: NodeId) {
+        self.browsers.retain(|_, browser| browser.node != node);
+    }
 
     fn apply(&mut self, deltas: &[Delta], age_ms: u64) {
         for delta in deltas {
@@ -90,8 +171,20 @@ impl Swarms for Model {
         }
     }
 
-    fn export(&mut self, export: &mut Option<Key>, block: &mut Vec<u8>) -> bool {
-        let after = export.map_or(Bound::Unbounded, Bound::Excluded);
+    fn export(&mut self, export: &mut Export, block: &mut Vec<u8>) -> bool {
+        if export.scope == Scope::Connected {
+            block.push(1);
+            for ((info_hash, peer_id), browser) in
+                self.browsers.iter().filter(|(_, browser)| browser.node == self.id)
+            {
+                block.extend(info_hash.0);
+                block.extend(peer_id.0);
+                block.push(u8::from(browser.seeds));
+            }
+            return false;
+        }
+        block.push(0);
+        let after = export.after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut rest = self.peers.range((after, Bound::Unbounded));
         for (key, entry) in rest.by_ref().take(BLOCK_PEERS) {
             let (InfoHash(info_hash), IpAddr::V4(ip), port) = *key else { panic!("all are IPv4") };
@@ -103,12 +196,22 @@ impl Swarms for Model {
             block.extend([u8::from(entry.seeds), u8::from(entry.is_counted)]);
             block.extend(age_ms.to_le_bytes());
             block.extend(completed.to_le_bytes());
-            *export = Some(*key);
+            export.after = Some(*key);
         }
         rest.next().is_some()
     }
 
-    fn adopt(&mut self, block: &[u8]) -> Result<(), Damaged> {
+    fn adopt(&mut self, from: NodeId, block: &[u8]) -> Result<(), Damaged> {
+        let (kind, block) = block.split_first().ok_or(Damaged)?;
+        if *kind == 1 {
+            let (browsers, []) = block.as_chunks::<41>() else { return Err(Damaged) };
+            for browser in browsers {
+                let info_hash = InfoHash(browser[..20].try_into().unwrap());
+                let peer_id = PeerId(browser[20..40].try_into().unwrap());
+                self.connect(from, (info_hash, peer_id), browser[40] == 1);
+            }
+            return Ok(());
+        }
         let (peers, []) = block.as_chunks::<40>() else { return Err(Damaged) };
         for peer in peers {
             let info_hash = InfoHash(peer[..20].try_into().unwrap());

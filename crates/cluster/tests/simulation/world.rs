@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use bytes::Bytes;
 use fastrand::Rng;
 use shoal_cluster::{Node, NodeId, NodeState, Outgoing, Settings, Swarms};
-use shoal_types::{Action, Delta, InfoHash};
+use shoal_types::{Action, Delta, InfoHash, PeerId, Presence};
 
 use crate::bus::{Bus, Delivery};
 use crate::fault::{self, Fault, Scheduled};
@@ -23,11 +23,15 @@ const SLACK_MS: u64 = 15_000;
 /// announces of all peers would.
 const HEALED_MS: u64 = 25_000;
 
+/// The time that a delta may take without faults.
+const RECENT_MS: u64 = 100;
+
 /// The length of a step of time.
 const STEP_MS: u64 = 10;
 
 const TORRENTS: u8 = 5;
 const PEERS: usize = 60;
+const BROWSERS: u8 = 20;
 
 type Export = <Model as Swarms>::Export;
 
@@ -52,6 +56,26 @@ struct Client {
     end_ms: Option<(u64, bool)>,
     is_over: bool,
     last_ms: Option<u64>,
+    /// The run of the node at which it has announced last.
+    last_run: NodeId,
+}
+
+/// A browser, which has a connection to a node.
+struct Browser {
+    torrent: u8,
+    number: u8,
+    seeds: bool,
+    begin_ms: u64,
+    end_ms: Option<u64>,
+    /// The node and the run of it to which it is connected.
+    connected: Option<(usize, NodeId)>,
+    next_ms: u64,
+}
+
+impl Browser {
+    fn key(&self) -> (InfoHash, PeerId) {
+        (info_hash(self.torrent), PeerId([self.number; 20]))
+    }
 }
 
 pub(crate) struct World {
@@ -60,8 +84,11 @@ pub(crate) struct World {
     hosts: Vec<Host>,
     bus: Bus,
     clients: Vec<Client>,
+    browsers: Vec<Browser>,
     faults: Vec<Scheduled>,
     active: Vec<Scheduled>,
+    /// When runs of nodes have ended.
+    ended_ms: BTreeMap<NodeId, u64>,
     /// Downloads that clients have completed.
     downloads: BTreeMap<InfoHash, u32>,
     is_verbose: bool,
@@ -83,7 +110,7 @@ impl World {
         let count = rng.usize(2..=5);
         let hosts = (0..count).map(|_| Host {
             node: None,
-            swarms: Model::default(),
+            swarms: Model::new(NodeId(0), 0),
             clock_ms: rng.u64(..7_200_000),
             runs: 0,
         });
@@ -98,11 +125,35 @@ impl World {
             end_ms: rng.bool().then(|| (rng.u64(..FAULTS_MS), rng.bool())),
             is_over: false,
             last_ms: None,
+            last_run: NodeId(0),
         });
         let clients = clients.collect();
+        let browsers = (0..BROWSERS).map(|number| Browser {
+            torrent: rng.u8(..TORRENTS),
+            number,
+            seeds: rng.bool(),
+            begin_ms: rng.u64(..FAULTS_MS),
+            end_ms: rng.bool().then(|| rng.u64(..FAULTS_MS)),
+            connected: None,
+            next_ms: 0,
+        });
+        let browsers = browsers.collect();
         let faults = fault::draw(count, FAULTS_MS, &mut rng);
         let (bus, downloads) = (Bus::default(), BTreeMap::new());
-        Self { rng, now_ms: 0, hosts, bus, clients, faults, active: Vec::new(), downloads, is_verbose }
+        let (active, ended_ms) = (Vec::new(), BTreeMap::new());
+        Self {
+            rng,
+            now_ms: 0,
+            hosts,
+            bus,
+            clients,
+            browsers,
+            faults,
+            active,
+            ended_ms,
+            downloads,
+            is_verbose,
+        }
     }
 
     /// Runs the schedule and checks the end. Returns a summary, the same for the same seed.
@@ -138,7 +189,7 @@ impl World {
         };
         let host = &mut self.hosts[index];
         let now_ms = self.now_ms + host.clock_ms;
-        host.swarms = Model { now_ms, ..Model::default() };
+        host.swarms = Model::new(settings.id, now_ms);
         let mut node = Node::new(&settings, now_ms);
         if !self.bus.weather.disconnected.contains(&index) {
             node.set_connected(true, now_ms);
@@ -154,6 +205,7 @@ impl World {
             self.deliver(&delivery);
         }
         self.announce();
+        (0..self.browsers.len()).for_each(|browser| self.browse(browser));
         for index in 0..self.hosts.len() {
             let host = &mut self.hosts[index];
             let now_ms = self.now_ms + host.clock_ms;
@@ -239,12 +291,64 @@ impl World {
             }
             let (info_hash, ip, port) = client.key();
             let host = &mut self.hosts[client.home];
+            client.last_run = host.swarms.id;
             host.swarms.now_ms = self.now_ms + host.clock_ms;
             let delta = host.swarms.announce(Delta { info_hash, action, ip, port });
+            if self.is_verbose {
+                println!(
+                    "{:>7} ms  {port} announces {action:?} at node {}: {}",
+                    self.now_ms,
+                    client.home,
+                    delta.is_some()
+                );
+            }
             if let (Some(node), Some(delta)) = (&mut host.node, delta) {
                 node.record(&delta, host.swarms.now_ms);
             }
         }
+    }
+
+    /// Connects a browser, lets it announce, or disconnects it.
+    fn browse(&mut self, index: usize) {
+        let browser = &self.browsers[index];
+        if self.now_ms < browser.begin_ms {
+            return;
+        }
+        let run_of = |host: usize| self.hosts[host].node.as_ref().map(|_| self.hosts[host].swarms.id);
+        let connected = browser.connected.filter(|(host, run)| run_of(*host) == Some(*run));
+        let is_over = browser.end_ms.is_some_and(|end_ms| self.now_ms >= end_ms);
+        let up: Vec<_> = (0..self.hosts.len()).filter_map(|host| Some((host, run_of(host)?))).collect();
+        let (host, run) = match (connected, is_over) {
+            (None, is_over) if is_over || up.is_empty() => {
+                self.browsers[index].connected = None;
+                return;
+            }
+            (None, _) => up[self.rng.usize(..up.len())],
+            (Some(connected), _) => connected,
+        };
+        let browser = &mut self.browsers[index];
+        let key = browser.key();
+        let (info_hash, peer_id) = key;
+        let is_due = self.now_ms >= browser.next_ms || connected.is_none();
+        browser.connected = Some((host, run)).filter(|_| !is_over);
+        let Host { node: Some(node), swarms, clock_ms, .. } = &mut self.hosts[host] else { return };
+        swarms.now_ms = self.now_ms + *clock_ms;
+        let action = match (is_over, browser.seeds) {
+            (true, _) => Action::Stop,
+            (false, true) => Action::Seed,
+            (false, false) => Action::Leech,
+        };
+        if is_over {
+            swarms.disconnect(run, key);
+        } else if !is_due {
+            return;
+        } else {
+            browser.next_ms = self.now_ms + INTERVAL_MS - self.rng.u64(..INTERVAL_MS / 5);
+            if !swarms.connect(run, key, browser.seeds) {
+                return;
+            }
+        }
+        node.record_presence(&Presence { info_hash, action, peer_id, source: [1; 7] }, swarms.now_ms);
     }
 
     fn change_faults(&mut self) {
@@ -279,8 +383,9 @@ impl World {
             node.leave(now_ms);
             self.send(index);
         }
+        self.ended_ms.insert(self.hosts[index].swarms.id, self.now_ms);
         self.hosts[index].node = None;
-        self.hosts[index].swarms = Model::default();
+        self.hosts[index].swarms = Model::new(NodeId(0), 0);
     }
 
     /// Sets the weather of the faults that last.
@@ -323,8 +428,16 @@ impl World {
         self.bus.send(from, 0..self.hosts.len(), &message, self.now_ms, &mut self.rng);
     }
 
-    /// Checks that no node has a peer that has been silent for much longer than the timeout, or that never was.
+    /// Checks that no node has a peer that has been silent for much longer than the timeout, or that never was, or one that is
+    /// connected to a node that has ended.
     fn check_invented(&self) {
+        for (index, host) in self.hosts.iter().enumerate() {
+            for browser in host.swarms.browsers.values() {
+                let ended_ms = self.ended_ms.get(&browser.node);
+                let is_recent = ended_ms.is_none_or(|ended_ms| self.now_ms <= ended_ms + SLACK_MS);
+                assert!(is_recent, "node {index} at {} ms: {browser:?}, {ended_ms:?}", self.now_ms);
+            }
+        }
         let known: BTreeMap<Key, u64> =
             self.clients.iter().filter_map(|client| Some((client.key(), client.last_ms?))).collect();
         for (index, host) in self.hosts.iter().enumerate() {
@@ -342,7 +455,19 @@ impl World {
 
     /// Checks that every node has the live peers, and maybe some that have ended.
     fn check_present(&self) {
+        for browser in &self.browsers {
+            let Some((_, run)) = browser.connected else { continue };
+            for (index, host) in self.hosts.iter().enumerate() {
+                let found = host.swarms.browsers.get(&browser.key()).map(|found| (found.node, found.seeds));
+                assert_eq!(found, Some((run, browser.seeds)), "node {index}, {:?}", browser.key());
+            }
+        }
+        let runs: BTreeSet<_> = self.hosts.iter().map(|host| host.swarms.id).collect();
+        // A node that ends without a connection takes what it alone knew along.
         let live = self.clients.iter().filter(|client| !client.is_over && client.last_ms.is_some());
+        let is_recent =
+            |client: &Client| client.last_ms.is_some_and(|last_ms| self.now_ms < last_ms + RECENT_MS);
+        let live = live.filter(|client| runs.contains(&client.last_run) && !is_recent(client));
         for key in live.map(Client::key) {
             for (index, host) in self.hosts.iter().enumerate() {
                 let status = host.node.as_ref().map(|node| node.status(self.now_ms + host.clock_ms));
@@ -370,6 +495,10 @@ impl World {
             assert_eq!(status.state, NodeState::Ready, "node {index}: {status:#?}");
             let ready = status.nodes.iter().filter(|node| node.state == NodeState::Ready).count();
             assert_eq!(ready, self.hosts.len() - 1, "node {index}: {status:#?}");
+            let connected =
+                self.browsers.iter().filter_map(|browser| Some((browser.key(), browser.connected?.1)));
+            let found = host.swarms.browsers.iter().map(|(key, browser)| (*key, browser.node));
+            assert_eq!(found.collect::<BTreeMap<_, _>>(), connected.collect(), "node {index}");
             for (torrent, completed) in &host.swarms.completed {
                 let downloads = self.downloads.get(torrent).copied().unwrap_or(0);
                 assert!(*completed <= downloads, "node {index} counts {completed} of {downloads} downloads");
