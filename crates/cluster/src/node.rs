@@ -535,10 +535,11 @@ impl<E> Node<E> {
         let mut requests = Vec::new();
         let mut skipped = Vec::new();
         for (&id, remote) in &mut self.remotes {
-            let is_alive = remote.is_alive(now_ms);
+            // Without a hello, nobody knows how old a batch is that is sent again.
+            let is_met = remote.is_alive(now_ms) && remote.is_met();
             for (shard, stream) in remote.streams.iter_mut().enumerate() {
                 // What a node has sent that is gone comes from nobody.
-                if is_alive && let Some((first, last)) = stream.request(now_ms) {
+                if is_met && let Some((first, last)) = stream.request(now_ms) {
                     requests.push((id, shard, first, last));
                 }
             }

@@ -99,6 +99,11 @@ impl Remote {
         self.started_ms.replace(now_ms.saturating_sub(hello.uptime_ms)).is_none()
     }
 
+    /// Returns whether it has said hello.
+    pub(crate) const fn is_met(&self) -> bool {
+        self.started_ms.is_some()
+    }
+
     /// Records a batch. Returns how much longer it was on its way than the quickest message, in milliseconds.
     pub(crate) fn count_batch(&mut self, sent_ms: u64, deltas: usize, now_ms: u64) -> u64 {
         self.excess_ms = self.delay.excess_ms(sent_ms, now_ms);
