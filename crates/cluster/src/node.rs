@@ -41,6 +41,9 @@ const ALONE_MS: u64 = 5_000;
 /// The pause after a snapshot that has failed, in milliseconds, and its maximum. It doubles with each.
 const RESYNC_PAUSE_MS: (u64, u64) = (1_000, 60_000);
 
+/// The pause after a snapshot that was refused, in milliseconds.
+const REFUSED_MS: u64 = 500;
+
 /// Minimum time between two snapshots, in milliseconds. Each costs a walk over all swarms.
 const RESYNC_MS_MIN: u64 = 10_000;
 
@@ -337,8 +340,10 @@ impl<E> Node<E> {
                 Ok(())
             }
             (Subject::Node(_), &Message::Refused { snapshot }) => {
-                if self.fetch.as_ref().is_some_and(|fetch| fetch.is_refused(from, snapshot)) {
-                    self.fail_fetch(now_ms);
+                if self.fetch.take_if(|fetch| fetch.is_refused(from, snapshot)).is_some() {
+                    // It is busy with others.
+                    self.counters.failed_resyncs += 1;
+                    self.resync_after_ms = now_ms + REFUSED_MS;
                 }
                 Ok(())
             }
@@ -570,8 +575,7 @@ impl<E> Node<E> {
                     self.fetch = Some(Fetch::new(from, scope, self.next_snapshot, now_ms));
                     self.next_snapshot = self.next_snapshot.wrapping_add(1);
                 }
-                // There is nobody to ask: what others know, they will tell.
-                None => (self.has_swarms, self.has_joined) = (true, true),
+                None => self.begin_alone(now_ms),
             }
         }
         if let Some(fetch) = &mut self.fetch
@@ -580,6 +584,15 @@ impl<E> Node<E> {
             let from = fetch.from;
             self.send(Subject::Node(from), &request);
         }
+    }
+
+    /// Serves without the swarms of others, since there is nobody to ask. Those that join at the same time will be ready later.
+    fn begin_alone(&mut self, now_ms: u64) {
+        if !self.has_swarms {
+            let streams = self.remotes.values_mut().flat_map(|remote| &mut remote.streams);
+            streams.for_each(|stream| stream.miss_beginning(now_ms));
+        }
+        (self.has_swarms, self.has_joined) = (true, true);
     }
 
     /// Returns the node whose snapshot is to be fetched next. Peers of UDP and HTTP come first: from the node from which

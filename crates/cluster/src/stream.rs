@@ -38,6 +38,8 @@ pub(crate) struct Stream {
     /// The end of the stream as its node has told it, and when.
     told: Option<(StreamHead, u64)>,
     gap: Option<Gap>,
+    /// Whether it was joined in the middle.
+    is_partial: bool,
     /// Since when a snapshot has to replace something.
     diverged_ms: Option<u64>,
 }
@@ -69,7 +71,8 @@ impl Stream {
     pub(crate) fn begin(&mut self, next: u64) {
         if self.next.is_none() {
             self.next = Some(next);
-            self.digest = (next == StreamHead::FIRST.next).then_some(StreamHead::FIRST.digest);
+            self.is_partial = next != StreamHead::FIRST.next;
+            self.digest = (!self.is_partial).then_some(StreamHead::FIRST.digest);
         }
     }
 
@@ -80,7 +83,8 @@ impl Stream {
         message: &Bytes,
         has_room: impl FnOnce() -> bool,
     ) -> Arrival {
-        let next = *self.next.get_or_insert(sequence);
+        self.begin(sequence);
+        let next = self.next.unwrap_or(sequence);
         if sequence == next {
             return Arrival::Next;
         }
@@ -173,6 +177,13 @@ impl Stream {
         (self.next, self.digest, self.gap) = (Some(sequence), None, None);
         self.diverge(now_ms);
         (sequence - next).saturating_sub(held)
+    }
+
+    /// Records that no snapshot has replaced what came before the beginning, if there was anything.
+    pub(crate) const fn miss_beginning(&mut self, now_ms: u64) {
+        if self.is_partial {
+            self.diverged_ms = Some(now_ms);
+        }
     }
 
     /// Records that a snapshot has to replace something.

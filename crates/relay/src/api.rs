@@ -59,13 +59,44 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// A connection, among those of all workers.
+/// A connection, among those of all workers, or another node of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
-    /// The worker of the connection.
+    /// The worker of the connection, or [`REMOTE_WORKER`].
     pub worker: u16,
-    /// The handle of the connection within its worker.
+    /// The handle of the connection within its worker, or that of the node.
     pub handle: Handle,
+}
+
+/// The worker of peers that are connected to other nodes. Their addresses are those of their nodes, and messages for them go
+/// to the mailbox from which one thread sends them there.
+pub const REMOTE_WORKER: u16 = u16::MAX;
+
+impl Address {
+    /// Returns the address of the peers of another node.
+    #[must_use]
+    pub const fn of_node(handle: Handle) -> Self {
+        Self { worker: REMOTE_WORKER, handle }
+    }
+
+    /// Returns whether its peers are connected to another node.
+    #[must_use]
+    pub const fn is_remote(self) -> bool {
+        self.worker == REMOTE_WORKER
+    }
+}
+
+/// A change of a peer that is connected to another node.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteAnnounce {
+    /// The node.
+    pub node: Handle,
+    /// The source of the peer, as its node knows it.
+    pub source: Source,
+    /// The peer id.
+    pub peer_id: PeerId,
+    /// The change of its state. `Complete` stands for a download that its node has counted.
+    pub action: Action,
 }
 
 /// An announce, as the swarms see it.
@@ -103,6 +134,8 @@ pub struct Announced {
 pub struct OfferTarget {
     /// The connection of the receiver.
     pub address: Address,
+    /// The peer id of the receiver.
+    pub peer_id: PeerId,
     /// The position of the receiver in the swarm at the time of the announce.
     pub(crate) position: u32,
 }
@@ -175,6 +208,8 @@ pub struct Membership {
 pub enum AnswerMatch {
     /// The connection of the peer that made the offer.
     Offerer(Address),
+    /// The node of the peer. Only that node knows whether the offer is pending.
+    Remote(Handle),
     /// No receiver: the peer has no such offer pending.
     NotPending,
     /// No receiver: the peer is not in the swarm.

@@ -97,10 +97,10 @@ pub struct Losses {
 }
 
 impl Dispatcher {
-    /// Creates the dispatcher of `worker`, the owner of the mailbox of this number.
+    /// Creates the dispatcher of `worker`, the owner of the mailbox of this number or of that for other nodes.
     #[must_use]
     pub fn new(worker: u16, mailboxes: Arc<Mailboxes>) -> Self {
-        let batches = (0..mailboxes.workers()).map(|_| MessageBatch::default()).collect();
+        let batches = (0..mailboxes.len()).map(|_| MessageBatch::default()).collect();
         Self {
             worker,
             mailboxes,
@@ -161,7 +161,8 @@ impl Dispatcher {
             return self.enqueue(to.handle, kind, write);
         }
         let bytes_max = self.mailboxes.batch_bytes_max();
-        let batch = self.batches.get_mut(usize::from(to.worker)).ok_or(WriteError::Gone)?;
+        let batch = self.mailboxes.index(to.worker).and_then(|index| self.batches.get_mut(index));
+        let batch = batch.ok_or(WriteError::Gone)?;
         if batch.push(to.handle, kind, bytes_max, write) { Ok(()) } else { Err(WriteError::MailboxFull) }
     }
 
@@ -248,7 +249,9 @@ impl Dispatcher {
 
     /// Collects the messages from other workers. Must be called before a poll round.
     pub fn collect(&mut self) {
-        self.mailboxes.collect(usize::from(self.worker), &mut self.inbox);
+        if let Some(index) = self.mailboxes.index(self.worker) {
+            self.mailboxes.collect(index, &mut self.inbox);
+        }
         let inbox = core::mem::take(&mut self.inbox);
         for (to, kind, message) in inbox.iter() {
             if kind == MessageKind::Challenge {
@@ -271,7 +274,7 @@ impl Dispatcher {
     }
 
     /// Delivers the messages for other workers, and returns the workers that must be woken because they may be waiting
-    /// for I/O. Must be called after a poll round.
+    /// for I/O. The thread that sends to other nodes comes after the last worker. Must be called after a poll round.
     pub fn dispatch(&mut self) -> impl Iterator<Item = u16> {
         self.rounds += 1;
         if self.rounds == RETAINED_ROUNDS {
@@ -295,7 +298,9 @@ impl Dispatcher {
         self.free_unused();
         self.inbox.trim();
         self.batches.iter_mut().for_each(MessageBatch::trim);
-        self.mailboxes.trim(usize::from(self.worker));
+        if let Some(index) = self.mailboxes.index(self.worker) {
+            self.mailboxes.trim(index);
+        }
         self.ready.shrink_to(2 * self.ready.len());
     }
 

@@ -27,7 +27,7 @@ mod swarms;
 
 pub use api::{
     Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, PEER_BYTES,
-    PEER_BYTES_MAX, PendingOfferState, Rejection, Settings,
+    PEER_BYTES_MAX, PendingOfferState, REMOTE_WORKER, Rejection, RemoteAnnounce, Settings,
 };
 pub use dispatcher::{CHALLENGE_BYTES, Dispatcher, Losses, WriteError};
 pub use key::{OfferKey, SwarmKey};

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 #[cfg(test)]
 use self::tests::Mutex;
+use crate::api::REMOTE_WORKER;
 use crate::message::MessageBatch;
 
 /// Default maximum size of the content of a mailbox in bytes. A worker that does not empty its mailbox for so long is
@@ -22,7 +23,9 @@ const BATCH_BYTES_MIN: usize = 32 * 1024;
 /// One mailbox for each worker.
 #[derive(Debug)]
 pub struct Mailboxes {
+    /// Those of the workers, and then that of other nodes if there is one.
     boxes: Box<[Mailbox]>,
+    has_remote: bool,
     bytes_max: usize,
 }
 
@@ -51,11 +54,29 @@ impl Mailboxes {
     /// Creates empty mailboxes that hold up to `bytes_max` bytes each.
     #[must_use]
     pub fn with_bytes_max(workers: u16, bytes_max: usize) -> Arc<Self> {
-        Arc::new(Self { boxes: (0..workers).map(|_| Mailbox::default()).collect(), bytes_max })
+        let boxes = (0..workers).map(|_| Mailbox::default()).collect();
+        Arc::new(Self { boxes, has_remote: false, bytes_max })
     }
 
-    pub(crate) fn workers(&self) -> usize {
+    /// Creates one more mailbox, for the messages to other nodes. Its owner is [`REMOTE_WORKER`], and its index is the number
+    /// of workers.
+    #[must_use]
+    pub fn with_remote(workers: u16, bytes_max: usize) -> Arc<Self> {
+        let boxes = (0..=workers).map(|_| Mailbox::default()).collect();
+        Arc::new(Self { boxes, has_remote: true, bytes_max })
+    }
+
+    pub(crate) fn len(&self) -> usize {
         self.boxes.len()
+    }
+
+    /// Returns the index of the mailbox of a worker, if it has one.
+    pub(crate) fn index(&self, worker: u16) -> Option<usize> {
+        let workers = self.boxes.len() - usize::from(self.has_remote);
+        match usize::from(worker) {
+            worker if worker < workers => Some(worker),
+            _ => (self.has_remote && worker == REMOTE_WORKER).then_some(workers),
+        }
     }
 
     /// Returns the size limit of the batch that one worker collects for another: an equal part of the mailbox for each

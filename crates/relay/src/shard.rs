@@ -6,10 +6,12 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use shoal_insight::ChangeBuffer;
 use shoal_source::{Excess, Recent, Source};
+use shoal_transport::stream::Handle;
 use shoal_types::{Action, Counts, InfoHash, PeerId};
 
 use crate::api::{
     Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, Rejection,
+    RemoteAnnounce,
 };
 use crate::expiry::Sweep;
 use crate::key::{KeyHasher, OfferKey, PeerKey, SwarmKey};
@@ -146,7 +148,7 @@ impl Shard {
         let seeds = matches!(announce.action, Action::Seed | Action::Complete);
         let (position, joined) = match found {
             Some(position) => {
-                let joined = claim(swarm.peer_mut(position), announce, pressure, *now_s)?;
+                let joined = claim(swarm, position, announce, pressure, *now_s)?;
                 *totals.role_mut(swarm.is_seeder(position)) -= 1;
                 (swarm.set_role(position, seeds), joined)
             }
@@ -166,6 +168,104 @@ impl Shard {
             note_change(changes, key.hash, &key.info_hash);
         }
         Ok(Announced { counts, joined })
+    }
+
+    /// Applies a change of a peer that is connected to another node. It was admitted there, so the limits of its source count it
+    /// and do not refuse it. A peer of a connection of this node stays with that.
+    pub(crate) fn announce_remote(
+        &mut self,
+        key: &SwarmKey,
+        peer: &PeerKey,
+        announce: &RemoteAnnounce,
+        pressure: &Pressure,
+        now_s: u32,
+    ) -> Result<(), Rejection> {
+        let address = Address::of_node(announce.node);
+        if announce.action == Action::Stop {
+            self.leave(key, peer, address, pressure);
+            return Ok(());
+        }
+        let seeds = announce.action != Action::Leech;
+        let (swarm, found) =
+            self.find_or_create(key, peer, now_s, || pressure.admit(announce.source, true))?;
+        let before = swarm.counts();
+        let (position, was_seeder) = match found {
+            Some(position) => {
+                let Peer { address: present, source, .. } = *swarm.peer(position);
+                if !present.is_remote() {
+                    return Err(Rejection::PeerIdTaken(present));
+                }
+                if present != address {
+                    pressure.transfer(source, announce.source);
+                    swarm.transfer(position, address, announce.source);
+                }
+                let was_seeder = swarm.is_seeder(position);
+                (swarm.set_role(position, seeds), Some(was_seeder))
+            }
+            None => (swarm.insert(Peer::new(peer, address, announce.source), seeds), None),
+        };
+        swarm.peer_mut(position).announced_s = now_s;
+        let is_download = announce.action == Action::Complete && swarm.complete(position, || true);
+        let is_changed = swarm.counts() != before;
+        if let Some(was_seeder) = was_seeder {
+            *self.totals.role_mut(was_seeder) -= 1;
+        }
+        *self.totals.role_mut(seeds) += 1;
+        self.totals.completed += u64::from(is_download);
+        if is_changed {
+            note_change(&mut self.changes, key.hash, &key.info_hash);
+        }
+        Ok(())
+    }
+
+    /// Returns a swarm and the position of a peer in it. The swarm is created if it does not exist and `admit` permits a peer.
+    fn find_or_create(
+        &mut self,
+        key: &SwarmKey,
+        peer: &PeerKey,
+        now_s: u32,
+        admit: impl FnOnce() -> Result<(), Rejection>,
+    ) -> Result<(&mut Swarm, Option<usize>), Rejection> {
+        match self.swarms.entry(key.hash, |torrent| torrent.is(key), |torrent| torrent.hash) {
+            Entry::Occupied(torrent) => {
+                let swarm = &mut torrent.into_mut().swarm;
+                let found = swarm.find(peer);
+                if found.is_none() {
+                    admit()?;
+                }
+                Ok((swarm, found))
+            }
+            Entry::Vacant(torrent) => {
+                admit()?;
+                Ok((&mut torrent.insert(Torrent::new(key, now_s)).into_mut().swarm, None))
+            }
+        }
+    }
+
+    /// Removes all peers that are connected to another node.
+    pub(crate) fn forget_node(&mut self, node: Handle, pressure: &Pressure) {
+        let Self { swarms, totals, changes, .. } = self;
+        let address = Address::of_node(node);
+        swarms.retain(|Torrent { info_hash, hash, swarm }| {
+            let positions = if swarm.has_remote() { 0..swarm.len() } else { 0..0 };
+            // From the end, since a peer from behind takes the position of one that is removed.
+            for position in positions.rev() {
+                if swarm.peer(position).address == address {
+                    note_change(changes, *hash, info_hash);
+                    *totals.role_mut(swarm.is_seeder(position)) -= 1;
+                    if let Some(peer) = swarm.remove(position) {
+                        pressure.release(peer.source);
+                    }
+                }
+            }
+            !swarm.is_empty()
+        });
+    }
+
+    /// Returns the connection or the node of a peer.
+    pub(crate) fn address_of(&self, key: &SwarmKey, peer: &PeerKey) -> Option<Address> {
+        let swarm = self.swarm(key)?;
+        Some(swarm.peer(swarm.find(peer)?).address)
     }
 
     /// Removes a peer of the connection `address`.
@@ -296,6 +396,9 @@ impl Shard {
         };
         let Some(position) = torrent.swarm.find(offerer) else { return AnswerMatch::PeerGone };
         let peer = torrent.swarm.peer_mut(position);
+        if peer.address.is_remote() {
+            return AnswerMatch::Remote(peer.address.handle);
+        }
         if peer.pending_offers.take(answer.offer, answer.answerer_id, answer.answerer, now_s) {
             AnswerMatch::Offerer(peer.address)
         } else {
@@ -383,11 +486,13 @@ fn owned(swarm: &Swarm, peer: &PeerKey, address: Address) -> Option<usize> {
 /// and is therefore considered dead. Returns whether it was transferred. The address of the announcer is irrelevant:
 /// neighbours share one, and a client that moves to another network has a new one.
 fn claim(
-    peer: &mut Peer,
+    swarm: &mut Swarm,
+    position: usize,
     announce: &Announce<'_>,
     pressure: &Pressure,
     now_s: u32,
 ) -> Result<bool, Rejection> {
+    let peer = swarm.peer_mut(position);
     if peer.address == announce.address {
         peer.challenged_s = None;
         return Ok(false);
@@ -400,7 +505,7 @@ fn claim(
     }
     // The number of peers stays the same, so the claim is granted whatever share the announcer holds.
     pressure.transfer(peer.source, announce.source);
-    (peer.address, peer.source, peer.challenged_s) = (announce.address, announce.source, None);
+    swarm.transfer(position, announce.address, announce.source);
     Ok(true)
 }
 

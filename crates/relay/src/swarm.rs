@@ -55,7 +55,9 @@ const _: () = assert!(size_of::<Swarm>() == 48, "as `PEER_BYTES` assumes");
 #[derive(Debug, Default)]
 pub(crate) struct Swarm {
     peers: Vec<Peer>,
-    leechers: usize,
+    leechers: u32,
+    /// Peers that are connected to other nodes.
+    remote: u32,
     completed: u32,
     /// The time of its creation. It wraps, so that a swarm may be older than the clock.
     created_s: u32,
@@ -102,6 +104,11 @@ impl Swarm {
         self.set_age_s(age_s.max(self.age_s(now_s)), now_s);
     }
 
+    /// Returns whether some peers are connected to other nodes.
+    pub(crate) const fn has_remote(&self) -> bool {
+        self.remote > 0
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.peers.is_empty()
     }
@@ -113,8 +120,8 @@ impl Swarm {
     pub(crate) fn counts(&self) -> Counts {
         let count = |peers: usize| u32::try_from(peers).unwrap_or(u32::MAX);
         Counts {
-            seeders: count(self.peers.len() - self.leechers),
-            leechers: count(self.leechers),
+            seeders: count(self.peers.len() - self.leechers()),
+            leechers: self.leechers,
             completed: self.completed,
         }
     }
@@ -137,7 +144,19 @@ impl Swarm {
     }
 
     pub(crate) fn is_seeder(&self, position: usize) -> bool {
-        position >= self.leechers
+        position >= self.leechers()
+    }
+
+    /// Returns the number of leechers, which is the position of the first seeder.
+    fn leechers(&self) -> usize {
+        as_usize(self.leechers)
+    }
+
+    /// Gives a peer to another connection.
+    pub(crate) fn transfer(&mut self, position: usize, address: Address, source: Source) {
+        let peer = &mut self.peers[position];
+        self.remote = self.remote + u32::from(address.is_remote()) - u32::from(peer.address.is_remote());
+        (peer.address, peer.source, peer.challenged_s) = (address, source, None);
     }
 
     /// Returns the position of a peer, which is valid until the next change.
@@ -179,6 +198,7 @@ impl Swarm {
             self.peers.reserve_exact((position / 4 + 1).min(PEERS_STEP_MAX));
         }
         let hash = peer.hash;
+        self.remote += u32::from(peer.address.is_remote());
         self.peers.push(peer);
         match &mut self.index {
             Some(index) => {
@@ -200,6 +220,7 @@ impl Swarm {
             index.remove(self.peers[last].hash, as_u32(last), hash_of);
         }
         let peer = self.peers.pop();
+        self.remote -= u32::from(peer.as_ref().is_some_and(|peer| peer.address.is_remote()));
         self.shrink();
         peer
     }
@@ -214,7 +235,8 @@ impl Swarm {
     }
 
     /// Draws up to `wanted` receivers for the offers of the peer at `own`: other peers, each at most once and all with
-    /// the same probability. The offers of a seeder go to leechers only.
+    /// the same probability. The offers of a seeder go to leechers only. If some peers are connected to other nodes, those of
+    /// this node are preferred: twice as many are drawn, and these go first.
     pub(crate) fn draw(
         &self,
         own: usize,
@@ -222,12 +244,25 @@ impl Swarm {
         rng: &mut fastrand::Rng,
         targets: &mut Vec<OfferTarget>,
     ) {
+        if self.remote == 0 {
+            return self.draw_any(own, wanted, rng, targets);
+        }
+        self.draw_any(own, 2 * wanted, rng, targets);
+        // Those that are all there are come in their order.
+        rng.shuffle(targets);
+        targets.sort_by_key(|target| target.address.is_remote());
+        targets.truncate(wanted);
+    }
+
+    /// Draws up to `wanted` receivers, wherever they are connected.
+    fn draw_any(&self, own: usize, wanted: usize, rng: &mut fastrand::Rng, targets: &mut Vec<OfferTarget>) {
         let seeds = self.is_seeder(own);
-        let others = if seeds { self.leechers } else { self.peers.len() - 1 };
+        let others = if seeds { self.leechers() } else { self.peers.len() - 1 };
         // Converts a number among the others to a position: a leecher is left out, a seeder is behind all its receivers.
         let position = |drawn: usize| drawn + usize::from(drawn >= own);
         let target = |position: usize| OfferTarget {
             address: self.peers[position].address,
+            peer_id: self.peers[position].peer_id,
             position: as_u32(position),
         };
         if wanted >= others {
@@ -244,16 +279,16 @@ impl Swarm {
 
     /// Moves the seeder to the end of the leechers.
     fn make_leecher(&mut self, position: usize) -> usize {
-        self.swap(position, self.leechers);
+        self.swap(position, self.leechers());
         self.leechers += 1;
-        self.leechers - 1
+        self.leechers() - 1
     }
 
     /// Moves the leecher to the front of the seeders.
     fn make_seeder(&mut self, position: usize) -> usize {
         self.leechers -= 1;
-        self.swap(position, self.leechers);
-        self.leechers
+        self.swap(position, self.leechers());
+        self.leechers()
     }
 
     fn swap(&mut self, one: usize, other: usize) {

@@ -7,11 +7,12 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use shoal_insight::{ChangeBuffer, WatchedShard};
 use shoal_source::Source;
+use shoal_transport::stream::Handle;
 use shoal_types::{Action, Counts, Expired, InfoHash, PeerId, Totals};
 
 use crate::api::{
     Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, Rejection,
-    Settings,
+    RemoteAnnounce, Settings,
 };
 use crate::expiry::ExpiryRules;
 use crate::key::{KeyHasher, OfferKey, SwarmKey};
@@ -188,6 +189,42 @@ impl Swarms {
             cell.publish(&shard);
         }
         left
+    }
+
+    /// Applies a change of a peer that is connected to another node.
+    ///
+    /// # Errors
+    /// Fails if there is no room for it, or if a connection of this node has it.
+    pub fn announce_remote(
+        &self,
+        key: &SwarmKey,
+        announce: &RemoteAnnounce,
+        now_s: u32,
+    ) -> Result<(), Rejection> {
+        let peer = self.hasher.peer(&announce.peer_id);
+        let cell = self.cell(key);
+        let mut shard = cell.shard.lock();
+        let before = shard.totals;
+        let announced = shard.announce_remote(key, &peer, announce, &self.pressure, now_s);
+        self.pressure.update_pending_offers(before.pending_offer_bytes, shard.totals.pending_offer_bytes);
+        cell.publish(&shard);
+        announced
+    }
+
+    /// Removes all peers that are connected to another node. Each shard is locked for one walk over its peers.
+    pub fn forget_node(&self, node: Handle) {
+        for cell in &self.shards {
+            let mut shard = cell.shard.lock();
+            shard.forget_node(node, &self.pressure);
+            cell.publish(&shard);
+        }
+    }
+
+    /// Returns the connection of a peer, or its node.
+    #[must_use]
+    pub fn address_of(&self, key: &SwarmKey, peer_id: &PeerId) -> Option<Address> {
+        let peer = self.hasher.peer(peer_id);
+        self.cell(key).shard.lock().address_of(key, &peer)
     }
 
     /// Returns the membership of a peer of the connection `address`, for [`resume`](Self::resume) in another process.
