@@ -12,6 +12,7 @@ mod announce;
 mod claim;
 mod member;
 mod relay;
+mod remote;
 mod transfer;
 
 use core::fmt::Write;

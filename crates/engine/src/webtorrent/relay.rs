@@ -1,10 +1,11 @@
 //! Offers and answers, which clients have for each other.
 
-use shoal_relay::{AnswerMatch, MessageKind, WriteError};
+use shoal_relay::{Address, AnswerMatch, MessageKind, WriteError};
 use shoal_wire::websocket::frame;
 use shoal_wire::webtorrent::{Announce, Answer, OFFER_ID_BYTES_MAX, Offer, reply};
 
 use super::member::Member;
+use super::remote::{Content, RemoteMessage};
 use super::{Inner, loss};
 use crate::Now;
 use crate::counter::{Kind, Loss, Relay, Tally};
@@ -41,10 +42,19 @@ impl Inner {
         let mut bytes = 0;
         for (target, offer) in self.targets.iter().zip(announce.offers.iter()) {
             bytes += relayed_bytes(&offer);
-            let written = self.dispatcher.write(target.address, kind, |out| {
+            let write_frame = |out: &mut Vec<u8>| {
                 frame::write_text(out, |out| {
                     reply::offer(&announce.info_hash, &announce.peer_id, &offer, out);
                 });
+            };
+            let written = self.dispatcher.write(target.address, kind, |out| {
+                if target.address.is_remote() {
+                    let (info_hash, to) = (announce.info_hash, target.peer_id);
+                    let content = Content::Offer { group: member.source().group(), frame: &[] };
+                    RemoteMessage { info_hash, to, content }.encode(out, write_frame);
+                } else {
+                    write_frame(out);
+                }
             });
             count_relayed(&mut self.tally, Relay::Offer, written);
         }
@@ -55,7 +65,9 @@ impl Inner {
     pub(super) fn answer(&mut self, member: &Member, answer: &Answer<'_>, now: Now) {
         self.tally.request(member.family, Kind::Answer);
         let answerer = member.address(self.dispatcher.worker());
-        let offer = self.swarms.offer_key(answer.offer_id.bytes(&mut [0; OFFER_ID_BYTES_MAX]));
+        let mut room = [0; OFFER_ID_BYTES_MAX];
+        let offer_id = answer.offer_id.bytes(&mut room);
+        let offer = self.swarms.offer_key(offer_id);
         let key = self.swarms.swarm_key(&answer.info_hash);
         let (swarms, now_s) = (&self.swarms, now.monotonic_s);
         let match_as = |answerer| {
@@ -65,12 +77,19 @@ impl Inner {
             (AnswerMatch::NotPending, Some(former)) => match_as(former),
             (matched, _) => matched,
         };
+        let write_frame = |out: &mut Vec<u8>| {
+            frame::write_text(out, |out| reply::answer(&answer.info_hash, &answer.peer_id, answer, out));
+        };
         match matched {
             AnswerMatch::Offerer(offerer) => {
-                let written = self.dispatcher.write(offerer, MessageKind::Answer, |out| {
-                    frame::write_text(out, |out| {
-                        reply::answer(&answer.info_hash, &answer.peer_id, answer, out);
-                    });
+                let written = self.dispatcher.write(offerer, MessageKind::Answer, write_frame);
+                count_relayed(&mut self.tally, Relay::Answer, written);
+            }
+            AnswerMatch::Remote(node) => {
+                let (info_hash, to) = (answer.info_hash, answer.to_peer_id);
+                let content = Content::Answer { from: answer.peer_id, offer_id, frame: &[] };
+                let written = self.dispatcher.write(Address::of_node(node), MessageKind::Answer, |out| {
+                    RemoteMessage { info_hash, to, content }.encode(out, write_frame);
                 });
                 count_relayed(&mut self.tally, Relay::Answer, written);
             }

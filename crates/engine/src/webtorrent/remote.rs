@@ -1,0 +1,193 @@
+//! Messages between clients of different nodes of a cluster.
+//!
+//! A message is the frame that its receiver gets, and what the node of the receiver has to know to deliver it. The node of the
+//! sender has read the frame from a client, so the content is that client's; whether it is one whole frame is checked
+//! again, since a part of one would garble everything behind it.
+//!
+//! | Field | Bytes |
+//! |---|---|
+//! | length of the rest | 4, little-endian |
+//! | kind | 1: 0 to 7 an offer of this group of sources, 8 an answer, 9 a challenge, 10 a reply to one |
+//! | info hash | 20 |
+//! | peer id of the receiver; of a challenge, the challenged peer | 20 |
+//! | of an answer: peer id of the sender, length of the offer id, offer id | 20, 1, up to 128 |
+//! | of an offer or an answer: the frame | the rest |
+
+use shoal_types::{InfoHash, PeerId};
+use shoal_wire::websocket::Role;
+use shoal_wire::websocket::frame::{self, Opcode};
+
+/// The first kind that is not an offer, and the number of groups of sources.
+const ANSWER: u8 = 8;
+const CHALLENGE: u8 = 9;
+const ALIVE: u8 = 10;
+
+/// A message from one node to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RemoteMessage<'a> {
+    pub(crate) info_hash: InfoHash,
+    /// The receiver, or the peer that is challenged.
+    pub(crate) to: PeerId,
+    pub(crate) content: Content<'a>,
+}
+
+/// The content of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content<'a> {
+    /// An offer, with the group of the source of its sender.
+    Offer { group: u8, frame: &'a [u8] },
+    /// The answer of `from` to an offer.
+    Answer { from: PeerId, offer_id: &'a [u8], frame: &'a [u8] },
+    /// Another connection claims the peer: is the one that has it alive?
+    Challenge,
+    /// It is.
+    Alive,
+}
+
+impl RemoteMessage<'_> {
+    /// Appends a message, whose frame `write` appends.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        out.push(match self.content {
+            Content::Offer { group, .. } => group % ANSWER,
+            Content::Answer { .. } => ANSWER,
+            Content::Challenge => CHALLENGE,
+            Content::Alive => ALIVE,
+        });
+        out.extend_from_slice(&self.info_hash.0);
+        out.extend_from_slice(&self.to.0);
+        if let Content::Answer { from, offer_id, .. } = self.content {
+            out.extend_from_slice(&from.0);
+            let length = u8::try_from(offer_id.len()).expect("an offer id is at most 128 bytes long");
+            out.push(length);
+            out.extend_from_slice(offer_id);
+        }
+        write(out);
+        let length = u32::try_from(out.len() - start - 4).expect("a message is smaller than its mailbox");
+        out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// Returns the messages in `bytes`, up to the first that is malformed. Then the last item is `None`.
+    pub(crate) fn decode_all(bytes: &[u8]) -> impl Iterator<Item = Option<RemoteMessage<'_>>> {
+        let mut rest = bytes;
+        core::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let message = split(&mut rest).and_then(decode);
+            if message.is_none() {
+                rest = &[];
+            }
+            Some(message)
+        })
+    }
+}
+
+/// Removes a message from the front of `bytes`, and returns it without its length.
+fn split<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    let (message, rest) = rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+    *bytes = rest;
+    Some(message)
+}
+
+fn decode(bytes: &[u8]) -> Option<RemoteMessage<'_>> {
+    let (&kind, rest) = bytes.split_first()?;
+    let (info_hash, rest) = rest.split_first_chunk()?;
+    let (to, rest) = rest.split_first_chunk()?;
+    let content = match kind {
+        ..ANSWER => Content::Offer { group: kind, frame: whole_text(rest)? },
+        ANSWER => {
+            let (from, rest) = rest.split_first_chunk()?;
+            let (&length, rest) = rest.split_first()?;
+            let (offer_id, frame) = rest.split_at_checked(length.into())?;
+            Content::Answer { from: PeerId(*from), offer_id, frame: whole_text(frame)? }
+        }
+        CHALLENGE if rest.is_empty() => Content::Challenge,
+        ALIVE if rest.is_empty() => Content::Alive,
+        _ => return None,
+    };
+    Some(RemoteMessage { info_hash: InfoHash(*info_hash), to: PeerId(*to), content })
+}
+
+/// Returns the bytes if they are one whole text frame to a client.
+fn whole_text(bytes: &[u8]) -> Option<&[u8]> {
+    let head = frame::decode(bytes, Role::Client).ok()??;
+    let length = usize::try_from(head.payload_bytes).ok()?.checked_add(head.head_bytes)?;
+    let is_text = || str::from_utf8(&bytes[head.head_bytes..]).is_ok();
+    (head.fin && head.opcode == Opcode::Text && length == bytes.len() && is_text()).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HASH: InfoHash = InfoHash([1; 20]);
+
+    fn frame() -> Vec<u8> {
+        let mut out = Vec::new();
+        frame::write_text(&mut out, |out| out.extend_from_slice(b"{\"a\":1}"));
+        out
+    }
+
+    fn messages(frame: &[u8]) -> Vec<RemoteMessage<'_>> {
+        let contents = [
+            Content::Offer { group: 5, frame },
+            Content::Answer { from: PeerId([3; 20]), offer_id: b"an offer", frame },
+            Content::Challenge,
+            Content::Alive,
+        ];
+        contents.map(|content| RemoteMessage { info_hash: HASH, to: PeerId([2; 20]), content }).to_vec()
+    }
+
+    fn encode(messages: &[RemoteMessage<'_>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for message in messages {
+            message.encode(&mut bytes, |out| match message.content {
+                Content::Offer { frame, .. } | Content::Answer { frame, .. } => out.extend_from_slice(frame),
+                Content::Challenge | Content::Alive => {}
+            });
+        }
+        bytes
+    }
+
+    #[test]
+    fn messages_are_read_as_they_are_written() {
+        let frame = frame();
+        let messages = messages(&frame);
+        let bytes = encode(&messages);
+        let read: Vec<_> = RemoteMessage::decode_all(&bytes).collect::<Option<_>>().unwrap();
+        assert_eq!(read, messages);
+        for end in 1..bytes.len() {
+            let read: Vec<_> = RemoteMessage::decode_all(&bytes[..end]).collect();
+            let whole = read.iter().flatten().count();
+            assert_eq!(read[..whole], messages[..whole].iter().copied().map(Some).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn what_is_not_one_whole_text_frame_is_refused() {
+        let whole = frame();
+        let mut two = whole.clone();
+        two.extend_from_slice(&whole);
+        let mut close = Vec::new();
+        frame::encode(Opcode::Close, b"", None, &mut close);
+        for other in [b"".as_slice(), &whole[..whole.len() - 1], &two, &close, b"\x01\x01a", b"\x81\x01\xff"] {
+            let bytes = encode(&messages(other)[..1]);
+            let read: Vec<_> = RemoteMessage::decode_all(&bytes).collect();
+            assert_eq!(read, [None], "{other:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            for message in RemoteMessage::decode_all(&bytes).flatten() {
+                prop_assert!(encode(&[message]).len() <= bytes.len());
+            }
+        }
+    }
+}
