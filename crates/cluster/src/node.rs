@@ -595,18 +595,27 @@ impl<E> Node<E> {
         (self.has_swarms, self.has_joined) = (true, true);
     }
 
-    /// Returns the node whose snapshot is to be fetched next. Peers of UDP and HTTP come first: from the node from which
-    /// something is missing, or else the nearest that misses nothing, or else the nearest. Then come the peers that are
-    /// connected to each node.
+    /// Returns the node whose snapshot is to be fetched next. A node that joins begins with all peers of UDP and HTTP, from the
+    /// nearest node that misses nothing, or else from the nearest. Then come the nodes from which something is missing, as
+    /// soon as they are ready, and the peers that are connected to each node.
     fn source(&self, now_ms: u64) -> Option<(NodeId, Scope)> {
-        let misses_addresses =
-            !self.has_swarms || self.remotes.values().any(|remote| remote.diverged_ms().is_some());
-        let rank = |remote: &Remote| (remote.diverged_ms().is_none(), !remote.is_whole, remote.distance_ms());
-        let ready = self.remotes.iter().filter(|(_, remote)| remote.is_alive(now_ms) && remote.is_ready);
-        let nearest = ready.filter(|_| misses_addresses).min_by_key(|(_, remote)| rank(remote));
-        let of_connected = || self.remotes.iter().find(|(_, remote)| remote.misses_connected(now_ms));
-        let addresses = nearest.map(|(&id, _)| (id, Scope::Addresses));
-        addresses.or_else(|| of_connected().map(|(&id, _)| (id, Scope::Connected)))
+        let is_ready = |remote: &Remote| remote.is_alive(now_ms) && remote.is_ready;
+        let ready = || self.remotes.iter().filter(|(_, remote)| is_ready(remote));
+        let nearest = || ready().min_by_key(|(_, remote)| (!remote.is_whole, remote.distance_ms()));
+        let diverged = || ready().filter(|(_, remote)| remote.diverged_ms().is_some());
+        let is_lost = |remote: &Remote| remote.diverged_ms().is_some() && !remote.is_alive(now_ms);
+        let addresses = |(&id, _): (&NodeId, &Remote)| (id, Scope::Addresses);
+        if !self.has_swarms {
+            return nearest().map(addresses);
+        }
+        let of_diverged = diverged().min_by_key(|(_, remote)| remote.diverged_ms()).map(addresses);
+        let of_connected = || {
+            let (&id, _) = self.remotes.iter().find(|(_, remote)| remote.misses_connected(now_ms))?;
+            Some((id, Scope::Connected))
+        };
+        // Others may have what a lost node has sent.
+        let of_lost = || self.remotes.values().any(is_lost).then(|| nearest().map(addresses)).flatten();
+        of_diverged.or_else(of_connected).or_else(of_lost)
     }
 
     /// Ends a snapshot that was received to the end.

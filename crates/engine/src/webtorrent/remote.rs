@@ -175,7 +175,8 @@ mod tests {
         two.extend_from_slice(&whole);
         let mut close = Vec::new();
         frame::encode(Opcode::Close, b"", None, &mut close);
-        for other in [b"".as_slice(), &whole[..whole.len() - 1], &two, &close, b"\x01\x01a", b"\x81\x01\xff"] {
+        for other in [b"".as_slice(), &whole[..whole.len() - 1], &two, &close, b"\x01\x01a", b"\x81\x01\xff"]
+        {
             let bytes = encode(&messages(other)[..1]);
             let read: Vec<_> = RemoteMessage::decode_all(&bytes).collect();
             assert_eq!(read, [None], "{other:?}");
