@@ -13,9 +13,9 @@ use shoal_transport::datagram::REPLY_BYTES_MAX;
 
 use crate::declare::settings;
 use crate::values::{
-    AccessLogTarget, Auto, BlocklistField, ByteSize, ClientHeader, DatagramBackend, HostName, ListSource,
-    Listen, LogFormat, LogLevel, LoggedAddresses, Name, OpentrackerMode, Origin, PrivateAddresses, SecretKey,
-    StoredInfoHashes, StreamBackend, Trusted,
+    AccessLogTarget, Auto, BlocklistField, ByteSize, ClientHeader, ClusterName, DatagramBackend, HostName,
+    ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name, NatsServer, OpentrackerMode, Origin,
+    PrivateAddresses, SecretKey, StoredInfoHashes, StreamBackend, Trusted,
 };
 
 /// The port that BitTorrent trackers use by convention.
@@ -29,6 +29,9 @@ pub const LISTEN_ADDRESSES_MAX: usize = 16;
 
 /// The maximum number of entries in a list of files or networks.
 const FILES_MAX: usize = 256;
+
+/// The maximum number of NATS servers in the configuration.
+const NATS_SERVERS_MAX: usize = 16;
 
 /// Maximum of `store.completed_retained_days`: five years.
 pub const COMPLETED_RETAINED_DAYS_MAX: u32 = 1825;
@@ -605,6 +608,45 @@ settings! {
         /// restart, and swarms of private networks and of store.info_hashes = "fingerprint" return. If false, the tracker has
         /// new keys at each start.
         keys: bool = true => Restart;
+    }
+
+    /// The cluster: several trackers that behave as one over NATS, a message bus (docs/cluster.md). Each node serves from its
+    /// own memory, so that it goes on alone while NATS is away.
+    section cluster: ClusterConfig {
+        /// NATS servers, to one of which the tracker connects; when that one fails, to another. It connects to no servers
+        /// but these. "tls://HOST" demands encryption; otherwise, the server decides. The default port is 4222. Users and
+        /// passwords have keys of their own. [] is no cluster.
+        servers: Vec<NatsServer> = Vec::new(), in 0..=NATS_SERVERS_MAX => Restart;
+
+        /// Name of the cluster. Trackers with the same name, on the same NATS, share their swarms; so the name tells a cluster
+        /// from others that use the same servers.
+        name: ClusterName = ClusterName::from_static("shoal") => Restart;
+
+        /// Name of this node in the log and the status of all nodes. "" is the host name.
+        node: Option<Name> = None => Restart;
+
+        /// File of the credentials of a NATS user, as nsc makes it (".creds"), or of the seed of an nkey. Read again at each
+        /// connection, as are the files of the password and the token.
+        credentials: Option<PathBuf> = None => Restart;
+
+        /// User for NATS servers with passwords, and the file of the password.
+        user: Option<Name> = None => Restart;
+
+        /// File whose first line is the password of cluster.user.
+        password_file: Option<PathBuf> = None => Restart;
+
+        /// File whose first line is the token, for NATS servers with a token.
+        token_file: Option<PathBuf> = None => Restart;
+
+        /// File of certificate authorities (PEM) that may vouch for the NATS servers, instead of those of the system. All
+        /// connections are then encrypted.
+        tls_ca: Option<PathBuf> = None => Restart;
+
+        /// File of the certificate (PEM) that the tracker shows to NATS servers which ask for one.
+        tls_certificate: Option<PathBuf> = None => Restart;
+
+        /// File of its private key (PEM); "" if the key is in the file of the certificate.
+        tls_key: Option<PathBuf> = None => Restart;
     }
 
     /// The listener for operators, which serves /health, /metrics (Prometheus) and the API over HTTP.

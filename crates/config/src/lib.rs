@@ -19,19 +19,19 @@ mod value;
 mod values;
 
 pub use keys::{
-    AccessConfig, AddressConfig, AnnounceConfig, COMPLETED_RETAINED_DAYS_MAX, Config, ConnectionIdConfig,
-    ControlConfig, FetchConfig, HttpConfig, LISTEN_ADDRESSES_MAX, LimitsConfig, LogConfig, MemoryConfig,
-    ProcessConfig, ProxyConfig, SCRAPE_HASHES_MAX, ScrapeConfig, StateConfig, StatisticsConfig, StoreConfig,
-    TlsConfig, TokensConfig, UdpConfig, WebTorrentConfig, WorkersConfig,
+    AccessConfig, AddressConfig, AnnounceConfig, COMPLETED_RETAINED_DAYS_MAX, ClusterConfig, Config,
+    ConnectionIdConfig, ControlConfig, FetchConfig, HttpConfig, LISTEN_ADDRESSES_MAX, LimitsConfig,
+    LogConfig, MemoryConfig, ProcessConfig, ProxyConfig, SCRAPE_HASHES_MAX, ScrapeConfig, StateConfig,
+    StatisticsConfig, StoreConfig, TlsConfig, TokensConfig, UdpConfig, WebTorrentConfig, WorkersConfig,
 };
 pub use print::{default_toml, environment_names};
 pub use problem::{Problem, Problems, Provenance};
 pub use read::{ConfigFile, read, reread};
 pub use reload::{Differences, Reloaded};
 pub use values::{
-    AccessLogTarget, Auto, BindAddress, BlocklistField, ByteSize, ClientHeader, DatagramBackend, HostName,
-    ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name, OpentrackerMode, Origin,
-    PrivateAddresses, SecretKey, SourceUrl, StoredInfoHashes, StreamBackend, Trusted,
+    AccessLogTarget, Auto, BindAddress, BlocklistField, ByteSize, ClientHeader, ClusterName, DatagramBackend,
+    HostName, ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name, NatsServer, OpentrackerMode,
+    Origin, PrivateAddresses, SecretKey, SourceUrl, StoredInfoHashes, StreamBackend, Trusted,
 };
 
 /// The prefix of the tracker's environment variables.

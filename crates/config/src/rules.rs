@@ -49,6 +49,9 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         largest_torrents_are_known,
         control_key_has_certificate,
         group_has_user,
+        one_kind_of_nats_credentials,
+        nats_user_has_password,
+        nats_key_has_certificate,
     ];
     rules.iter().filter_map(|rule| rule(config)).collect()
 }
@@ -355,6 +358,46 @@ fn group_has_user(config: &Config) -> Option<Conflict> {
         keys: &["process.user", "process.group"],
         fault: "only a change of the user changes the group; user must name one, or group must be \"\""
             .to_owned(),
+    })
+}
+
+fn one_kind_of_nats_credentials(config: &Config) -> Option<Conflict> {
+    let cluster = &config.cluster;
+    let keys: &'static [&'static str] =
+        match (cluster.credentials.is_some(), cluster.user.is_some(), cluster.token_file.is_some()) {
+            (true, true, _) => &["cluster.credentials", "cluster.user"],
+            (true, _, true) => &["cluster.credentials", "cluster.token_file"],
+            (_, true, true) => &["cluster.token_file", "cluster.user"],
+            _ => return None,
+        };
+    let fault =
+        "NATS accepts one kind of credentials; at most one of credentials, user and token_file may be set";
+    Some(Conflict { keys, fault: fault.to_owned() })
+}
+
+fn nats_user_has_password(config: &Config) -> Option<Conflict> {
+    let cluster = &config.cluster;
+    let (keys, fault): (&'static [&'static str], _) =
+        match (cluster.user.is_some(), cluster.password_file.is_some()) {
+            (true, false) => {
+                let fault = "a user has a password; password_file must name its file, or user must be \"\"";
+                (&["cluster.password_file", "cluster.user"], fault)
+            }
+            (false, true) => {
+                let fault = "a password has a user; user must name it, or password_file must be \"\"";
+                (&["cluster.user", "cluster.password_file"], fault)
+            }
+            _ => return None,
+        };
+    Some(Conflict { keys, fault: fault.to_owned() })
+}
+
+fn nats_key_has_certificate(config: &Config) -> Option<Conflict> {
+    (config.cluster.tls_key.is_some() && config.cluster.tls_certificate.is_none()).then(|| Conflict {
+        keys: &["cluster.tls_certificate", "cluster.tls_key"],
+        fault:
+            "a private key needs its certificate; tls_certificate must name a file, or tls_key must be \"\""
+                .to_owned(),
     })
 }
 

@@ -389,3 +389,38 @@ fn rules_about_clients_ports_and_networks_are_read() {
         assert!(refusal(&format!("[{wrong}")).contains(accepted), "{wrong}");
     }
 }
+
+#[test]
+fn the_servers_of_a_cluster_are_read() {
+    let text = "[cluster]\nservers = [\"nats.example\", \"tls://[::1]:4443\"]\nname = \"eu-1\"\nnode = \"a.example\"";
+    let config = read_both(text, &[("SHOAL_CLUSTER_TOKEN_FILE", "/run/token")]).expect("accepted").cluster;
+    let servers: Vec<String> = config.servers.iter().map(ToString::to_string).collect();
+    assert_eq!(servers, ["nats://nats.example:4222", "tls://[::1]:4443"]);
+    assert_eq!((config.name.as_str(), config.node.expect("set").as_str()), ("eu-1", "a.example"));
+    assert!(read_both("", &[]).expect("accepted").cluster.servers.is_empty());
+    for (key, accepted) in [
+        ("servers = [\"http://nats.example\"]", "nats://10.0.0.1:4222"),
+        ("servers = [\"nats://kim:secret@nats.example\"]", "nats://10.0.0.1:4222"),
+        ("servers = \"nats.example\"", "a list of NATS servers"),
+        ("name = \"a.b\"", "1 to 64 letters, digits, hyphens and underscores"),
+        ("node = \"a b\"", "printable ASCII characters"),
+    ] {
+        let refusal = refusal(&format!("[cluster]\n{key}"));
+        let (name, _) = key.split_once(' ').expect("it has a value");
+        assert!(refusal.starts_with(&format!("cluster.{key} ")), "{refusal}");
+        assert!(refusal.contains(accepted), "{name}: {refusal}");
+    }
+}
+
+#[test]
+fn a_cluster_has_one_kind_of_credentials() {
+    let cluster = |keys: &str| refusal(&format!("[cluster]\n{keys}"));
+    let user = "user = \"kim\"\npassword_file = \"p\"";
+    assert!(cluster(&format!("credentials = \"c\"\n{user}")).contains("at most one of credentials"));
+    assert!(cluster(&format!("token_file = \"c\"\n{user}")).contains("at most one of credentials"));
+    assert!(cluster("credentials = \"c\"\ntoken_file = \"t\"").contains("at most one of credentials"));
+    assert!(cluster("user = \"kim\"").contains("password_file must name its file"));
+    assert!(cluster("password_file = \"p\"").contains("user must name it"));
+    assert!(cluster("tls_key = \"k\"").contains("tls_certificate must name a file"));
+    assert!(read_both(&format!("[cluster]\n{user}"), &[]).is_ok());
+}

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 use crate::access::command;
 use crate::failure::Failure;
-use crate::{activation, broker, config_file, ctl, log, output, state, tls, top, tracker, version};
+use crate::{activation, broker, cluster, config_file, ctl, log, output, state, tls, top, tracker, version};
 
 /// A BitTorrent tracker.
 ///
@@ -44,6 +44,8 @@ enum Command {
     },
     /// Control a running tracker: bans, lists, limits, reload, log, drain; and make tokens for that
     Ctl(ctl::Ctl),
+    /// The cluster of a running tracker: its nodes and its connection to NATS
+    Cluster(cluster::command::Cluster),
     /// Watch a running tracker in the terminal
     Top(top::Top),
     /// Snapshots of the swarms (state.path): examine, export and import them
@@ -89,6 +91,7 @@ Examples:
 
 Watching it:
   shoal top                                requests, refusals, swarms, memory and more, in the terminal
+  shoal cluster status                     the nodes of the cluster, and the connection to NATS
   curl http://127.0.0.1:6970/health        does every worker answer?
   curl http://127.0.0.1:6970/metrics       metrics for Prometheus
 
@@ -107,6 +110,7 @@ pub fn run() -> ExitCode {
         Some(Command::Config { action: Some(ConfigAction::Check { file }) }) => check(&file),
         Some(Command::Access { action }) => return examine(&action),
         Some(Command::Ctl(ctl)) => ctl::run(&ctl).and_then(|text| print(&text)),
+        Some(Command::Cluster(command)) => return end(cluster::command::run(&command)),
         Some(Command::Top(top)) => top::run(&top),
         Some(Command::State { action }) => state::command::run(&action).and_then(|text| print(&text)),
         Some(Command::Upgrade(upgrade)) => ctl::run(&upgrade.into()).and_then(|text| print(&text)),
@@ -140,6 +144,14 @@ fn examine(action: &command::Action) -> ExitCode {
             }
             outcome.code
         }
+        Err(failure) => exit_code(Err(failure)),
+    }
+}
+
+/// Prints the output of a command, and ends with its exit code.
+fn end(outcome: Result<(String, ExitCode), Failure>) -> ExitCode {
+    match outcome.and_then(|(text, code)| print(&text).map(|()| code)) {
+        Ok(code) => code,
         Err(failure) => exit_code(Err(failure)),
     }
 }

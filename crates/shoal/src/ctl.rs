@@ -3,7 +3,7 @@
 //! Every command is one or two requests to the control listener ([`crate::control_client`]), so what it may do depends on its
 //! token only. `token` needs no tracker.
 
-mod show;
+pub(crate) mod show;
 
 use std::io::{BufRead, Read};
 use std::time::Duration;

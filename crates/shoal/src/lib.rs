@@ -18,6 +18,7 @@ mod broker;
 mod certificates;
 pub mod cli;
 mod clock;
+mod cluster;
 mod config_file;
 mod control;
 mod control_client;

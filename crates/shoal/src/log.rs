@@ -11,7 +11,9 @@ use std::{panic, thread};
 
 use shoal_config::{LogFormat, LogLevel};
 use tracing::level_filters::LevelFilter;
+use tracing::{Level, Metadata};
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -118,7 +120,7 @@ fn begin_with(
     writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static,
 ) -> LogFilter {
     let (filter, handle) = reload::Layer::new(filter(settings.level));
-    let registry = tracing_subscriber::registry().with(filter);
+    let registry = tracing_subscriber::registry().with(filter).with(filter_fn(is_ours));
     let lines = fmt::layer()
         .with_writer(writer)
         // Otherwise it would report on standard error that standard error is closed, and panic because of that.
@@ -143,6 +145,12 @@ pub(crate) fn report(failure: &impl Display) {
         // If standard error is closed, the exit code has to suffice.
         let _ = writeln!(stderr(), "shoal: {failure}");
     }
+}
+
+/// Returns whether a message is one of the tracker's own, or a detail of another library. The client of NATS tells each
+/// failed attempt to connect as an error; the module of the cluster tells what of that matters, once.
+fn is_ours(metadata: &Metadata<'_>) -> bool {
+    *metadata.level() > Level::INFO || !metadata.target().starts_with("async_nats")
 }
 
 fn filter(level: LogLevel) -> LevelFilter {

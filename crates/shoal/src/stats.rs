@@ -6,6 +6,7 @@
 //! occurred, and omit zeros. Fields are only ever added: a reader ignores those that it does not know, and takes missing
 //! ones as empty.
 
+mod cluster;
 mod collect;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub(crate) use cluster::{Cluster, ClusterNode, state_name};
 pub(crate) use collect::collect;
 
 /// Counts by name: the kind of a request, or a reason.
@@ -70,6 +72,8 @@ pub(crate) struct Stats {
     pub(crate) list_sources: Vec<ListSource>,
     /// The reloads by SIGHUP, by outcome.
     pub(crate) reloads: BTreeMap<String, u64>,
+    /// The node and the cluster, if the tracker is part of one.
+    pub(crate) cluster: Option<Cluster>,
 }
 
 /// The requests and replies of one protocol and family.

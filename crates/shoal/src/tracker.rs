@@ -29,6 +29,7 @@ use crate::activation::Given;
 use crate::bound::{self, Bound};
 use crate::broker::Broker;
 use crate::certificates::Certificates;
+use crate::cluster::{Cluster, ClusterSettings};
 use crate::control::{self, Control, Sources, TokenSet, Tokens};
 use crate::drain::Drain;
 use crate::failure::Failure;
@@ -139,6 +140,7 @@ async fn live(
     };
     let control_tokens = load_control_tokens(config).await?;
     let token_keys = load_token_keys(config).await?;
+    let cluster_settings = load_cluster_settings(config).await?;
     let (lists, access) = load_lists(config).await?;
     let counters = Arc::<ReloadCounters>::default();
     let access_target = access_log::open(&config.log.access)?;
@@ -164,6 +166,8 @@ async fn live(
         (Arc::clone(&counters), access_target),
     )
     .await?;
+    let mut cluster = cluster_settings.map(Cluster::start).transpose()?;
+    sources.cluster = cluster.as_ref().map(Cluster::observed);
     sources.tls.extend(control_certificates.as_ref().map(Certificates::server));
     let reopener = access_log.as_ref().map(AccessLog::reopener);
     drop(tokio::spawn(log_signals.obey(move || reopener.iter().for_each(Reopener::reopen))));
@@ -217,6 +221,8 @@ async fn live(
         signal = signals.next() => signal.to_string(),
         () = drain.exit() => "drained".to_owned(),
         () = hand_over.handed() => {
+            // The new process is a node of its own.
+            cluster.into_iter().for_each(Cluster::stop);
             // Its connections are served to their end. The thread of the hand-over ends this process.
             status.abort();
             drop(control);
@@ -225,6 +231,7 @@ async fn live(
         error = pool.failure() => return Err(error.into()),
         error = keeper.failure() => return Err(error.into()),
         error = collector.failure() => return Err(error.into()),
+        error = cluster_failure(cluster.as_mut()) => return Err(error.into()),
     };
     tracing::info!(
         signal = reason,
@@ -235,6 +242,7 @@ async fn live(
     // From here on the tracker must not be reported as healthy.
     drop(control);
     hand_over.close_sockets();
+    cluster.into_iter().for_each(Cluster::stop);
     tokio::select! {
         stopped = tokio::time::timeout(STOP_TIME_MAX, pool.stop()) => {
             stopped.context("a worker did not stop in time")??;
@@ -436,6 +444,7 @@ async fn start(
         insight,
         snapshots,
         snapshot_requester: saver.as_ref().map(Saver::requester),
+        cluster: None,
     };
     let control_address = control.as_ref().and_then(|listener| listener.local_addr().ok());
     let control_shown = control_address.map_or("off".to_owned(), |address| address.to_string());
@@ -480,6 +489,21 @@ async fn load_control_tokens(config: &Config) -> Result<TokenSet, Failure> {
     let read = tokio::task::spawn_blocking(move || TokenSet::read(&config));
     let read = read.await.context("the thread that reads the tokens of the control listener has failed")?;
     read.map_err(Failure::Configuration)
+}
+
+/// Reads the files of the connection to NATS, for the same reason.
+async fn load_cluster_settings(config: &Config) -> Result<Option<ClusterSettings>, Failure> {
+    let config = config.clone();
+    let read = tokio::task::spawn_blocking(move || ClusterSettings::read(&config));
+    read.await.context("the thread that reads the files of the cluster has failed")?
+}
+
+/// Waits until a thread of the cluster fails, if there is a cluster.
+async fn cluster_failure(cluster: Option<&mut Cluster>) -> anyhow::Error {
+    match cluster {
+        Some(cluster) => cluster.failure().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// How WebTorrent is served.

@@ -121,7 +121,7 @@ impl Server {
     /// Returns an error if the program is missing or does not start.
     pub fn restart(&mut self) -> Result<()> {
         self.spawn()?;
-        self.wait_until(|_| true)
+        wait_until(|| self.is_ready(|_| true)).with_context(|| self.log())
     }
 
     /// Writes the configuration of a server, and starts nothing.
@@ -152,19 +152,13 @@ impl Server {
         Ok(())
     }
 
-    /// Waits until the server accepts clients, and greets them with information that `is_ready` accepts.
-    fn wait_until(&mut self, is_ready: impl Fn(&Value) -> bool) -> Result<()> {
-        for _ in 0..LOOKS_MAX {
-            let child = self.child.as_mut().context("the server was not started")?;
-            if let Some(status) = child.try_wait().context("cannot wait for NATS")? {
-                bail!("NATS server {} has ended ({status}):\n{}", self.name, self.log());
-            }
-            if self.information().is_ok_and(|information| is_ready(&information)) {
-                return Ok(());
-            }
-            thread::sleep(LOOK_EVERY);
+    /// Returns whether the server accepts clients, and greets them with information that `is_ready` accepts.
+    fn is_ready(&mut self, is_ready: impl Fn(&Value) -> bool) -> Result<bool> {
+        let child = self.child.as_mut().context("the server was not started")?;
+        if let Some(status) = child.try_wait().context("cannot wait for NATS")? {
+            bail!("NATS server {} has ended ({status}):\n{}", self.name, self.log());
         }
-        bail!("NATS server {} is not ready after {LOOKS_MAX} looks:\n{}", self.name, self.log())
+        Ok(self.information().is_ok_and(|information| is_ready(&information)))
     }
 
     /// Returns the information with which the server greets a client.
@@ -234,8 +228,12 @@ impl Cluster {
         let knows_all = |information: &Value| {
             information["connect_urls"].as_array().is_some_and(|urls| urls.len() == count)
         };
-        let mut running = self.servers.iter_mut().filter(|server| server.child.is_some());
-        running.try_for_each(|server| server.wait_until(knows_all))
+        // All of them are looked at each time: one that has ended would keep the others waiting.
+        let all_are_ready = || {
+            let mut running = self.servers.iter_mut().filter(|server| server.child.is_some());
+            running.try_fold(true, |all, server| Ok(server.is_ready(knows_all)? && all))
+        };
+        wait_until(all_are_ready)
     }
 }
 
@@ -250,11 +248,22 @@ impl Ports {
     }
 }
 
+/// Looks again and again until something is ready.
+fn wait_until(mut is_ready: impl FnMut() -> Result<bool>) -> Result<()> {
+    for _ in 0..LOOKS_MAX {
+        if is_ready()? {
+            return Ok(());
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    bail!("NATS is not ready after {LOOKS_MAX} looks")
+}
+
 /// Repeats a start with other ports, if another program has taken one of them meanwhile.
 fn with_other_ports<T>(mut start: impl FnMut() -> Result<T>) -> Result<T> {
     for _ in 1..ATTEMPTS_MAX {
         match start() {
-            Err(error) if error.to_string().contains("address already in use") => {}
+            Err(error) if format!("{error:#}").contains("address already in use") => {}
             result => return result,
         }
     }

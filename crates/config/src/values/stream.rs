@@ -9,7 +9,9 @@ use ipnet::IpNet;
 use shoal_access::clients::ClientRule;
 use shoal_access::ports::Ports;
 
-use super::{BlocklistField, HostName, ListSource, OpentrackerMode, Origin, parse_address, quote};
+use super::{
+    BlocklistField, HostName, ListSource, NatsServer, OpentrackerMode, Origin, parse_address, quote,
+};
 use crate::raw::Raw;
 use crate::value::Value;
 
@@ -176,6 +178,13 @@ list!(
     "a list of files and URLs such as \"/etc/shoal/denied\" or \"https://lists.example/denied\"",
     ListSource::parse,
     ListSource::written
+);
+
+list!(
+    NatsServer,
+    "a list of NATS servers such as \"nats://10.0.0.1:4222\" or \"tls://nats.example\"",
+    NatsServer::parse,
+    NatsServer::to_string
 );
 
 list!(

@@ -2,6 +2,7 @@
 //!
 //! Nothing is counted here. Every series exists from the start, at 0, so that its first increase is seen as one.
 
+mod cluster;
 mod page;
 pub(super) mod plain;
 
@@ -29,6 +30,7 @@ use self::page::{Page, Unit};
 use super::counters::ControlCounters;
 use crate::access::{ListControl, ListCounter, ListCounters, SourceCounter};
 use crate::access_log::{RecordCounters, RecordOutcome};
+use crate::cluster::Observed;
 use crate::heartbeat::Heartbeat;
 use crate::insight::Insight;
 use crate::memory::Division;
@@ -68,6 +70,8 @@ pub(crate) struct Sources {
     pub(crate) live: Arc<Published<Live>>,
     pub(crate) list_control: ListControl,
     pub(crate) insight: Arc<Insight>,
+    /// The node of a cluster, if the tracker is part of one.
+    pub(crate) cluster: Option<Arc<Observed>>,
 }
 
 /// The counters and the heartbeat of one worker.
@@ -126,6 +130,7 @@ impl Collector for Metrics {
         encode_tokens(sources, &mut page)?;
         encode_access_log(&sources.access_log, &mut page)?;
         page.sums::<ControlCounters>([&sources.control].into_iter())?;
+        sources.cluster.iter().try_for_each(|observed| cluster::encode(observed, &mut page))?;
         page.info(
             "shoal_build",
             "Version of the program, and its I/O back ends for datagrams and connections.",

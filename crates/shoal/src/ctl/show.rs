@@ -141,12 +141,12 @@ fn columns<const N: usize>(documents: &Value, fields: &[&str; N], none: &str) ->
 }
 
 /// Returns facts, a line for each.
-fn lines(facts: &[(&str, String)]) -> String {
+pub(crate) fn lines(facts: &[(&str, String)]) -> String {
     facts.iter().map(|(name, fact)| format!("{name}: {fact}\n")).collect()
 }
 
 /// Returns rows under a head, with their columns below each other, or `none` if there are no rows.
-fn table<const N: usize>(head: [&str; N], mut rows: Vec<[String; N]>, none: &str) -> String {
+pub(crate) fn table<const N: usize>(head: [&str; N], mut rows: Vec<[String; N]>, none: &str) -> String {
     if rows.is_empty() {
         return format!("{none}\n");
     }

@@ -34,7 +34,7 @@ pub(crate) enum Use {
 }
 
 /// Where the libraries look up names of hosts, and find the certificate authorities that they trust.
-const FOR_URLS: [&str; 8] = [
+const FOR_URLS: [&str; 9] = [
     "/etc",
     // The files that `/etc/resolv.conf` may link to.
     "/run/systemd/resolve",
@@ -45,13 +45,17 @@ const FOR_URLS: [&str; 8] = [
     "/lib64",
     "/usr/lib",
     "/usr/share/ca-certificates",
+    "/usr/local/share/ca-certificates",
 ];
 
 /// The environment variables that name other certificate authorities.
 const FOR_URLS_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
-/// Ports of redirects and links, and of names over TCP.
-const PORTS_FOR_URLS: [u16; 3] = [53, 80, 443];
+/// Ports of redirects and links.
+const PORTS_FOR_URLS: [u16; 2] = [80, 443];
+
+/// The port of servers of names, over TCP.
+const PORT_OF_NAMES: u16 = 53;
 
 /// Returns every path that a tracker with this configuration, which was read from `file`, needs after its start.
 pub(crate) fn paths(config: &Config, file: Option<&Path>) -> Vec<Need> {
@@ -73,6 +77,12 @@ pub(crate) fn paths(config: &Config, file: Option<&Path>) -> Vec<Need> {
     needs.add("control.certificate", &config.control.certificate, Use::ReadFile);
     needs.add("control.private_key", &config.control.private_key, Use::ReadFile);
     needs.add("control.tokens", &config.control.tokens, Use::ReadFile);
+    needs.add("cluster.credentials", &config.cluster.credentials, Use::ReadFile);
+    needs.add("cluster.password_file", &config.cluster.password_file, Use::ReadFile);
+    needs.add("cluster.token_file", &config.cluster.token_file, Use::ReadFile);
+    needs.add("cluster.tls_ca", &config.cluster.tls_ca, Use::ReadFile);
+    needs.add("cluster.tls_certificate", &config.cluster.tls_certificate, Use::ReadFile);
+    needs.add("cluster.tls_key", &config.cluster.tls_key, Use::ReadFile);
     if let AccessLogTarget::File(file) = &config.log.access {
         needs.add("log.access", [file], Use::WriteFile);
     }
@@ -80,7 +90,9 @@ pub(crate) fn paths(config: &Config, file: Option<&Path>) -> Vec<Need> {
     needs.add("tls.listen", socket_files(&config.tls.listen), Use::RemoveFile);
     needs.add("metrics of the process", ["/proc/self"], Use::ReadTree);
     needs.add("the machine", ["/sys/kernel/mm/transparent_hugepage", "/sys/devices/system"], Use::ReadTree);
-    if has_urls(config) {
+    // A NATS server may demand encryption, and then shows a certificate.
+    let trusts_system = !config.cluster.servers.is_empty() && config.cluster.tls_ca.is_none();
+    if looks_up_names(config) || trusts_system {
         needs.add("names and certificates of URLs", FOR_URLS, Use::ReadTree);
         let others = FOR_URLS_VARIABLES.iter().filter_map(std::env::var_os);
         needs.add("certificates of URLs", others, Use::ReadTree);
@@ -95,11 +107,19 @@ pub(crate) fn ports(config: &Config) -> BTreeSet<u16> {
         ports.extend(PORTS_FOR_URLS);
         ports.extend(ureq::Proxy::try_from_env().map(|proxy| proxy.port()));
     }
+    ports.extend(config.cluster.servers.iter().map(|server| server.port));
+    if looks_up_names(config) {
+        ports.insert(PORT_OF_NAMES);
+    }
     ports
 }
 
-/// Returns whether the configuration has URLs, for which names of hosts are looked up.
-pub(crate) fn has_urls(config: &Config) -> bool {
+/// Returns whether the tracker looks up names of hosts: those of URLs, or of NATS servers.
+pub(crate) fn looks_up_names(config: &Config) -> bool {
+    has_urls(config) || config.cluster.servers.iter().any(|server| server.address().is_none())
+}
+
+fn has_urls(config: &Config) -> bool {
     urls(config).next().is_some()
 }
 

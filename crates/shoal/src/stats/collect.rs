@@ -8,8 +8,8 @@ use shoal_session::SessionCounters;
 use shoal_types::{Counts, Totals};
 
 use super::{
-    Certificate, Client, Connections, CountMap, Datagrams, List, ListSource, Memory, MemoryUse, Processing,
-    Refusals, Relays, Stats, SwarmTotals, TopSwarm, Traffic, Worker,
+    Certificate, Client, Cluster, Connections, CountMap, Datagrams, List, ListSource, Memory, MemoryUse,
+    Processing, Refusals, Relays, Stats, SwarmTotals, TopSwarm, Traffic, Worker,
 };
 use crate::access::ListCounters;
 use crate::control::metrics::{ended_connections, memory_kinds};
@@ -59,6 +59,7 @@ pub(crate) fn collect(sources: &Sources) -> Stats {
         lists: lists(&sources.lists),
         list_sources: list_sources(&sources.lists),
         reloads: reloads.map(|(name, number)| count(name, number)).into(),
+        cluster: sources.cluster.as_deref().map(Cluster::collect),
     }
 }
 

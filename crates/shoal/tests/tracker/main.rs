@@ -13,6 +13,7 @@ mod broker;
 mod browser;
 mod cli;
 mod client;
+mod cluster;
 mod conformance;
 mod control;
 mod control_api;

@@ -1,0 +1,125 @@
+//! The node of a cluster: several trackers that share their swarms over NATS.
+//!
+//! The protocol is `shoal-cluster`, which has no I/O. This module gives it a connection to NATS ([`connection`]), and a
+//! thread that owns its state ([`node`]). Nothing here can delay a request: the workers never wait for either, and
+//! without NATS the tracker starts and serves alone.
+
+pub(crate) mod command;
+mod connection;
+mod credentials;
+mod node;
+mod swarms;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use shoal_cluster::{NodeId, Status};
+use shoal_config::Config;
+use tokio::sync::mpsc;
+
+use crate::failure::Failure;
+use crate::periodic::PeriodicThread;
+use crate::published::Published;
+use crate::settings;
+
+pub(crate) use connection::Link;
+use connection::{Connection, ConnectionSettings};
+use node::NodeThread;
+use swarms::SeparateSwarms;
+
+/// Maximum number of messages of this node that wait for the connection. Their batches are 16 KiB or so.
+const OUTGOING_MESSAGES_MAX: usize = 1024;
+
+/// Maximum memory of the batches that are retained for nodes that have missed them.
+const RETAINED_BYTES_MAX: usize = 32 << 20;
+
+/// The settings of a node, whose files have been read once.
+#[derive(Debug)]
+pub(crate) struct ClusterSettings {
+    node: shoal_cluster::Settings,
+    connection: ConnectionSettings,
+}
+
+/// A running node. When it is dropped, it tells the others that it leaves.
+pub(crate) struct Cluster {
+    /// Ends before the connection, for which it leaves its last messages.
+    node: PeriodicThread,
+    connection: Option<Connection>,
+    observed: Arc<Observed>,
+}
+
+/// The parts of a node that its status and the metrics are read from.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    /// The name of the cluster.
+    pub(crate) cluster: String,
+    pub(crate) link: Arc<Link>,
+    pub(crate) status: Published<Status>,
+}
+
+impl ClusterSettings {
+    /// Returns the settings of the node, if the tracker is to be part of a cluster. Reads files.
+    ///
+    /// # Errors
+    /// Fails if a file cannot be used, or the kernel provides no random numbers.
+    pub(crate) fn read(config: &Config) -> Result<Option<Self>, Failure> {
+        if config.cluster.servers.is_empty() {
+            return Ok(None);
+        }
+        let host_name = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let name = config.cluster.node.as_ref().map_or_else(host_name, ToString::to_string);
+        let connection =
+            ConnectionSettings::read(&config.cluster, name.clone()).map_err(Failure::Configuration)?;
+        let node = shoal_cluster::Settings {
+            cluster: config.cluster.name.as_str().to_owned(),
+            name,
+            id: NodeId(u64::from_ne_bytes(settings::random()?)),
+            retained_bytes_max: RETAINED_BYTES_MAX,
+        };
+        Ok(Some(Self { node, connection }))
+    }
+}
+
+impl Cluster {
+    /// Starts the node, and does not wait for NATS.
+    ///
+    /// # Errors
+    /// Fails if the kernel provides no more threads.
+    pub(crate) fn start(settings: ClusterSettings) -> anyhow::Result<Self> {
+        let ClusterSettings { node, connection } = settings;
+        let cluster = node.cluster.clone();
+        let (outgoing, to_send) = mpsc::channel(OUTGOING_MESSAGES_MAX);
+        let servers: Vec<String> = connection.servers.iter().map(ToString::to_string).collect();
+        tracing::info!(cluster, node = node.name, id = %node.id, nats = servers.join(", "), "cluster");
+        let (link, inbox) = Link::new();
+        let mut thread = NodeThread::new(&node, SeparateSwarms, Arc::clone(&link), inbox, outgoing);
+        let observed =
+            Arc::new(Observed { cluster, link: Arc::clone(&link), status: Published::new(thread.status()) });
+        let connection = Connection::start(connection, thread.subscriptions(), link, to_send)
+            .context("cannot start the thread of the connection to NATS")?;
+        let publish = Arc::clone(&observed);
+        let node = PeriodicThread::start("cluster", Duration::ZERO, move || thread.turn(&publish.status))
+            .context("cannot start the thread of the cluster")?;
+        Ok(Self { node, connection: Some(connection), observed })
+    }
+
+    /// Returns what the status and the metrics are read from.
+    pub(crate) fn observed(&self) -> Arc<Observed> {
+        Arc::clone(&self.observed)
+    }
+
+    /// Waits until a thread fails, and returns the reason.
+    pub(crate) async fn failure(&mut self) -> anyhow::Error {
+        self.node.failure().await
+    }
+
+    /// Tells the others that this node leaves, and ends the connection. Takes a fraction of a second.
+    pub(crate) fn stop(self) {
+        let Self { node, connection, .. } = self;
+        drop(node);
+        if let Some(connection) = connection {
+            connection.finish();
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! `shoal cluster`: the cluster as a running tracker sees it, from the statistics of its control listener.
+
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use crate::control_client::{ControlClient, Endpoint};
+use crate::ctl::show::{lines, table};
+use crate::failure::Failure;
+use crate::printable;
+use crate::stats::{self, ClusterNode};
+use crate::top::STATS_PATH;
+use crate::top::numbers::{UNKNOWN, bytes, count, rate, time};
+
+/// The exit code for a node that is not connected to NATS.
+const ALONE: u8 = 4;
+
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Cluster {
+    #[command(flatten)]
+    endpoint: Endpoint,
+
+    /// Print the reply of the tracker as JSON
+    #[arg(long, global = true)]
+    json: bool,
+
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Print the state of the node, its connection to NATS, and the other nodes
+    Status,
+}
+
+/// The text that `shoal cluster --help` prints after the arguments.
+const HELP: &str = "\
+Exit codes: 0 connected to NATS, 1 no reply or the tracker failed, 2 the arguments are invalid, 3 the tracker is not part of
+a cluster, 4 NATS is away, 5 the token does not permit it.";
+
+/// Executes the command, and returns its output and its exit code.
+pub(crate) fn run(
+    Cluster { endpoint, json, action: Action::Status }: &Cluster,
+) -> Result<(String, ExitCode), Failure> {
+    let client = ControlClient::new(endpoint)?;
+    let reply = client.get(STATS_PATH)?;
+    let node = match &reply["cluster"] {
+        Value::Null => {
+            let fault = "the tracker is not part of a cluster: cluster.servers is []";
+            return Err(Failure::NothingFound(format!("{}: {fault}", client.url())));
+        }
+        node => node,
+    };
+    let status: stats::Cluster = serde_json::from_value(node.clone())
+        .map_err(|error| anyhow!("the reply has no status of a cluster: {error}"))?;
+    let code = if status.connected { ExitCode::SUCCESS } else { ExitCode::from(ALONE) };
+    let text = if *json { printable::json(&node.to_string()) + "\n" } else { text(&status) };
+    Ok((text, code))
+}
+
+/// Returns a status as text for people.
+fn text(status: &stats::Cluster) -> String {
+    let shown = |text: &str| printable::line(text);
+    let nats = match (status.connected, &status.server, &status.fault) {
+        (true, Some(server), _) => format!("connected to {}", shown(server)),
+        (true, None, _) => "connected".to_owned(),
+        (false, _, Some(fault)) => format!("away: {}", shown(fault)),
+        (false, _, None) => "away".to_owned(),
+    };
+    let of = |counts: &stats::CountMap, name: &str| counts.get(name).copied().unwrap_or(0);
+    #[expect(clippy::cast_precision_loss, reason = "it is shown with few digits")]
+    let traffic = |direction: &str| {
+        let (messages, size) = (of(&status.messages, direction), of(&status.bytes, direction));
+        let deltas = of(&status.counters, &format!("deltas_{direction}"));
+        format!("{} messages ({}), {} deltas", count(messages), bytes(size as f64), count(deltas))
+    };
+    let dropped: Vec<String> = status
+        .dropped
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(reason, dropped)| format!("{} {}", count(*dropped), shown(reason)))
+        .collect();
+    let facts = [
+        ("cluster", shown(&status.name)),
+        ("node", format!("{} ({})", shown(&status.node), shown(&status.id))),
+        ("state", shown(&status.state)),
+        ("NATS", nats),
+        ("in", traffic("in")),
+        ("out", traffic("out")),
+        ("batches lost", count(of(&status.counters, "lost"))),
+        ("dropped", if dropped.is_empty() { "none".to_owned() } else { dropped.join(", ") }),
+    ];
+    let head = ["other node", "state", "seen", "round trip", "lag", "behind", "deltas"];
+    lines(&facts) + "\n" + &table(head, status.nodes.iter().map(row).collect(), "no other nodes")
+}
+
+fn row(node: &ClusterNode) -> [String; 7] {
+    #[expect(clippy::cast_precision_loss, reason = "it is shown with few digits")]
+    let ms = |ms: u64| time(ms as f64 / 1000.0);
+    let optional = |value: Option<u64>| value.map_or_else(|| UNKNOWN.to_owned(), ms);
+    [
+        printable::line(&node.name),
+        printable::line(&node.state),
+        ms(node.seen_ms_ago) + " ago",
+        optional(node.round_trip_ms),
+        optional(node.lag_ms),
+        count(node.behind),
+        rate(node.deltas_per_s),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_names_the_nodes_and_what_was_dropped() {
+        let other = ClusterNode {
+            name: "b".to_owned(),
+            state: "ready".to_owned(),
+            seen_ms_ago: 300,
+            round_trip_ms: Some(2),
+            deltas_per_s: 12.0,
+            ..ClusterNode::default()
+        };
+        let status = stats::Cluster {
+            name: "eu".to_owned(),
+            node: "a\u{1b}".to_owned(),
+            id: "0123".to_owned(),
+            connected: true,
+            server: Some("n1".to_owned()),
+            dropped: [("overflow".to_owned(), 3), ("unsent".to_owned(), 0)].into(),
+            nodes: vec![other],
+            ..stats::Cluster::default()
+        };
+        let shown = text(&status);
+        for part in
+            ["cluster: eu\n", "NATS: connected to n1\n", "dropped: 3 overflow\n", "300 ms ago", "12/s"]
+        {
+            assert!(shown.contains(part), "{part:?} is not in\n{shown}");
+        }
+        assert!(!shown.contains('\u{1b}'));
+        let alone = stats::Cluster { fault: Some("DNS error".to_owned()), ..stats::Cluster::default() };
+        assert!(text(&alone).contains("NATS: away: DNS error\n") && text(&alone).contains("no other nodes"));
+    }
+}

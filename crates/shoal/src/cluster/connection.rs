@@ -1,0 +1,454 @@
+//! The connection to NATS, on a thread with a runtime of its own, so that neither requests nor the control listener wait
+//! for it.
+//!
+//! The client library connects again for as long as the tracker runs, at growing pauses. This module says in the log when
+//! NATS is away and when it is back, and passes messages on by two bounded queues. A message that finds its queue full is
+//! dropped and counted; the protocol of the nodes notices and asks again.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver as Inbox, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::Context;
+use async_nats::{AuthError, Client, ConnectOptions, Event, Server, ServerAddr, Subject};
+use futures_util::StreamExt;
+use futures_util::stream::select_all;
+use shoal_cluster::Outgoing;
+use shoal_config::{ClusterConfig, NatsServer};
+use tokio::sync::mpsc::Receiver;
+use tokio::time::Instant;
+
+use super::credentials::{Certificates, Credentials};
+use crate::repeated::Repeated;
+
+/// Maximum number of messages that wait for the node, and their memory.
+const INBOX_MESSAGES_MAX: usize = 4096;
+const INBOX_BYTES_MAX: usize = 64 << 20;
+
+/// Maximum number of messages of a subscription that wait in the client library.
+const SUBSCRIPTION_MESSAGES_MAX: usize = 1024;
+
+/// Maximum number of commands that wait in the client library.
+const COMMANDS_MAX: usize = 256;
+
+/// Time after which a server that is silent is asked for a sign of life. Two that are not answered end the connection.
+const PING_EVERY: Duration = Duration::from_secs(5);
+
+/// Maximum time of an attempt to connect.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Pauses between attempts to connect: the second one follows after about the first, and each pause is twice the one before.
+const RETRY_MS: (u64, u64) = (100, 4000);
+
+/// Maximum time for the last messages of a node that ends.
+const FLUSH_TIME_MAX: Duration = Duration::from_millis(300);
+
+/// The settings of a connection.
+#[derive(Debug)]
+pub(super) struct ConnectionSettings {
+    pub(super) servers: Vec<NatsServer>,
+    name: String,
+    credentials: Credentials,
+    certificates: Certificates,
+}
+
+impl ConnectionSettings {
+    /// Returns the settings of a connection with this name, and checks their files.
+    ///
+    /// # Errors
+    /// Returns the key, its value and what is wrong with it.
+    pub(super) fn read(config: &ClusterConfig, name: String) -> Result<Self, String> {
+        Ok(Self {
+            servers: config.servers.clone(),
+            name,
+            credentials: Credentials::read(config)?,
+            certificates: Certificates::read(config)?,
+        })
+    }
+}
+
+/// A message of another node.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub(super) subject: Subject,
+    pub(super) payload: bytes::Bytes,
+}
+
+/// The state of the connection, which the threads share.
+#[derive(Debug)]
+pub(crate) struct Link {
+    inbox: SyncSender<Received>,
+    inbox_bytes: AtomicUsize,
+    is_connected: AtomicBool,
+    connects: AtomicU64,
+    /// Messages that were dropped because too many waited for the node.
+    overflowed: AtomicU64,
+    /// How often the client library has dropped messages because too many waited in it.
+    slow_consumer: AtomicU64,
+    /// Messages of the node that were dropped because too many waited for the connection.
+    unsent: AtomicU64,
+    client: OnceLock<Client>,
+    notices: Mutex<Notices>,
+}
+
+/// The state of the log about the connection.
+#[derive(Debug, Default)]
+struct Notices {
+    /// Since when NATS is away, once that was logged.
+    away_since: Option<Instant>,
+    /// Why.
+    reason: String,
+    /// The faults of the servers at the last attempt.
+    server_faults: String,
+    errors: Repeated,
+}
+
+/// Messages and bytes of the connection since the start, without the overhead of the protocol of NATS.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Flow {
+    pub(crate) messages_in: u64,
+    pub(crate) messages_out: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+}
+
+impl Link {
+    /// Creates the state of a connection that is away, and the queue of its messages.
+    pub(super) fn new() -> (Arc<Self>, Inbox<Received>) {
+        let (inbox, received) = sync_channel(INBOX_MESSAGES_MAX);
+        let link = Self {
+            inbox,
+            inbox_bytes: AtomicUsize::new(0),
+            is_connected: AtomicBool::new(false),
+            connects: AtomicU64::new(0),
+            overflowed: AtomicU64::new(0),
+            slow_consumer: AtomicU64::new(0),
+            unsent: AtomicU64::new(0),
+            client: OnceLock::new(),
+            notices: Mutex::default(),
+        };
+        (Arc::new(link), received)
+    }
+
+    /// Returns whether NATS is there.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.is_connected.load(Ordering::Acquire)
+    }
+
+    /// Returns how often the connection was made.
+    pub(crate) fn connects(&self) -> u64 {
+        self.connects.load(Ordering::Acquire)
+    }
+
+    /// Returns the messages that were dropped because too many waited for the node.
+    pub(crate) fn overflowed(&self) -> u64 {
+        self.overflowed.load(Ordering::Relaxed)
+    }
+
+    /// Returns how often the client library has dropped messages because too many waited in it.
+    pub(crate) fn slow_consumer(&self) -> u64 {
+        self.slow_consumer.load(Ordering::Relaxed)
+    }
+
+    /// Returns the messages of the node that were dropped because too many waited for the connection.
+    pub(crate) fn unsent(&self) -> u64 {
+        self.unsent.load(Ordering::Relaxed)
+    }
+
+    /// Returns the messages and bytes since the start.
+    pub(crate) fn flow(&self) -> Flow {
+        let Some(client) = self.client.get() else { return Flow::default() };
+        let statistics = client.statistics();
+        Flow {
+            messages_in: statistics.in_messages.load(Ordering::Relaxed),
+            messages_out: statistics.out_messages.load(Ordering::Relaxed),
+            bytes_in: statistics.in_bytes.load(Ordering::Relaxed),
+            bytes_out: statistics.out_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns the name of the server, while NATS is there.
+    pub(crate) fn server(&self) -> Option<String> {
+        let client = self.client.get().filter(|_| self.is_connected())?;
+        Some(client.server_info().server_name).filter(|name| !name.is_empty())
+    }
+
+    /// Returns why NATS is away, while it is.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let notices = self.notices();
+        (!self.is_connected() && !notices.reason.is_empty()).then(|| notices.reason.clone())
+    }
+
+    /// Puts a message into the queue of the node, if there is room.
+    pub(super) fn put(&self, message: Received) {
+        let bytes = size(&message);
+        let waiting = self.inbox_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if waiting + bytes > INBOX_BYTES_MAX || self.inbox.try_send(message).is_err() {
+            self.inbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.overflowed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Records that the node has taken a message from the queue.
+    pub(super) fn took(&self, message: &Received) {
+        self.inbox_bytes.fetch_sub(size(message), Ordering::Relaxed);
+    }
+
+    /// Records a message of the node that was dropped.
+    pub(super) fn count_unsent(&self) {
+        self.unsent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records that the connection was made.
+    pub(super) fn connected(&self) {
+        let mut notices = self.notices();
+        self.connects.fetch_add(1, Ordering::AcqRel);
+        self.is_connected.store(true, Ordering::Release);
+        notices.reason.clear();
+        match notices.away_since.take() {
+            None => tracing::info!("connected to NATS"),
+            Some(since) => tracing::info!(away_s = since.elapsed().as_secs(), "NATS is back"),
+        }
+    }
+
+    /// Records why NATS is away, and logs it unless that was logged.
+    fn away(&self, reason: &str) {
+        let mut notices = self.notices();
+        self.is_connected.store(false, Ordering::Release);
+        let is_known = notices.away_since.is_some() && notices.reason == reason;
+        reason.clone_into(&mut notices.reason);
+        notices.away_since.get_or_insert_with(Instant::now);
+        if !is_known {
+            tracing::warn!(reason, "NATS is away: this node goes on alone, and tries again and again");
+        }
+    }
+
+    /// Records an event of the client library.
+    fn note(&self, event: Event) {
+        match event {
+            Event::Connected => self.connected(),
+            Event::Disconnected | Event::Closed => self.away("the connection was lost"),
+            Event::SlowConsumer(_) => {
+                self.slow_consumer.fetch_add(1, Ordering::Relaxed);
+            }
+            Event::LameDuckMode => {
+                tracing::info!("the NATS server is about to end; another one will be used")
+            }
+            Event::Draining => {}
+            Event::ServerError(error) => self.log_error(&error.to_string()),
+            Event::ClientError(error) if self.is_connected() => self.log_error(&error.to_string()),
+            Event::ClientError(error) => {
+                let detail = self.notices().server_faults.clone();
+                let kind = error.to_string();
+                let kind = kind.strip_prefix("nats: ").unwrap_or(&kind);
+                // The faults of the servers begin with the kind, and those before may be of another one.
+                self.away(if detail.contains(kind) { &detail } else { kind });
+            }
+        }
+    }
+
+    /// Records the faults of the servers, for the next message that NATS is away.
+    fn note_servers(&self, servers: &[Server]) {
+        let fault = |server: &Server| {
+            let error = server.last_error.as_ref()?;
+            Some(format!("{}:{}: {error}", server.addr.host(), server.addr.port()))
+        };
+        self.notices().server_faults = servers.iter().filter_map(fault).collect::<Vec<_>>().join("; ");
+    }
+
+    /// Logs an error of a connection that goes on, at most once a minute.
+    fn log_error(&self, error: &str) {
+        if let Some(unlogged) = self.notices().errors.note(Instant::now()) {
+            tracing::warn!(error, unlogged, "NATS has refused something");
+        }
+    }
+
+    fn notices(&self) -> MutexGuard<'_, Notices> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the memory of a message in the queue, about.
+fn size(message: &Received) -> usize {
+    message.payload.len() + message.subject.len() + size_of::<Received>()
+}
+
+/// The thread of the connection.
+pub(super) struct Connection {
+    thread: JoinHandle<()>,
+}
+
+impl Connection {
+    /// Starts the thread, which goes on until the other end of `outgoing` is gone.
+    ///
+    /// # Errors
+    /// Fails if the kernel provides no more threads.
+    pub(super) fn start(
+        settings: ConnectionSettings,
+        subjects: Vec<String>,
+        link: Arc<Link>,
+        outgoing: Receiver<Outgoing>,
+    ) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let body = move || {
+            let ended = runtime.block_on(pass_messages(settings, subjects, &link, outgoing));
+            if let Err(error) = ended {
+                tracing::error!("the connection to NATS has ended: {error:#}");
+            }
+            // A look-up of a name may still go on.
+            runtime.shutdown_background();
+        };
+        let thread = thread::Builder::new().name("nats".to_owned()).spawn(body)?;
+        Ok(Self { thread })
+    }
+
+    /// Waits until the last messages are sent, or could not be sent in time.
+    pub(super) fn finish(self) {
+        // A panic of the thread is in the log.
+        let _ended = self.thread.join();
+    }
+}
+
+async fn pass_messages(
+    settings: ConnectionSettings,
+    subjects: Vec<String>,
+    link: &Arc<Link>,
+    mut outgoing: Receiver<Outgoing>,
+) -> anyhow::Result<()> {
+    let servers: Result<Vec<ServerAddr>, io::Error> =
+        settings.servers.iter().map(|server| server.to_string().parse()).collect();
+    let client = options(settings, link).connect(servers.context("a URL of a server")?).await?;
+    let _is_first = link.client.set(client.clone());
+    let mut subscriptions = Vec::new();
+    for subject in subjects {
+        subscriptions.push(client.subscribe(subject).await?);
+    }
+    let into = Arc::clone(link);
+    let receive = tokio::spawn(async move {
+        let mut messages = select_all(subscriptions);
+        while let Some(message) = messages.next().await {
+            into.put(Received { subject: message.subject, payload: message.payload });
+        }
+    });
+    while let Some(message) = outgoing.recv().await {
+        // Messages that wait while NATS is away would be out of date when it is back.
+        if !link.is_connected() || client.publish(message.subject, message.payload).await.is_err() {
+            link.count_unsent();
+        }
+    }
+    receive.abort();
+    if link.is_connected() {
+        let _in_time_or_not = tokio::time::timeout(FLUSH_TIME_MAX, client.flush()).await;
+    }
+    Ok(())
+}
+
+fn options(settings: ConnectionSettings, link: &Arc<Link>) -> ConnectOptions {
+    let ConnectionSettings { name, credentials, certificates, .. } = settings;
+    let (of_events, of_servers) = (Arc::clone(link), Arc::clone(link));
+    let mut options = ConnectOptions::with_auth_callback(move |nonce| {
+        let auth = credentials.authenticate(&nonce);
+        async move { auth.map_err(AuthError::new) }
+    });
+    options = options
+        .name(name)
+        .no_echo()
+        .retry_on_initial_connect()
+        .max_reconnects(None)
+        // Others may have names and ports that the sandbox forbids and no certificate covers.
+        .ignore_discovered_servers()
+        .ping_interval(PING_EVERY)
+        .connection_timeout(CONNECT_TIME_MAX)
+        .subscription_capacity(SUBSCRIPTION_MESSAGES_MAX)
+        .client_capacity(COMMANDS_MAX)
+        .reconnect_delay_callback(|attempts| Duration::from_millis(pause_ms(attempts, fastrand::f64())))
+        .event_callback(move |event| {
+            of_events.note(event);
+            async {}
+        })
+        .reconnect_to_server_callback(move |servers, _| {
+            of_servers.note_servers(&servers);
+            async { None }
+        });
+    if let Some(authorities) = certificates.authorities {
+        options = options.add_root_certificates(authorities).require_tls(true);
+    }
+    if let Some((certificate, key)) = certificates.own {
+        options = options.add_client_certificate(certificate, key);
+    }
+    options
+}
+
+/// Returns the pause before an attempt. The first one has none. `random` is from 0 to 1, so that many nodes do not come back
+/// at the same moment.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "pauses are short and positive"
+)]
+fn pause_ms(attempts: usize, random: f64) -> u64 {
+    let doublings = u32::try_from(attempts.saturating_sub(2)).unwrap_or(u32::MAX).min(16);
+    let whole = (RETRY_MS.0 << doublings).min(RETRY_MS.1);
+    if attempts <= 1 { 0 } else { (whole as f64 * (0.5 + random / 2.0)) as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_nats::ClientError;
+
+    use super::*;
+
+    fn message(bytes: usize) -> Received {
+        Received { subject: "a".into(), payload: vec![0; bytes].into() }
+    }
+
+    #[test]
+    fn pauses_grow_to_their_maximum() {
+        let pauses: Vec<u64> = (0..9).map(|attempts| pause_ms(attempts, 1.0)).collect();
+        assert_eq!(pauses, [0, 0, 100, 200, 400, 800, 1600, 3200, 4000]);
+        assert_eq!(pause_ms(2, 0.0), 50);
+        assert_eq!(pause_ms(usize::MAX, 1.0), 4000);
+    }
+
+    #[test]
+    fn messages_beyond_the_queue_of_the_node_are_counted() {
+        let (link, inbox) = Link::new();
+        for _ in 0..=INBOX_MESSAGES_MAX {
+            link.put(message(1));
+        }
+        assert_eq!(link.overflowed(), 1);
+        inbox.try_iter().for_each(|message| link.took(&message));
+        link.put(message(1));
+        assert_eq!(link.overflowed(), 1, "there is room again");
+    }
+
+    #[test]
+    fn large_messages_fill_the_queue_by_their_size() {
+        let (link, inbox) = Link::new();
+        for _ in 0..INBOX_BYTES_MAX >> 20 {
+            link.put(message(1 << 20));
+        }
+        assert_eq!(link.overflowed(), 1, "their heads take memory, too");
+        inbox.try_iter().for_each(|message| link.took(&message));
+        assert_eq!(link.inbox_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn the_reason_why_nats_is_away_is_known_until_it_is_back() {
+        let (link, _inbox) = Link::new();
+        assert_eq!((link.is_connected(), link.fault()), (false, None));
+        link.note(Event::ClientError(ClientError::Other("DNS error".to_owned())));
+        assert_eq!(link.fault().as_deref(), Some("DNS error"));
+        link.notices().server_faults = "a:4222: IO error: refused".to_owned();
+        link.note(Event::ClientError(ClientError::Other("IO error".to_owned())));
+        assert_eq!(link.fault().as_deref(), Some("a:4222: IO error: refused"));
+        link.note(Event::Connected);
+        assert_eq!((link.is_connected(), link.fault(), link.connects()), (true, None, 1));
+        link.note(Event::Disconnected);
+        assert_eq!((link.is_connected(), link.fault().as_deref()), (false, Some("the connection was lost")));
+    }
+}

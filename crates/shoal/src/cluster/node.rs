@@ -1,0 +1,163 @@
+//! The thread that owns the state of the node. It takes messages from the connection, hands out those of the node, and
+//! publishes the status.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use shoal_cluster::{Node, Outgoing, Settings, Status, Swarms};
+use tokio::sync::mpsc::Sender;
+
+use super::connection::{Link, Received};
+use crate::clock;
+use crate::published::Published;
+
+/// Maximum time between two turns of the node, whose batches are due after 50 ms.
+const TURN: Duration = Duration::from_millis(5);
+
+/// Maximum number of messages of a turn, after which the timers of the node run.
+const MESSAGES_PER_TURN_MAX: usize = 256;
+
+/// Time between two publications of the status.
+const STATUS_EVERY_MS: u64 = 250;
+
+/// The state of the thread.
+pub(super) struct NodeThread<S: Swarms> {
+    node: Node<S::Export>,
+    swarms: S,
+    link: Arc<Link>,
+    inbox: Receiver<Received>,
+    outgoing: Sender<Outgoing>,
+    /// The number of connections that the node has been told of, and whether it knows of the last one as open.
+    known_connects: u64,
+    status_ms: u64,
+}
+
+impl<S: Swarms> NodeThread<S> {
+    pub(super) fn new(
+        settings: &Settings,
+        swarms: S,
+        link: Arc<Link>,
+        inbox: Receiver<Received>,
+        outgoing: Sender<Outgoing>,
+    ) -> Self {
+        let node = Node::new(settings, clock::monotonic_ms());
+        Self { node, swarms, link, inbox, outgoing, known_connects: 0, status_ms: 0 }
+    }
+
+    /// Returns the subjects to subscribe to.
+    pub(super) fn subscriptions(&self) -> Vec<String> {
+        self.node.subscriptions()
+    }
+
+    /// Returns the status at this moment.
+    pub(super) fn status(&self) -> Arc<Status> {
+        Arc::new(self.node.status(clock::monotonic_ms()))
+    }
+
+    /// Waits for messages, for a few milliseconds at most, and does what is due.
+    pub(super) fn turn(&mut self, status: &Published<Status>) {
+        let first = self.inbox.recv_timeout(TURN).ok();
+        let now_ms = clock::monotonic_ms();
+        self.follow_connection(now_ms);
+        let messages = first.into_iter().chain(self.inbox.try_iter()).take(MESSAGES_PER_TURN_MAX);
+        for message in messages {
+            self.link.took(&message);
+            self.node.receive(&message.subject, &message.payload, now_ms, &mut self.swarms);
+        }
+        self.node.run(now_ms, &mut self.swarms);
+        self.send_messages();
+        if now_ms >= self.status_ms + STATUS_EVERY_MS {
+            self.status_ms = now_ms;
+            let latest = self.node.status(now_ms);
+            status.replace(|_| latest);
+        }
+    }
+
+    /// Tells the node whether NATS is there. A connection that was lost and is back has lost messages, so the node is told
+    /// of both.
+    fn follow_connection(&mut self, now_ms: u64) {
+        let connects = self.link.connects();
+        if connects != self.known_connects {
+            self.known_connects = connects;
+            self.node.set_connected(false, now_ms);
+        }
+        self.node.set_connected(self.link.is_connected(), now_ms);
+    }
+
+    fn send_messages(&mut self) {
+        while let Some(message) = self.node.next_message() {
+            if self.outgoing.try_send(message).is_err() {
+                self.link.count_unsent();
+            }
+        }
+    }
+}
+
+impl<S: Swarms> Drop for NodeThread<S> {
+    fn drop(&mut self) {
+        self.node.leave(clock::monotonic_ms());
+        self.send_messages();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_cluster::{NodeId, NodeState};
+    use tokio::sync::mpsc;
+
+    use super::super::swarms::SeparateSwarms;
+    use super::*;
+
+    fn settings(name: &str, id: u64) -> Settings {
+        Settings { cluster: "test".into(), name: name.into(), id: NodeId(id), retained_bytes_max: 1 << 20 }
+    }
+
+    #[test]
+    fn a_node_without_a_connection_sends_nothing_and_is_alone() {
+        let (link, inbox) = Link::new();
+        let (outgoing, mut sent) = mpsc::channel(8);
+        let mut thread = NodeThread::new(&settings("a", 1), SeparateSwarms, link, inbox, outgoing);
+        let status = Published::new(thread.status());
+        thread.turn(&status);
+        assert_eq!(status.latest().state, NodeState::Alone);
+        assert!(sent.try_recv().is_err());
+    }
+
+    #[test]
+    fn messages_beyond_the_queue_of_the_connection_are_counted() {
+        let (link, inbox) = Link::new();
+        let (outgoing, _sent) = mpsc::channel(1);
+        let mut thread =
+            NodeThread::new(&settings("a", 1), SeparateSwarms, Arc::clone(&link), inbox, outgoing);
+        let status = Published::new(thread.status());
+        link.connected();
+        thread.turn(&status);
+        assert_eq!(link.unsent(), 0, "its hello waits for the connection");
+        drop(thread);
+        assert_eq!(link.unsent(), 1, "there was no room for its farewell");
+    }
+
+    #[test]
+    fn messages_that_arrive_are_given_to_the_node() {
+        let (link, inbox) = Link::new();
+        let (to_other, mut sent) = mpsc::channel(8);
+        let mut one =
+            NodeThread::new(&settings("one", 1), SeparateSwarms, Arc::clone(&link), inbox, to_other);
+        let one_status = Published::new(one.status());
+        link.connected();
+        one.turn(&one_status);
+        let hello = sent.try_recv().unwrap();
+
+        let (link, inbox) = Link::new();
+        let (outgoing, _sent) = mpsc::channel(8);
+        let mut other =
+            NodeThread::new(&settings("other", 2), SeparateSwarms, Arc::clone(&link), inbox, outgoing);
+        let status = Published::new(other.status());
+        link.connected();
+        link.put(Received { subject: hello.subject.into(), payload: hello.payload });
+        other.turn(&status);
+        let names: Vec<_> = status.latest().nodes.iter().map(|node| node.name.clone()).collect();
+        assert_eq!(names, ["one"]);
+    }
+}

@@ -1,0 +1,127 @@
+//! The node of a cluster, as the statistics tell it.
+
+use serde::{Deserialize, Serialize};
+use shoal_cluster::{NodeState, NodeStatus, Status};
+use utoipa::ToSchema;
+
+use super::CountMap;
+use crate::cluster::Observed;
+
+/// The node of a cluster and what it knows of the others.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub(crate) struct Cluster {
+    /// The name of the cluster.
+    pub(crate) name: String,
+    /// The name of this node.
+    pub(crate) node: String,
+    /// The identity of this run of the node, 16 hexadecimal digits.
+    pub(crate) id: String,
+    /// `joining`, `ready`, `resyncing`, or `alone` without a connection to NATS.
+    pub(crate) state: String,
+    /// Whether it is connected to NATS.
+    pub(crate) connected: bool,
+    /// How often it has connected.
+    pub(crate) connects: u64,
+    /// The name of the NATS server, while it is connected.
+    pub(crate) server: Option<String>,
+    /// Why NATS is away, while it is.
+    pub(crate) fault: Option<String>,
+    /// Messages of NATS, `in` and `out`.
+    pub(crate) messages: CountMap,
+    /// Bytes of these messages, without the overhead of NATS.
+    pub(crate) bytes: CountMap,
+    /// Messages that were dropped, by reason: `overflow` (too many waited for the node), `slow_consumer` (too many waited in
+    /// the client of NATS) and `unsent` (too many waited for the connection).
+    pub(crate) dropped: CountMap,
+    /// Counts of the protocol between the nodes, such as `deltas_in` and `lost`.
+    pub(crate) counters: CountMap,
+    /// The other nodes, by name.
+    pub(crate) nodes: Vec<ClusterNode>,
+}
+
+/// Another node, as this one knows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub(crate) struct ClusterNode {
+    /// Its name.
+    pub(crate) name: String,
+    /// The identity of its run.
+    pub(crate) id: String,
+    /// As in [`Cluster`], and `other-version` or `lost`.
+    pub(crate) state: String,
+    /// Milliseconds since its last message.
+    pub(crate) seen_ms_ago: u64,
+    /// The time of a message there and back in milliseconds.
+    pub(crate) round_trip_ms: Option<u64>,
+    /// The time that its last batch was on its way, in milliseconds.
+    pub(crate) lag_ms: Option<u64>,
+    /// Batches that it has sent and that are not applied here.
+    pub(crate) behind: u64,
+    /// Deltas a second that it has sent lately.
+    pub(crate) deltas_per_s: f64,
+}
+
+impl Cluster {
+    /// Returns the state of the node at this moment, a quarter of a second old at most.
+    pub(super) fn collect(observed: &Observed) -> Self {
+        let (link, flow) = (&observed.link, observed.link.flow());
+        let status = observed.status.latest();
+        let Status { name, id, state, nodes, counters } = &*status;
+        let counts =
+            |counts: &[(&str, u64)]| counts.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
+        let counters = serde_json::to_value(counters).and_then(serde_json::from_value);
+        Self {
+            name: observed.cluster.clone(),
+            node: name.clone(),
+            id: id.clone(),
+            state: state_name(*state),
+            connected: link.is_connected(),
+            connects: link.connects(),
+            server: link.server(),
+            fault: link.fault(),
+            messages: counts(&[("in", flow.messages_in), ("out", flow.messages_out)]),
+            bytes: counts(&[("in", flow.bytes_in), ("out", flow.bytes_out)]),
+            dropped: counts(&[
+                ("overflow", link.overflowed()),
+                ("slow_consumer", link.slow_consumer()),
+                ("unsent", link.unsent()),
+            ]),
+            counters: counters.unwrap_or_default(),
+            nodes: nodes.iter().map(ClusterNode::from).collect(),
+        }
+    }
+}
+
+impl From<&NodeStatus> for ClusterNode {
+    fn from(status: &NodeStatus) -> Self {
+        let NodeStatus { name, id, state, heard_ms_ago, round_trip_ms, lag_ms, behind, deltas_per_s } =
+            status;
+        Self {
+            name: name.clone(),
+            id: id.clone(),
+            state: state_name(*state),
+            seen_ms_ago: *heard_ms_ago,
+            round_trip_ms: *round_trip_ms,
+            lag_ms: *lag_ms,
+            behind: *behind,
+            deltas_per_s: *deltas_per_s,
+        }
+    }
+}
+
+/// Returns the name of a state, as the protocol spells it.
+pub(crate) fn state_name(state: NodeState) -> String {
+    serde_json::to_value(state).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_have_names() {
+        assert_eq!(state_name(NodeState::OtherVersion), "other-version");
+        assert_eq!(state_name(NodeState::Alone), "alone");
+    }
+}
