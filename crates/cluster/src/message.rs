@@ -16,6 +16,7 @@
 //! | 9, ping | time of departure in ms (8) |
 //! | 10, pong | the time of the ping (8) |
 //! | 11, relay | a message for clients |
+//! | 12, heads | number of the snapshot (4); for each node, its identity (8) and the next sequence number of each shard (8 each) |
 
 use bytes::Bytes;
 
@@ -50,6 +51,38 @@ pub(crate) enum Message<'a> {
     Ping { at_ms: u64 },
     Pong { at_ms: u64 },
     Relay { content: &'a [u8] },
+    Heads { snapshot: u32, nodes: Heads<'a> },
+}
+
+/// The batches that a snapshot contains: for each node, the next one of each shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Heads<'a>(&'a [[u8; NODE_HEADS_BYTES]]);
+
+/// Size of the heads of a node.
+pub(crate) const NODE_HEADS_BYTES: usize = 8 + 8 * SHARDS;
+
+impl<'a> Heads<'a> {
+    pub(crate) const fn new(encoded: &'a [[u8; NODE_HEADS_BYTES]]) -> Self {
+        Self(encoded)
+    }
+
+    /// Encodes the heads of a node.
+    pub(crate) fn encode_node(id: NodeId, next: [u64; SHARDS]) -> [u8; NODE_HEADS_BYTES] {
+        let mut bytes = [0; NODE_HEADS_BYTES];
+        for (chunk, number) in bytes.chunks_exact_mut(8).zip([id.0].into_iter().chain(next)) {
+            chunk.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Returns the nodes and their heads.
+    pub(crate) fn nodes(self) -> impl Iterator<Item = (NodeId, [u64; SHARDS])> + 'a {
+        self.0.iter().map(|bytes| {
+            let number =
+                |index: usize| bytes[8 * index..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            (NodeId(number(0)), core::array::from_fn(|shard| number(1 + shard)))
+        })
+    }
 }
 
 /// The state of a node.
@@ -135,6 +168,11 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
         9 => Message::Ping { at_ms: body.u64()? },
         10 => Message::Pong { at_ms: body.u64()? },
         11 => Message::Relay { content: body.rest() },
+        12 => {
+            let snapshot = body.u32()?;
+            let (nodes, []) = body.rest().as_chunks() else { return Err(Malformed) };
+            Message::Heads { snapshot, nodes: Heads(nodes) }
+        }
         _ => return Err(Malformed),
     };
     if !body.is_empty() {
@@ -168,6 +206,7 @@ impl Message<'_> {
             Self::Ping { .. } => 9,
             Self::Pong { .. } => 10,
             Self::Relay { .. } => 11,
+            Self::Heads { .. } => 12,
         }
     }
 
@@ -177,6 +216,7 @@ impl Message<'_> {
             Self::Batch { deltas: bytes, .. }
             | Self::Part { block: bytes, .. }
             | Self::Relay { content: bytes } => 32 + bytes.len(),
+            Self::Heads { nodes, .. } => 32 + nodes.0.as_flattened().len(),
             Self::Hello(_) => 32 + NAME_BYTES_MAX + 16 * SHARDS,
             _ => 32,
         }
@@ -215,6 +255,10 @@ impl Message<'_> {
             Self::Refused { snapshot } => out.extend_from_slice(&snapshot.to_le_bytes()),
             Self::Ping { at_ms } | Self::Pong { at_ms } => out.extend_from_slice(&at_ms.to_le_bytes()),
             Self::Relay { content } => out.extend_from_slice(content),
+            Self::Heads { snapshot, nodes } => {
+                out.extend_from_slice(&snapshot.to_le_bytes());
+                out.extend_from_slice(nodes.0.as_flattened());
+            }
         }
     }
 }
@@ -334,6 +378,7 @@ mod tests {
             Message::Ping { at_ms: 1 },
             Message::Pong { at_ms: 1 },
             Message::Relay { content: b"content" },
+            Message::Heads { snapshot: 1, nodes: Heads(&[[3; NODE_HEADS_BYTES]; 2]) },
         ]
     }
 
@@ -373,6 +418,14 @@ mod tests {
     }
 
     #[test]
+    fn heads_name_the_next_batches_of_each_node() {
+        let next = core::array::from_fn(|shard| 100 + shard as u64);
+        let encoded = [Heads::encode_node(ME, next), Heads::encode_node(NodeId(8), [1; SHARDS])];
+        let read: Vec<_> = Heads::new(&encoded).nodes().collect();
+        assert_eq!(read, [(ME, next), (NodeId(8), [1; SHARDS])]);
+    }
+
+    #[test]
     fn digests_depend_on_the_order() {
         let head = StreamHead::FIRST;
         assert_ne!(head.after(1).after(2), head.after(2).after(1));
@@ -382,7 +435,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_body_with_a_right_checksum_is_read_or_refused(kind: u8, body in proptest::collection::vec(any::<u8>(), 0..400)) {
-            let mut bytes = vec![VERSION, kind % 13];
+            let mut bytes = vec![VERSION, kind % 14];
             bytes.extend_from_slice(&[0; 8]);
             bytes.extend_from_slice(&body);
             let checksum = crc32fast::hash(&bytes);

@@ -7,7 +7,7 @@ use shoal_types::{Delta, Presence};
 
 use crate::api::{Counters, NodeId, NodeState, Outgoing, Scope, Settings, Status, Swarms};
 use crate::delta::{Deltas, decode_deltas};
-use crate::message::{Decoded, FRAME_BYTES, Hello, Malformed, Message, decode, encode};
+use crate::message::{Decoded, FRAME_BYTES, Heads, Hello, Malformed, Message, decode, encode};
 use crate::outbox::{Batch, Outbox};
 use crate::remote::Remote;
 use crate::resync::{self, Exports, Fetch, Request};
@@ -207,13 +207,14 @@ impl<E> Node<E> {
             // The others are asked when they appear.
             if now_ms >= self.started_ms + ALONE_MS {
                 (self.has_swarms, self.has_joined) = (true, true);
+                self.begin_all(now_ms, swarms);
             }
             return;
         }
         self.say_hello(now_ms);
         self.close_gaps(now_ms, swarms);
         self.waiting_bytes = self.remotes.values().map(Remote::waiting_bytes).sum();
-        self.resync(now_ms);
+        self.resync(now_ms, swarms);
         let (id, subjects) = (self.id, &self.subjects);
         let (outgoing, counters) = (&mut self.outgoing, &mut self.counters);
         self.exports.step(id, now_ms, swarms, |to, payload| {
@@ -274,12 +275,12 @@ impl<E> Node<E> {
             let lost = lost.map(|(&id, _)| id)?;
             self.remotes.remove(&lost);
         }
-        // A node that joins finds earlier batches in a snapshot. Later, every batch of another node is expected.
-        let is_new = self.has_swarms || self.fetch.is_some();
+        // A node that joins learns from a snapshot where the streams go on. Later, every batch of another node is expected.
+        let is_new = self.has_swarms;
         Some(self.remotes.entry(id).or_insert_with(|| {
             let mut remote = Remote::new(is_new, now_ms);
             if is_new {
-                remote.streams.iter_mut().for_each(|stream| stream.begin(1));
+                remote.begin([1; SHARDS]);
             }
             remote
         }))
@@ -336,11 +337,19 @@ impl<E> Node<E> {
                 swarms.adopt(from, block).map_err(|_| Malformed)?;
                 if arrival == resync::Arrival::Last {
                     self.complete_fetch(now_ms);
+                    self.begin_all(now_ms, swarms);
+                }
+                Ok(())
+            }
+            (Subject::Node(_), &Message::Heads { snapshot, nodes }) => {
+                let is_awaited = self.fetch.as_ref().is_some_and(|fetch| fetch.is_from(from, snapshot));
+                if is_awaited && !self.has_swarms {
+                    self.begin_streams(nodes, now_ms, swarms);
                 }
                 Ok(())
             }
             (Subject::Node(_), &Message::Refused { snapshot }) => {
-                if self.fetch.take_if(|fetch| fetch.is_refused(from, snapshot)).is_some() {
+                if self.fetch.take_if(|fetch| fetch.is_from(from, snapshot)).is_some() {
                     // It is busy with others.
                     self.counters.failed_resyncs += 1;
                     self.resync_after_ms = now_ms + REFUSED_MS;
@@ -444,7 +453,6 @@ impl<E> Node<E> {
         let Some(remote) = self.remotes.get_mut(&from) else { return };
         self.owes_hello |= remote.greet(hello, now_ms);
         for (stream, &head) in remote.streams.iter_mut().zip(&hello.streams) {
-            stream.begin(head.next);
             self.counters.diverged += u64::from(stream.tell(head, now_ms));
         }
     }
@@ -485,7 +493,10 @@ impl<E> Node<E> {
             Request::Refused
         };
         match request {
-            Request::Begun => self.counters.exports += 1,
+            Request::Begun => {
+                self.counters.exports += 1;
+                self.send_heads(to, snapshot);
+            }
             Request::Continued => {}
             Request::Repeated(parts) => {
                 parts.into_iter().for_each(|part| self.push(Subject::Node(to), part));
@@ -505,6 +516,34 @@ impl<E> Node<E> {
             }
         }
         self.remotes.retain(|_, remote| !remote.is_forgotten(now_ms));
+    }
+
+    /// Tells another node which batches of each node a snapshot contains.
+    fn send_heads(&mut self, to: NodeId, snapshot: u32) {
+        let own = Heads::encode_node(self.id, self.outbox.heads().map(|head| head.next));
+        let others = self.remotes.iter().filter(|(id, _)| **id != to);
+        let others = others.map(|(&id, remote)| Heads::encode_node(id, remote.next()));
+        let nodes: Vec<_> = core::iter::once(own).chain(others).collect();
+        self.send(Subject::Node(to), &Message::Heads { snapshot, nodes: Heads::new(&nodes) });
+    }
+
+    /// Begins the streams of nodes behind the batches that a snapshot contains.
+    fn begin_streams<S: Swarms<Export = E>>(&mut self, heads: Heads<'_>, now_ms: u64, swarms: &mut S) {
+        for (id, next) in heads.nodes().take(NODES_MAX) {
+            if let Some(remote) = self.remotes.get_mut(&id) {
+                remote.begin(next);
+                (0..SHARDS).for_each(|shard| self.apply_waiting(id, shard, now_ms, swarms));
+            }
+        }
+    }
+
+    /// Begins all streams that have not begun with their first batches: no snapshot has told of them.
+    fn begin_all<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
+        self.remotes.values_mut().for_each(|remote| remote.begin([1; SHARDS]));
+        let ids: Vec<_> = self.remotes.keys().copied().collect();
+        for id in ids {
+            (0..SHARDS).for_each(|shard| self.apply_waiting(id, shard, now_ms, swarms));
+        }
     }
 
     /// Tells the others the state of this node, if it is time, and measures the way to them.
@@ -564,7 +603,7 @@ impl<E> Node<E> {
     }
 
     /// Fetches a snapshot if this node joins, or has missed something.
-    fn resync(&mut self, now_ms: u64) {
+    fn resync<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
         if self.fetch.as_ref().is_some_and(|fetch| fetch.is_stalled(now_ms)) {
             self.fail_fetch(now_ms);
         }
@@ -575,7 +614,10 @@ impl<E> Node<E> {
                     self.fetch = Some(Fetch::new(from, scope, self.next_snapshot, now_ms));
                     self.next_snapshot = self.next_snapshot.wrapping_add(1);
                 }
-                None => self.begin_alone(now_ms),
+                None => {
+                    (self.has_swarms, self.has_joined) = (true, true);
+                    self.begin_all(now_ms, swarms);
+                }
             }
         }
         if let Some(fetch) = &mut self.fetch
@@ -584,15 +626,6 @@ impl<E> Node<E> {
             let from = fetch.from;
             self.send(Subject::Node(from), &request);
         }
-    }
-
-    /// Serves without the swarms of others, since there is nobody to ask. Those that join at the same time will be ready later.
-    fn begin_alone(&mut self, now_ms: u64) {
-        if !self.has_swarms {
-            let streams = self.remotes.values_mut().flat_map(|remote| &mut remote.streams);
-            streams.for_each(|stream| stream.miss_beginning(now_ms));
-        }
-        (self.has_swarms, self.has_joined) = (true, true);
     }
 
     /// Returns the node whose snapshot is to be fetched next. A node that joins begins with all peers of UDP and HTTP, from the

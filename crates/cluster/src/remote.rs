@@ -47,7 +47,8 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// Creates a node that has been heard of for the first time. Unless it `is_new`, it may have connected peers already.
+    /// Creates a node that has been heard of for the first time. Unless it `is_new`, it may have connected peers already, and
+    /// its streams begin later.
     pub(crate) fn new(is_new: bool, now_ms: u64) -> Self {
         Self {
             name: String::new(),
@@ -199,6 +200,18 @@ impl Remote {
     /// Returns since when a snapshot has to replace something.
     pub(crate) fn diverged_ms(&self) -> Option<u64> {
         self.streams.iter().filter_map(Stream::diverged_ms).min()
+    }
+
+    /// Begins the streams that have not begun at these sequence numbers. Then [`Stream::pop`] returns what has waited.
+    pub(crate) fn begin(&mut self, next: [u64; SHARDS]) {
+        for (stream, next) in self.streams.iter_mut().zip(next) {
+            stream.begin(next);
+        }
+    }
+
+    /// Returns the next sequence numbers of all streams.
+    pub(crate) fn next(&self) -> [u64; SHARDS] {
+        core::array::from_fn(|shard| self.streams[shard].next())
     }
 
     /// Returns whether batches of it are missing at present.

@@ -86,8 +86,8 @@ impl Fetch {
         if is_last { Arrival::Last } else { Arrival::Next }
     }
 
-    /// Returns whether this snapshot was refused.
-    pub(crate) fn is_refused(&self, from: NodeId, snapshot: u32) -> bool {
+    /// Returns whether it is this snapshot.
+    pub(crate) fn is_from(&self, from: NodeId, snapshot: u32) -> bool {
         (from, snapshot) == (self.from, self.snapshot)
     }
 

@@ -38,8 +38,6 @@ pub(crate) struct Stream {
     /// The end of the stream as its node has told it, and when.
     told: Option<(StreamHead, u64)>,
     gap: Option<Gap>,
-    /// Whether it was joined in the middle.
-    is_partial: bool,
     /// Since when a snapshot has to replace something.
     diverged_ms: Option<u64>,
 }
@@ -67,31 +65,39 @@ pub(crate) enum Arrival {
 }
 
 impl Stream {
-    /// Begins at this sequence number, unless the stream has begun.
+    /// Begins at this sequence number, unless the stream has begun. What has waited before that is dropped.
     pub(crate) fn begin(&mut self, next: u64) {
         if self.next.is_none() {
             self.next = Some(next);
-            self.is_partial = next != StreamHead::FIRST.next;
-            self.digest = (!self.is_partial).then_some(StreamHead::FIRST.digest);
+            self.digest = (next == StreamHead::FIRST.next).then_some(StreamHead::FIRST.digest);
+            self.waiting = self.waiting.split_off(&next);
         }
     }
 
-    /// Takes a batch that has come. One that may not wait, because `has_room` returns false, comes again.
+    /// Returns the sequence number of the next batch: the first if the stream has not begun.
+    pub(crate) fn next(&self) -> u64 {
+        self.next.unwrap_or(StreamHead::FIRST.next)
+    }
+
+    /// Takes a batch that has come. Before the stream has begun, all wait. One that may not wait, because `has_room` returns false, comes again.
     pub(crate) fn arrive(
         &mut self,
         sequence: u64,
         message: &Bytes,
         has_room: impl FnOnce() -> bool,
     ) -> Arrival {
-        self.begin(sequence);
-        let next = self.next.unwrap_or(sequence);
-        if sequence == next {
+        // Before the beginning, everything waits.
+        if self.next == Some(sequence) {
             return Arrival::Next;
         }
+        let next = self.next();
         if sequence < next || self.waiting.contains_key(&sequence) {
             return Arrival::Duplicate;
         }
-        if self.waiting.len() >= WAITING_MAX || sequence - next > DISTANCE_MAX || !has_room() {
+        if self.waiting.len() >= WAITING_MAX
+            || self.next.is_some_and(|next| sequence - next > DISTANCE_MAX)
+            || !has_room()
+        {
             // It counts as told, so that it is requested in its turn.
             return Arrival::Refused;
         }
@@ -177,13 +183,6 @@ impl Stream {
         (self.next, self.digest, self.gap) = (Some(sequence), None, None);
         self.diverge(now_ms);
         (sequence - next).saturating_sub(held)
-    }
-
-    /// Records that no snapshot has replaced what came before the beginning, if there was anything.
-    pub(crate) const fn miss_beginning(&mut self, now_ms: u64) {
-        if self.is_partial {
-            self.diverged_ms = Some(now_ms);
-        }
     }
 
     /// Records that a snapshot has to replace something.
@@ -296,7 +295,13 @@ mod tests {
     #[test]
     fn a_stream_that_is_joined_in_the_middle_learns_its_digest() {
         let mut stream = Stream::default();
-        take(&mut stream, 77, 0);
+        for early in [76, 77] {
+            assert_eq!(take(&mut stream, early, 0), Arrival::Early, "it has not begun");
+        }
+        assert_eq!((stream.next(), stream.pop()), (1, None));
+        stream.begin(77);
+        assert!(stream.pop().is_some());
+        stream.advance(1, 0);
         assert!(!stream.tell(StreamHead { next: 78, digest: 5 }, 0));
         let head = StreamHead { next: 78, digest: 5 }.after(1);
         take(&mut stream, 78, 0);
