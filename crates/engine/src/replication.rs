@@ -9,4 +9,6 @@
 
 mod recorder;
 
-pub use recorder::{DELTAS_MAX, RING_BYTES, RecordedDeltas, Recorder, ring};
+pub use recorder::{
+    DELTAS_MAX, PRESENCE_RING_BYTES, PRESENCES_MAX, RING_BYTES, RecordedDeltas, Recorder, presence_ring, ring,
+};

@@ -11,6 +11,7 @@
 mod announce;
 mod claim;
 mod member;
+mod nodes;
 mod relay;
 mod remote;
 mod transfer;
@@ -23,7 +24,7 @@ use shoal_config::Config;
 use shoal_insight::Sampler;
 use shoal_relay::{Address, Dispatcher, MessageKind, OfferKey, OfferTarget, Swarms, WriteError};
 use shoal_transport::stream::Handle;
-use shoal_types::{Counts, InfoHash};
+use shoal_types::{Action, Counts, InfoHash, PeerChange, Presence};
 use shoal_wire::websocket::frame;
 use shoal_wire::webtorrent::{self as wire, Limits, Storage, Unreadable, reply};
 
@@ -31,6 +32,7 @@ use self::announce::{Announcement, Joining};
 use self::claim::{Claim, Claims, Suspect, Suspects};
 pub use self::member::Member;
 use self::member::Peer;
+pub use self::nodes::{NodeCounters, Nodes};
 use self::transfer::FormerConnections;
 pub use self::transfer::MemberState;
 use crate::Now;
@@ -39,6 +41,7 @@ use crate::counter::{Kind, Loss, Outcome, Tally};
 use crate::pace::Pace;
 use crate::policy::{Policy, Protocol, ScrapeRequest, Torrents};
 use crate::refusal::Refusal;
+use crate::replication::Recorder;
 use crate::tokens::{Shown, SocketToken};
 
 /// Answers the WebTorrent clients of one worker.
@@ -93,6 +96,8 @@ struct Inner {
     reply_bytes: usize,
     /// None if messages are not logged.
     access_log: Option<AccessLog>,
+    /// None if there are no other nodes.
+    recorder: Option<Recorder<Presence>>,
 }
 
 impl Responder {
@@ -127,6 +132,7 @@ impl Responder {
             is_draining: false,
             reply_bytes: 0,
             access_log: None,
+            recorder: None,
         };
         Self { limits, storage: Storage::default(), inner }
     }
@@ -134,6 +140,11 @@ impl Responder {
     /// Records all later messages that are replied to.
     pub fn set_access_log(&mut self, log: AccessLog) {
         self.inner.access_log = Some(log);
+    }
+
+    /// Records the changes of all peers from now on, for other nodes.
+    pub fn set_recorder(&mut self, recorder: Recorder<Presence>) {
+        self.inner.recorder = Some(recorder);
     }
 
     /// Replaces the policy for all later messages.
@@ -196,14 +207,18 @@ impl Responder {
 
     /// Removes a client that has disconnected: all its peers leave their swarms.
     pub fn leave(&mut self, member: Member) {
-        let Inner { swarms, dispatcher, claims, .. } = &mut self.inner;
+        let Inner { swarms, dispatcher, claims, recorder, .. } = &mut self.inner;
         dispatcher.remove(member.handle());
         if member.claims > 0 {
             claims.abandon(&member);
         }
         let address = member.address(dispatcher.worker());
         for Peer { info_hash, peer_id } in member.peers() {
-            swarms.leave(&swarms.swarm_key(info_hash), peer_id, address);
+            let left = swarms.leave(&swarms.swarm_key(info_hash), peer_id, address);
+            if let Some(recorder) = recorder.as_mut().filter(|_| left.was_present) {
+                let peer = (*peer_id, member.source());
+                recorder.record_presence(PeerChange::Left, Action::Stop, *info_hash, peer);
+            }
         }
     }
 

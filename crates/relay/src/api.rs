@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use shoal_source::{Excess, Holdings, Source};
 use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, PeerId};
+use shoal_types::{Action, Counts, PeerChange, PeerId};
 
 use crate::key::OfferKey;
 use crate::pending_offer::PENDING_OFFERS_BYTES_MAX;
@@ -127,6 +127,8 @@ pub struct Announced {
     pub counts: Counts,
     /// Whether the peer is new to the connection: it joined, or was taken over from another connection.
     pub joined: bool,
+    /// The change of the peer.
+    pub change: PeerChange,
 }
 
 /// The receiver of an offer.

@@ -173,6 +173,7 @@ mod tests {
             may_grow: true,
             share_max: 0,
             now_s,
+            period_s: LIFETIME_S / 4,
         };
         let mut rng = fastrand::Rng::with_seed(1);
         shard.announce(&call, pressure, &mut rng, &mut Vec::new()).unwrap();

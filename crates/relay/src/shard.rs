@@ -7,7 +7,7 @@ use hashbrown::hash_table::Entry;
 use shoal_insight::ChangeBuffer;
 use shoal_source::{Excess, Recent, Source};
 use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, InfoHash, PeerId};
+use shoal_types::{Action, Counts, InfoHash, PeerChange, PeerId};
 
 use crate::api::{
     Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, Rejection,
@@ -68,6 +68,19 @@ pub(crate) struct PreparedAnnounce<'a, 'o> {
     /// Maximum share of the swarm that the source may have, in per cent; zero if there is no limit.
     pub(crate) share_max: u32,
     pub(crate) now_s: u32,
+    /// The length of a period, see [`PeerChange`].
+    pub(crate) period_s: u32,
+}
+
+impl PreparedAnnounce<'_, '_> {
+    /// Returns the change of a peer whose role stays the same.
+    fn change_since(&self, announced_s: u32) -> PeerChange {
+        // The periods of different peers begin at different times.
+        let period_s = u64::from(self.period_s);
+        let offset_s = self.peer.hash % period_s;
+        let period = |time_s: u32| (u64::from(time_s) + offset_s) / period_s;
+        if period(announced_s) == period(self.now_s) { PeerChange::Unchanged } else { PeerChange::Renewed }
+    }
 }
 
 /// An answer to an offer, before it is known whether the offer is pending.
@@ -146,19 +159,29 @@ impl Shard {
         };
         let before = swarm.counts();
         let seeds = matches!(announce.action, Action::Seed | Action::Complete);
-        let (position, joined) = match found {
+        let (position, joined, mut change) = match found {
             Some(position) => {
                 let joined = claim(swarm, position, announce, pressure, *now_s)?;
-                *totals.role_mut(swarm.is_seeder(position)) -= 1;
-                (swarm.set_role(position, seeds), joined)
+                let was_seeder = swarm.is_seeder(position);
+                *totals.role_mut(was_seeder) -= 1;
+                let change = if joined || was_seeder != seeds {
+                    PeerChange::Joined
+                } else {
+                    call.change_since(swarm.peer(position).announced_s)
+                };
+                (swarm.set_role(position, seeds), joined, change)
             }
-            None => (swarm.insert(Peer::new(peer, announce.address, announce.source), seeds), true),
+            None => {
+                let new = Peer::new(peer, announce.address, announce.source);
+                (swarm.insert(new, seeds), true, PeerChange::Joined)
+            }
         };
         *totals.role_mut(seeds) += 1;
         swarm.peer_mut(position).announced_s = *now_s;
         if announce.action == Action::Complete {
             let is_counted = swarm.complete(position, || is_download_counted(downloads, call));
             totals.completed += u64::from(is_counted);
+            change = if is_counted { PeerChange::Completed } else { change };
         }
         totals.pending_offer_bytes -= swarm.peer(position).pending_offers.memory_bytes();
         draw_receivers(swarm, position, call, rng, targets);
@@ -167,11 +190,11 @@ impl Shard {
         if counts != before {
             note_change(changes, key.hash, &key.info_hash);
         }
-        Ok(Announced { counts, joined })
+        Ok(Announced { counts, joined, change })
     }
 
     /// Applies a change of a peer that is connected to another node. It was admitted there, so the limits of its source count it
-    /// and do not refuse it. A peer of a connection of this node stays with that.
+    /// and do not refuse it. A peer of a connection of this node stays with that, unless it is given away.
     pub(crate) fn announce_remote(
         &mut self,
         key: &SwarmKey,
@@ -191,8 +214,8 @@ impl Shard {
         let before = swarm.counts();
         let (position, was_seeder) = match found {
             Some(position) => {
-                let Peer { address: present, source, .. } = *swarm.peer(position);
-                if !present.is_remote() {
+                let &Peer { address: present, source, challenged_s, .. } = swarm.peer(position);
+                if !present.is_remote() && !is_given_away(challenged_s, now_s) {
                     return Err(Rejection::PeerIdTaken(present));
                 }
                 if present != address {
@@ -260,6 +283,13 @@ impl Shard {
             }
             !swarm.is_empty()
         });
+    }
+
+    /// Returns whether the connection of a peer of this node is challenged.
+    pub(crate) fn is_challenged(&self, key: &SwarmKey, peer: &PeerKey) -> Option<bool> {
+        let swarm = self.swarm(key)?;
+        let peer = swarm.peer(swarm.find(peer)?);
+        (!peer.address.is_remote()).then_some(peer.challenged_s.is_some())
     }
 
     /// Returns the connection or the node of a peer.
@@ -482,6 +512,11 @@ fn owned(swarm: &Swarm, peer: &PeerKey, address: Address) -> Option<usize> {
     swarm.find(peer).filter(|&position| swarm.peer(position).address == address)
 }
 
+/// Returns whether a peer whose connection was challenged then is given away, since that has not answered.
+fn is_given_away(challenged_s: Option<NonZeroU32>, now_s: u32) -> bool {
+    challenged_s.is_some_and(|since_s| now_s.saturating_sub(since_s.get()) >= CHALLENGE_S)
+}
+
 /// Checks that the peer belongs to the announcer, or transfers it from a connection that has not answered a challenge
 /// and is therefore considered dead. Returns whether it was transferred. The address of the announcer is irrelevant:
 /// neighbours share one, and a client that moves to another network has a new one.
@@ -497,7 +532,7 @@ fn claim(
         peer.challenged_s = None;
         return Ok(false);
     }
-    if peer.challenged_s.is_none_or(|since_s| now_s.saturating_sub(since_s.get()) < CHALLENGE_S) {
+    if !is_given_away(peer.challenged_s, now_s) {
         return Err(Rejection::PeerIdTaken(peer.address));
     }
     if !announce.may_join {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use shoal_insight::{ChangeBuffer, WatchedShard};
 use shoal_source::Source;
 use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, Expired, InfoHash, PeerId, Totals};
+use shoal_types::{Action, Counts, Expired, InfoHash, PeerChange, PeerId, Totals};
 
 use crate::api::{
     Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, Rejection,
@@ -161,13 +161,15 @@ impl Swarms {
     ) -> Result<Announced, Rejection> {
         targets.clear();
         if announce.action == Action::Stop {
-            let Left { counts, .. } = self.leave(key, &announce.peer_id, announce.address);
-            return Ok(Announced { counts, joined: false });
+            let Left { counts, was_present } = self.leave(key, &announce.peer_id, announce.address);
+            let change = if was_present { PeerChange::Left } else { PeerChange::Nothing };
+            return Ok(Announced { counts, joined: false, change });
         }
         let may_grow = self.pressure.may_grow(announce.source);
         let peer = self.hasher.peer(&announce.peer_id);
         let share_max = if announce.is_exempt { 0 } else { self.swarm_share_max };
-        let call = PreparedAnnounce { swarm: key, peer, announce, may_grow, share_max, now_s };
+        let period_s = (self.peer_lifetime_s / 4).max(1);
+        let call = PreparedAnnounce { swarm: key, peer, announce, may_grow, share_max, now_s, period_s };
         let cell = self.cell(key);
         let mut shard = cell.shard.lock();
         let before = shard.totals;
@@ -225,6 +227,14 @@ impl Swarms {
     pub fn address_of(&self, key: &SwarmKey, peer_id: &PeerId) -> Option<Address> {
         let peer = self.hasher.peer(peer_id);
         self.cell(key).shard.lock().address_of(key, &peer)
+    }
+
+    /// Returns whether the connection of a peer of this node has been challenged and has not answered, if there is such a
+    /// peer.
+    #[must_use]
+    pub fn is_challenged(&self, key: &SwarmKey, peer_id: &PeerId) -> Option<bool> {
+        let peer = self.hasher.peer(peer_id);
+        self.cell(key).shard.lock().is_challenged(key, &peer)
     }
 
     /// Returns the membership of a peer of the connection `address`, for [`resume`](Self::resume) in another process.

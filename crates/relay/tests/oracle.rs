@@ -11,9 +11,11 @@ use shoal_relay::{
     Source, Swarms,
 };
 use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, InfoHash, PeerId};
+use shoal_types::{Action, Counts, InfoHash, PeerChange, PeerId};
 
 const LIFETIME_S: u32 = 400;
+/// The length of a period, in which one announce of a peer is news.
+const PERIOD_S: u32 = LIFETIME_S / 4;
 const PENDING_OFFER_S: u32 = 120;
 const PENDING_OFFERS_MAX: usize = 64;
 const PEERS_MAX: usize = 700;
@@ -239,7 +241,9 @@ impl World {
             assert_eq!(targets, []);
             return;
         }
+        let before = known.map(|known| (known.seeds, known.announced_s));
         let known = self.model.entry(swarm).or_default();
+        let completed_before = known.completed;
         let entry = known.peers.entry(peer).or_insert_with(|| ModelPeer {
             connection,
             seeds: false,
@@ -260,7 +264,17 @@ impl World {
             self.completed += u64::from(completed - known.completed);
             known.completed = completed;
         }
-        assert_eq!(answer, Ok(Announced { counts: known.counts(), joined }));
+        let Ok(Announced { change, .. }) = answer else { panic!("{answer:?}") };
+        assert_eq!(answer, Ok(Announced { counts: known.counts(), joined, change }));
+        match before.filter(|(seeds, _)| !joined && *seeds == (action != Action::Leech)) {
+            _ if known.completed > completed_before => assert_eq!(change, PeerChange::Completed),
+            None => assert_eq!(change, PeerChange::Joined),
+            Some((_, announced_s)) => match self.now_s - announced_s {
+                0 => assert_eq!(change, PeerChange::Unchanged),
+                PERIOD_S.. => assert_eq!(change, PeerChange::Renewed),
+                _ => assert!(matches!(change, PeerChange::Unchanged | PeerChange::Renewed), "{change:?}"),
+            },
+        }
         self.check_targets(swarm, peer, &offers, &targets);
     }
 
@@ -319,7 +333,8 @@ impl World {
         self.model.retain(|_, swarm| !swarm.peers.is_empty());
         let counts = self.counts(swarm);
         assert_eq!(left, Left { counts, was_present: was_present && stopped.is_none() });
-        assert!(stopped.is_none_or(|stopped| stopped == Announced { counts, joined: false }));
+        let change = if was_present { PeerChange::Left } else { PeerChange::Nothing };
+        assert!(stopped.is_none_or(|stopped| stopped == Announced { counts, joined: false, change }));
         assert!(!self.swarms.has_peer(&key, &peer_id(peer), at(connection)));
     }
 

@@ -4,7 +4,7 @@ use core::fmt;
 use std::sync::Arc;
 
 use shoal_source::{Excess, Holdings};
-use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
+use shoal_types::{Action, Counts, InfoHash, PeerChange, PeerV4, PeerV6};
 
 use crate::arena::Arena;
 use crate::hash::HashKey;
@@ -90,28 +90,6 @@ pub struct Announced {
     pub peers: usize,
     /// The change of the announcer in the swarm.
     pub change: PeerChange,
-}
-
-/// The change of a peer in its swarm by its own announce, from the least to the most.
-///
-/// Time has periods of about a quarter of the timeout of peers: a power of two of 64ths of the timeout, so at least a sixth
-/// and at most a third of it. They do not begin for all peers at the same time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum PeerChange {
-    /// The peer is not a member, and was none: it only read the swarm, or it stopped without having been there.
-    #[default]
-    Nothing,
-    /// It was there in the same role, and has announced in the same period before.
-    Unchanged,
-    /// It was there in the same role, and this is its first announce in the period.
-    Renewed,
-    /// It is new, or has another role now.
-    Joined,
-    /// It has completed its download, and the download was counted.
-    Completed,
-    /// It has left.
-    Left,
 }
 
 /// One torrent in the list of all torrents.

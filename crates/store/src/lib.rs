@@ -43,7 +43,7 @@ mod sync;
 mod table;
 mod walk;
 
-pub use api::{Announce, Announced, Listed, PeerChange, Rejection, Settings, Store};
+pub use api::{Announce, Announced, Listed, Rejection, Settings, Store};
 pub use family::Family;
 pub use image::ImageError;
 pub use memory_file::MemoryFile;
@@ -51,6 +51,7 @@ pub use prefetch::prefetch;
 pub use private::{PrivateNetwork, PrivateSwarms};
 pub use retained::RETAINED_HOURS_MAX;
 pub use shared::SharedStore;
+pub use shoal_types::PeerChange;
 pub use snapshot::{AGE_TICKS, Ages, COUNTED, Export, Restored, SwarmPart, SwarmSet};
 pub use swarm_id::{Fingerprint, FingerprintKey, SwarmId};
 pub use swarms::{LockedShard, Place, SHARDS_MAX, StoredPeer, Swarms};

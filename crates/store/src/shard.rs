@@ -11,10 +11,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use shoal_insight::ChangeBuffer;
 use shoal_source::{Networks, Recent};
-use shoal_types::{Action, Counts, InfoHash};
+use shoal_types::{Action, Counts, InfoHash, PeerChange};
 
 use crate::age::{AgeClock, StoredAge};
-use crate::api::{Announce, Announced, Listed, PeerChange, Rejection};
+use crate::api::{Announce, Announced, Listed, Rejection};
 use crate::arena::Arena;
 use crate::expiry::Sweep;
 use crate::family::{Family, PeerRow};

@@ -4,7 +4,7 @@
 //! A timeout is at most [`TIMEOUT_TICKS_MAX`] ticks, so an overdue stamp can be distinguished from a recent one for as
 //! long again, and expiry visits the peer several times within that period.
 
-use crate::api::PeerChange;
+use shoal_types::PeerChange;
 
 /// Maximum number of ticks of a timeout.
 const TIMEOUT_TICKS_MAX: u32 = 64;

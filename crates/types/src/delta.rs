@@ -4,6 +4,27 @@ use core::net::IpAddr;
 
 use crate::{Action, InfoHash, PeerId};
 
+/// The change of a peer in its swarm by its own announce, from the least to the most.
+///
+/// Time has periods of about a quarter of the timeout of peers, which do not begin for all peers at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum PeerChange {
+    /// The peer is not a member, and was none: it only read the swarm, or it stopped without having been there.
+    #[default]
+    Nothing,
+    /// It was there in the same role, and has announced in the same period before.
+    Unchanged,
+    /// It was there in the same role, and this is its first announce in the period.
+    Renewed,
+    /// It is new, or has another role now.
+    Joined,
+    /// It has completed its download, and the download was counted.
+    Completed,
+    /// It has left.
+    Left,
+}
+
 /// The effect that an announce at one node has had, so that the others have it too.
 ///
 /// It names a peer of UDP and HTTP by its address. IPv4 and IPv6 peers of a torrent are in swarms of their own, as everywhere.

@@ -10,6 +10,6 @@ mod peer;
 mod swarm;
 
 pub use announce::{Event, InfoHash, PeerId};
-pub use delta::{Delta, Presence};
+pub use delta::{Delta, PeerChange, Presence};
 pub use peer::{PeerV4, PeerV6};
 pub use swarm::{Action, Counts, Expired, Totals};

@@ -7,8 +7,8 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use shoal_metrics::Counter;
-use shoal_store::PeerChange;
-use shoal_types::{Action, Delta, InfoHash};
+use shoal_relay::Source;
+use shoal_types::{Action, Delta, InfoHash, PeerChange, PeerId, Presence};
 
 /// The number of deltas that wait to be taken: those of 30 milliseconds at a million announces a second.
 pub const DELTAS_MAX: usize = 1 << 15;
@@ -16,26 +16,42 @@ pub const DELTAS_MAX: usize = 1 << 15;
 /// The memory of a ring in bytes.
 pub const RING_BYTES: usize = DELTAS_MAX * size_of::<Delta>();
 
+/// The number of deltas of peers of WebTorrent that wait to be taken.
+pub const PRESENCES_MAX: usize = 1 << 13;
+
+/// The memory of a ring of these in bytes.
+pub const PRESENCE_RING_BYTES: usize = PRESENCES_MAX * size_of::<Presence>();
+
 const _: () = assert!(size_of::<Delta>() <= 44, "a ring of each responder has 32,768 of them");
 
 /// The end of a ring at which a responder records deltas.
 #[derive(Debug)]
-pub struct Recorder {
-    ring: rtrb::Producer<Delta>,
+pub struct Recorder<T = Delta> {
+    ring: rtrb::Producer<T>,
     lost: Arc<Counter>,
 }
 
 /// The end of a ring from which another thread takes the deltas.
 #[derive(Debug)]
-pub struct RecordedDeltas {
-    ring: rtrb::Consumer<Delta>,
+pub struct RecordedDeltas<T = Delta> {
+    ring: rtrb::Consumer<T>,
     lost: Arc<Counter>,
 }
 
 /// Returns the two ends of a ring.
 #[must_use]
 pub fn ring() -> (Recorder, RecordedDeltas) {
-    let (producer, consumer) = rtrb::RingBuffer::new(DELTAS_MAX);
+    ring_of(DELTAS_MAX)
+}
+
+/// Returns the two ends of a ring for the peers of WebTorrent.
+#[must_use]
+pub fn presence_ring() -> (Recorder<Presence>, RecordedDeltas<Presence>) {
+    ring_of(PRESENCES_MAX)
+}
+
+fn ring_of<T>(deltas_max: usize) -> (Recorder<T>, RecordedDeltas<T>) {
+    let (producer, consumer) = rtrb::RingBuffer::new(deltas_max);
     let lost = Arc::<Counter>::default();
     let recorder = Recorder { ring: producer, lost: Arc::clone(&lost) };
     (recorder, RecordedDeltas { ring: consumer, lost })
@@ -51,8 +67,31 @@ impl Recorder {
         info_hash: &InfoHash,
         (ip, port): (IpAddr, u16),
     ) {
-        let Some(action) = told_action(change, action) else { return };
-        if self.ring.push(Delta { info_hash: *info_hash, action, ip, port }).is_err() {
+        if let Some(action) = told_action(change, action) {
+            self.push(Delta { info_hash: *info_hash, action, ip, port });
+        }
+    }
+}
+
+impl Recorder<Presence> {
+    /// Records an announce, or the end, of a peer of WebTorrent, if other nodes need to know its effect.
+    pub(crate) fn record_presence(
+        &mut self,
+        change: PeerChange,
+        action: Action,
+        info_hash: InfoHash,
+        (peer_id, source): (PeerId, Source),
+    ) {
+        if let Some(action) = told_action(change, action) {
+            self.push(Presence { info_hash, action, peer_id, source: source.to_bytes() });
+        }
+    }
+}
+
+impl<T> Recorder<T> {
+    #[inline]
+    fn push(&mut self, delta: T) {
+        if self.ring.push(delta).is_err() {
             self.lost.increment();
         }
     }
@@ -74,16 +113,16 @@ pub(crate) const fn told_action(change: PeerChange, action: Action) -> Option<Ac
     }
 }
 
-impl RecordedDeltas {
+impl<T> RecordedDeltas<T> {
     /// Takes the next delta, if there is one.
     #[inline]
-    pub fn take(&mut self) -> Option<Delta> {
+    pub fn take(&mut self) -> Option<T> {
         self.ring.pop().ok()
     }
 
     /// Calls `visit` with up to `max` deltas in their order, and takes them. Returns their number. This costs less than to
     /// take each alone.
-    pub fn drain(&mut self, max: usize, visit: impl FnMut(Delta)) -> usize {
+    pub fn drain(&mut self, max: usize, visit: impl FnMut(T)) -> usize {
         let waiting = self.ring.slots().min(max);
         let Ok(chunk) = self.ring.read_chunk(waiting) else { return 0 };
         chunk.into_iter().for_each(visit);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shoal_relay::{Address, Announced, MessageKind, Rejection, SwarmKey};
 use shoal_source::Excess;
 use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, Event, InfoHash, PeerId};
+use shoal_types::{Action, Counts, Event, InfoHash, PeerChange, PeerId};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::webtorrent::{self as wire, Announce, reply};
 
@@ -92,6 +92,9 @@ impl Inner {
                 // A peer of another connection stays.
                 let address = member.address(self.dispatcher.worker());
                 let left = self.swarms.leave(&key, &announce.peer_id, address);
+                if left.was_present {
+                    self.record(member, PeerChange::Left, Action::Stop, info_hash, peer_id);
+                }
                 // This also applies if the swarm forgot the peer or another connection took it over before, so that it
                 // no longer counts.
                 member.remove(&Peer { info_hash: announce.info_hash, peer_id: announce.peer_id });
@@ -258,11 +261,27 @@ impl Inner {
         if announced == Err(Rejection::MayNotJoin) && member.prune(&self.swarms, worker, &mut self.rng) {
             announced = self.enter_swarm(member, joining, now);
         }
-        let Announced { counts, joined } = announced?;
+        let Announced { counts, joined, change } = announced?;
+        let &Joining { info_hash, peer_id, action, .. } = joining;
+        self.record(member, change, action, info_hash, peer_id);
         if joined {
-            member.add(Peer { info_hash: joining.info_hash, peer_id: joining.peer_id });
+            member.add(Peer { info_hash, peer_id });
         }
         Ok(counts)
+    }
+
+    /// Records a change of a peer, if there are other nodes.
+    fn record(
+        &mut self,
+        member: &Member,
+        change: PeerChange,
+        action: Action,
+        info_hash: InfoHash,
+        peer_id: PeerId,
+    ) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record_presence(change, action, info_hash, (peer_id, member.source()));
+        }
     }
 
     fn enter_swarm(&mut self, member: &Member, joining: &Joining, now: Now) -> Result<Announced, Rejection> {

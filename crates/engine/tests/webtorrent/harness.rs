@@ -9,11 +9,12 @@ use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Tally};
 use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::Policy;
+use shoal_engine::replication::{RecordedDeltas, presence_ring};
 use shoal_engine::tokens::SocketToken;
 use shoal_engine::webtorrent::{Member, Responder};
 use shoal_relay::{Dispatcher, Mailboxes, Swarms};
 use shoal_transport::stream::Handle;
-use shoal_types::{Counts, InfoHash};
+use shoal_types::{Counts, InfoHash, Presence};
 
 /// A torrent, as it is written in messages.
 pub(crate) const HASH: &str = "aaaaaaaaaaaaaaaaaaaa";
@@ -185,6 +186,16 @@ impl Tracker {
             now: Now { monotonic_s: 1000, monotonic_ms: 1_000_000, unix_s: 1_700_000_000 },
             connections: 0,
         }
+    }
+
+    /// Records the changes of all peers for other nodes.
+    pub(crate) fn record(&mut self) -> Vec<RecordedDeltas<Presence>> {
+        let record = |worker: &mut Worker| {
+            let (recorder, recorded) = presence_ring();
+            worker.responder.set_recorder(recorder);
+            recorded
+        };
+        self.workers.iter_mut().map(record).collect()
     }
 
     pub(crate) fn connect(&mut self, ip: IpAddr) -> Client {

@@ -6,6 +6,7 @@ mod any_bytes;
 mod harness;
 mod identity;
 mod metrics;
+mod nodes;
 mod relay;
 mod scrape;
 mod workers;
