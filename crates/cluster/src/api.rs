@@ -64,7 +64,7 @@ pub trait Swarms {
     /// [`Swarms::BLOCK_BYTES_MAX`] long, and may be empty.
     fn export(&mut self, export: &mut Self::Export, block: &mut Vec<u8>) -> bool;
 
-    /// Merges a block of the node `from` into the swarms. What it says may be older than what is known here, which then remains.
+    /// Merges a block of the node `from` into the swarms. Its content may be older than what is known here, which then remains.
     ///
     /// # Errors
     /// Fails if the block is none.
@@ -97,7 +97,7 @@ pub struct Outgoing {
     pub payload: Bytes,
 }
 
-/// What a node is doing.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
@@ -111,7 +111,7 @@ pub enum NodeState {
     Alone,
     /// It speaks another version of the protocol.
     OtherVersion,
-    /// It has not been heard of for some seconds.
+    /// No message of it has arrived for some seconds.
     Lost,
 }
 
@@ -169,7 +169,7 @@ pub struct Status {
     pub name: String,
     /// Its identity.
     pub id: String,
-    /// What it is doing.
+    /// Its state.
     pub state: NodeState,
     /// The other nodes, by name.
     pub nodes: Vec<NodeStatus>,
@@ -177,14 +177,14 @@ pub struct Status {
     pub counters: Counters,
 }
 
-/// What a node knows of another one.
+/// The knowledge of a node about another one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
     /// Its name.
     pub name: String,
     /// Its identity.
     pub id: String,
-    /// What it is doing, as far as it is known.
+    /// Its state, as far as it is known.
     pub state: NodeState,
     /// The time since its last message, in milliseconds.
     pub heard_ms_ago: u64,

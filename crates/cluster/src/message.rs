@@ -16,7 +16,7 @@
 //! | 9, ping | time of departure in ms (8) |
 //! | 10, pong | the time of the ping (8) |
 //! | 11, relay | a message for clients |
-//! | 12, heads | number of the snapshot (4); for each node, its identity (8) and the next sequence number of each shard (8 each) |
+//! | 12, heads: part 0 of a snapshot | number of the snapshot (4); for each node, its identity (8) and the next sequence number of each shard (8 each) |
 
 use bytes::Bytes;
 

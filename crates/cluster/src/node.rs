@@ -152,7 +152,7 @@ impl<E> Node<E> {
         }
     }
 
-    /// Sends a message for clients of another node, at most [`RELAY_BYTES_MAX`](Self::RELAY_BYTES_MAX) long. Nobody sends it
+    /// Sends a message for clients of another node, at most [`RELAY_BYTES_MAX`](Self::RELAY_BYTES_MAX) long. It is not sent
     /// again if it is lost.
     pub fn send_to(&mut self, node: NodeId, content: &[u8]) {
         if self.connected_ms.is_some() {
@@ -180,7 +180,7 @@ impl<E> Node<E> {
             Decoded::OtherVersion { from } => {
                 self.counters.other_version += 1;
                 if let Some(remote) = self.remote(from, now_ms) {
-                    remote.hear_other_version(now_ms);
+                    remote.receive_other_version(now_ms);
                 }
             }
             Decoded::Message { from, .. } if from == self.id => {}
@@ -189,7 +189,7 @@ impl<E> Node<E> {
                     self.counters.refused += 1;
                     return;
                 };
-                remote.hear(now_ms);
+                remote.note_message(now_ms);
                 if self.handle(subject, from, &content, message, now_ms, swarms).is_err() {
                     self.counters.malformed += 1;
                 }
@@ -251,7 +251,12 @@ impl<E> Node<E> {
             (true, true, true) => NodeState::Resyncing,
             (true, true, false) => NodeState::Ready,
         };
-        let mut nodes: Vec<_> = self.remotes.iter().map(|(&id, remote)| remote.status(id, now_ms)).collect();
+        let mut nodes: Vec<_> = self
+            .remotes
+            .iter()
+            .filter(|(_, remote)| remote.is_known())
+            .map(|(&id, remote)| remote.status(id, now_ms))
+            .collect();
         nodes.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
         Status { name: self.name.clone(), id: self.id.to_string(), state, nodes, counters: self.counters }
     }
@@ -325,12 +330,12 @@ impl<E> Node<E> {
                 Ok(())
             }
             (Subject::Node(_), &Message::Part { snapshot, part, is_last, block }) => {
-                let Some(fetch) = &mut self.fetch else { return Ok(()) };
+                let Some(fetch) = self.fetch.as_mut().filter(|_| part > 0) else { return Ok(()) };
                 let arrival = fetch.arrive(from, snapshot, part, is_last, now_ms);
                 if arrival == resync::Arrival::Ignored {
                     return Ok(());
                 }
-                if part == 0 && fetch.scope == Scope::Connected {
+                if part == 1 && fetch.scope == Scope::Connected {
                     // The others have disconnected.
                     swarms.forget(from);
                 }
@@ -342,8 +347,9 @@ impl<E> Node<E> {
                 Ok(())
             }
             (Subject::Node(_), &Message::Heads { snapshot, nodes }) => {
-                let is_awaited = self.fetch.as_ref().is_some_and(|fetch| fetch.is_from(from, snapshot));
-                if is_awaited && !self.has_swarms {
+                let Some(fetch) = &mut self.fetch else { return Ok(()) };
+                let arrival = fetch.arrive(from, snapshot, 0, false, now_ms);
+                if arrival == resync::Arrival::Next && !self.has_swarms {
                     self.begin_streams(nodes, now_ms, swarms);
                 }
                 Ok(())
@@ -485,7 +491,8 @@ impl<E> Node<E> {
         now_ms: u64,
         swarms: &mut S,
     ) {
-        let begin = || swarms.begin_export(scope);
+        let heads = if next == 0 { self.heads(to, snapshot) } else { Bytes::new() };
+        let begin = || (swarms.begin_export(scope), heads);
         // A node that joins does not have everything.
         let request = if self.has_joined || scope == Scope::Connected {
             self.exports.request(to, snapshot, next, now_ms, begin)
@@ -493,9 +500,9 @@ impl<E> Node<E> {
             Request::Refused
         };
         match request {
-            Request::Begun => {
+            Request::Begun(first) => {
                 self.counters.exports += 1;
-                self.send_heads(to, snapshot);
+                self.push(Subject::Node(to), first);
             }
             Request::Continued => {}
             Request::Repeated(parts) => {
@@ -518,22 +525,24 @@ impl<E> Node<E> {
         self.remotes.retain(|_, remote| !remote.is_forgotten(now_ms));
     }
 
-    /// Tells another node which batches of each node a snapshot contains.
-    fn send_heads(&mut self, to: NodeId, snapshot: u32) {
+    /// Returns the message that tells another node which batches of each node a snapshot contains that begins now.
+    fn heads(&self, to: NodeId, snapshot: u32) -> Bytes {
         let own = Heads::encode_node(self.id, self.outbox.heads().map(|head| head.next));
         let others = self.remotes.iter().filter(|(id, _)| **id != to);
         let others = others.map(|(&id, remote)| Heads::encode_node(id, remote.next()));
         let nodes: Vec<_> = core::iter::once(own).chain(others).collect();
-        self.send(Subject::Node(to), &Message::Heads { snapshot, nodes: Heads::new(&nodes) });
+        encode(self.id, &Message::Heads { snapshot, nodes: Heads::new(&nodes) })
     }
 
     /// Begins the streams of nodes behind the batches that a snapshot contains.
     fn begin_streams<S: Swarms<Export = E>>(&mut self, heads: Heads<'_>, now_ms: u64, swarms: &mut S) {
         for (id, next) in heads.nodes().take(NODES_MAX) {
-            if let Some(remote) = self.remotes.get_mut(&id) {
-                remote.begin(next);
-                (0..SHARDS).for_each(|shard| self.apply_waiting(id, shard, now_ms, swarms));
+            if id == self.id || self.remotes.len() >= NODES_MAX && !self.remotes.contains_key(&id) {
+                continue;
             }
+            // One that is away at present may come back.
+            self.remotes.entry(id).or_insert_with(|| Remote::absent(now_ms)).begin(next);
+            (0..SHARDS).for_each(|shard| self.apply_waiting(id, shard, now_ms, swarms));
         }
     }
 
@@ -579,10 +588,10 @@ impl<E> Node<E> {
         let mut requests = Vec::new();
         let mut skipped = Vec::new();
         for (&id, remote) in &mut self.remotes {
-            // Without a hello, nobody knows how old a batch is that is sent again.
+            // Before its hello, the age of a batch that is sent again is unknown.
             let is_met = remote.is_alive(now_ms) && remote.is_met();
             for (shard, stream) in remote.streams.iter_mut().enumerate() {
-                // What a node has sent that is gone comes from nobody.
+                // The batches of a node that is lost come from no other.
                 if is_met && let Some((first, last)) = stream.request(now_ms) {
                     requests.push((id, shard, first, last));
                 }
@@ -661,8 +670,8 @@ impl<E> Node<E> {
         let is_whole = self.remotes.get(&from).is_some_and(|remote| remote.is_whole);
         let is_of_connected = scope == Scope::Connected;
         for (&id, remote) in &mut self.remotes {
-            // A node that misses nothing knows what all others had sent before. What lost nodes have sent, no other knows
-            // better.
+            // A node that misses nothing knows what all others had sent before. No other node knows
+            // better what a lost one has sent.
             let is_healed = is_of_addresses && (is_whole || id == from || !remote.is_alive(now_ms));
             remote.heal(is_healed, is_of_connected && id == from, began_ms);
             if is_first && !is_healed {
@@ -671,7 +680,7 @@ impl<E> Node<E> {
         }
         let misses_connected = self.remotes.values().any(|remote| remote.misses_connected(now_ms));
         self.has_joined |= self.has_swarms && !misses_connected;
-        // What follows for the first time follows at once.
+        // The connected peers of each node follow at once.
         self.resync_after_ms = if misses_connected { now_ms } else { now_ms + RESYNC_MS_MIN };
     }
 

@@ -1,4 +1,4 @@
-//! What a node knows of another one.
+//! The knowledge of a node about another one.
 
 use core::mem;
 
@@ -47,7 +47,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// Creates a node that has been heard of for the first time. Unless it `is_new`, it may have connected peers already, and
+    /// Creates a node whose first message has arrived. Unless it `is_new`, it may have connected peers already, and
     /// its streams begin later.
     pub(crate) fn new(is_new: bool, now_ms: u64) -> Self {
         Self {
@@ -70,8 +70,13 @@ impl Remote {
         }
     }
 
-    /// Records that it was heard of. If it was lost before, its connected peers have to be fetched.
-    pub(crate) fn hear(&mut self, now_ms: u64) {
+    /// Creates a node that others know and that is away.
+    pub(crate) fn absent(now_ms: u64) -> Self {
+        Self { is_lost: true, heard_ms: now_ms.saturating_sub(LOST_MS), ..Self::new(true, now_ms) }
+    }
+
+    /// Records that a message of it has arrived. If it was lost before, its connected peers have to be fetched.
+    pub(crate) fn note_message(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
         self.has_other_version = false;
         if mem::take(&mut self.is_lost) {
@@ -85,7 +90,7 @@ impl Remote {
         is_lost && !mem::replace(&mut self.is_lost, is_lost)
     }
 
-    pub(crate) fn hear_other_version(&mut self, now_ms: u64) {
+    pub(crate) fn receive_other_version(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
         self.has_other_version = true;
     }
@@ -98,6 +103,11 @@ impl Remote {
         (self.is_ready, self.is_whole) = (hello.is_ready, hello.is_whole);
         self.delay.calibrate(hello.sent_ms, now_ms);
         self.started_ms.replace(now_ms.saturating_sub(hello.uptime_ms)).is_none()
+    }
+
+    /// Returns whether any message of it has arrived.
+    pub(crate) const fn is_known(&self) -> bool {
+        self.is_met() || !self.is_lost
     }
 
     /// Returns whether it has said hello.
@@ -117,7 +127,7 @@ impl Remote {
         self.heard_ms = 0;
     }
 
-    /// Returns whether it was heard of lately.
+    /// Returns whether a message of it has arrived lately.
     pub(crate) const fn is_alive(&self, now_ms: u64) -> bool {
         now_ms < self.heard_ms + LOST_MS && !self.has_other_version
     }

@@ -1,7 +1,8 @@
 //! Snapshots that one node fetches from another.
 //!
 //! The one that fetches asks for a part, which acknowledges those before it; the other one sends some parts ahead. Both sides
-//! are paced by the time that the other takes, and hold no more than these parts.
+//! are paced by the time that the other takes, and hold no more than these parts. Part 0 names the batches that the snapshot
+//! contains.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +23,7 @@ const EXPORTS_MAX: usize = 2;
 /// Minimum time between two snapshots for the same node, in milliseconds.
 const EXPORT_MS_MIN: u64 = 2_000;
 
-/// The time after which an export ends that nobody has asked about, in milliseconds.
+/// The time without a request after which an export ends, in milliseconds.
 const ASKED_MS_MAX: u64 = 10_000;
 
 /// The time after which a request is repeated, in milliseconds.
@@ -128,8 +129,8 @@ impl<E> Default for Exports<E> {
 /// The handling of a request for a part.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// A new export has begun.
-    Begun,
+    /// A new export has begun with this part.
+    Begun(Bytes),
     /// Parts follow.
     Continued,
     /// These parts were sent before, and are to be sent again.
@@ -139,14 +140,14 @@ pub(crate) enum Request {
 }
 
 impl<E> Exports<E> {
-    /// Takes a request. A new export begins with `begin`.
+    /// Takes a request. A new export begins with `begin`, which returns its part 0 as well.
     pub(crate) fn request(
         &mut self,
         to: NodeId,
         snapshot: u32,
         next: u32,
         now_ms: u64,
-        begin: impl FnOnce() -> E,
+        begin: impl FnOnce() -> (E, Bytes),
     ) -> Request {
         if let Some(running) =
             self.running.iter_mut().find(|running| running.to == to && running.snapshot == snapshot)
@@ -161,16 +162,18 @@ impl<E> Exports<E> {
         }
         self.begun_ms.retain(|_, begun_ms| now_ms < *begun_ms + EXPORT_MS_MIN);
         self.begun_ms.insert(to, now_ms);
+        let (export, first) = begin();
+        let sent = VecDeque::from([first.clone()]);
         self.running.push(Running {
             to,
             snapshot,
-            export: begin(),
-            sent: VecDeque::new(),
+            export,
+            sent,
             acknowledged: 0,
             is_over: false,
             asked_ms: now_ms,
         });
-        Request::Begun
+        Request::Begun(first)
     }
 
     /// Exports some parts, and calls `send` with each and its receiver.

@@ -1,6 +1,6 @@
 //! The batches of one shard of another node, in their order.
 //!
-//! A batch that comes too early waits for those before it, which are requested again. What does not come within some seconds
+//! A batch that comes too early waits for those before it, which are requested again. One that does not come within some seconds
 //! is given up: the stream goes on behind it, and a snapshot has to replace it.
 
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ pub(crate) enum Arrival {
 }
 
 impl Stream {
-    /// Begins at this sequence number, unless the stream has begun. What has waited before that is dropped.
+    /// Begins at this sequence number, unless the stream has begun. Batches that have waited before that are dropped.
     pub(crate) fn begin(&mut self, next: u64) {
         if self.next.is_none() {
             self.next = Some(next);

@@ -14,7 +14,7 @@ pub(crate) struct Delivery {
     pub(crate) payload: Bytes,
 }
 
-/// What is wrong with the bus.
+/// The faults of the bus.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Weather {
     /// Per cent of messages that are lost, and that come twice.

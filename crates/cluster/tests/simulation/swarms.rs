@@ -227,9 +227,12 @@ impl Swarms for Model {
             }
             let read = Entry { seeds: peer[26] == 1, stamp_ms, is_counted: peer[27] == 1 };
             let entry = self.peers.entry((info_hash, ip.into(), port)).or_insert(read);
+            // Its download is in the count that was adopted.
+            let is_counted = entry.is_counted || read.is_counted;
             if entry.stamp_ms < read.stamp_ms {
-                *entry = Entry { is_counted: entry.is_counted || read.is_counted, ..read };
+                *entry = read;
             }
+            entry.is_counted = is_counted;
         }
         Ok(())
     }

@@ -192,7 +192,7 @@ impl Nodes {
                     }
                 }
             }
-            // Who claims more than can be checked gets nothing.
+            // Claims that cannot be checked are refused.
             (Content::Challenge, Some(_)) if self.challenges.len() >= CHALLENGES_MAX => {
                 self.write(from, RemoteMessage { info_hash, to, content: Content::Alive });
             }

@@ -67,7 +67,7 @@ impl Cluster {
             assert_ne!(to, from);
             other.clients.apply(id, &presences, |info_hash| info_hash.0[0] != b'f', now_s);
         }
-        // What was delivered is dispatched to the workers.
+        // The workers receive what was delivered.
         for Node { tracker, clients, .. } in &mut self.nodes {
             clients.exchange(now_s, |_, _| panic!("it was sent before"), |_| {});
             (0..2).for_each(|worker| _ = tracker.turn(worker));
@@ -104,7 +104,7 @@ fn an_offer_and_its_answer_cross_between_nodes_once() {
     for _ in 0..2 {
         cluster.say(1, &mut other, &answer(2, 1, "x-0"));
     }
-    // Nobody awaits an answer to an offer that was not relayed.
+    // No client awaits an answer to an offer that was not relayed.
     cluster.say(1, &mut other, &answer(2, 1, "x-1"));
     assert_eq!(cluster.received(0, &one), [answer_heard(2, "x-0")]);
     assert_eq!(cluster.nodes[0].clients.counters().unwanted, 2);
