@@ -7,7 +7,7 @@ use hashbrown::hash_table::Entry;
 use shoal_insight::ChangeBuffer;
 use shoal_source::{Excess, Recent, Source};
 use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, InfoHash, PeerChange, PeerId};
+use shoal_types::{Action, Counts, InfoHash, PeerChange, PeerId, Presence};
 
 use crate::api::{
     Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, Rejection,
@@ -283,6 +283,20 @@ impl Shard {
             }
             !swarm.is_empty()
         });
+    }
+
+    /// Appends the peers that are connected to this node.
+    pub(crate) fn connected(&self, presences: &mut Vec<Presence>) {
+        for Torrent { info_hash, swarm, .. } in &self.swarms {
+            for position in 0..swarm.len() {
+                let peer = swarm.peer(position);
+                if !peer.address.is_remote() {
+                    let action = if swarm.is_seeder(position) { Action::Seed } else { Action::Leech };
+                    let source = peer.source.to_bytes();
+                    presences.push(Presence { info_hash: *info_hash, action, peer_id: peer.peer_id, source });
+                }
+            }
+        }
     }
 
     /// Returns whether the connection of a peer of this node is challenged.

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use shoal_insight::{ChangeBuffer, WatchedShard};
 use shoal_source::Source;
 use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, Expired, InfoHash, PeerChange, PeerId, Totals};
+use shoal_types::{Action, Counts, Expired, InfoHash, PeerChange, PeerId, Presence, Totals};
 
 use crate::api::{
     Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, Rejection,
@@ -287,6 +287,17 @@ impl Swarms {
             if !has_more {
                 return has_existed;
             }
+        }
+    }
+
+    /// Number of shards, for [`connected`](Self::connected).
+    pub const SHARDS: usize = SHARDS;
+
+    /// Appends the peers of a shard that are connected to this node, as other nodes are told of them. Locks the shard for one
+    /// walk over its peers.
+    pub fn connected(&self, shard: usize, presences: &mut Vec<Presence>) {
+        if let Some(cell) = self.shards.get(shard) {
+            cell.shard.lock().connected(presences);
         }
     }
 

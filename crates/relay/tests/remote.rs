@@ -201,3 +201,20 @@ fn messages_to_other_nodes_go_to_a_mailbox_of_their_own() {
     let mut alone = Dispatcher::new(0, Mailboxes::new(2));
     assert!(alone.write(Address::of_node(node(1)), MessageKind::Answer, |_| {}).is_err());
 }
+
+#[test]
+fn the_peers_that_are_connected_to_this_node_are_listed() {
+    let swarms = swarms();
+    (1..=200).for_each(|peer| {
+        _ = announce(&swarms, peer, if peer % 3 == 0 { Action::Seed } else { Action::Leech }, 0, 1)
+    });
+    (201..=220).for_each(|peer| announce_remote(&swarms, node(1), peer, Action::Leech).unwrap());
+    let mut presences = Vec::new();
+    (0..Swarms::SHARDS).for_each(|shard| swarms.connected(shard, &mut presences));
+    let mut listed: Vec<_> =
+        presences.iter().map(|presence| (presence.peer_id.0[0], presence.action)).collect();
+    listed.sort_by_key(|(peer, _)| *peer);
+    let role = |peer| if peer % 3 == 0 { Action::Seed } else { Action::Leech };
+    assert_eq!(listed, (1..=200).map(|peer| (peer, role(peer))).collect::<Vec<_>>());
+    assert!(presences.iter().all(|presence| presence.info_hash == TORRENT));
+}
