@@ -46,6 +46,11 @@ pub(crate) enum Bench {
     ///
     /// Exit code 1 if the limits take more memory than they state, or more than one honest request in 10,000 is refused.
     Limits(BenchArguments),
+    /// Measure the CPU time of a change of another node that is applied to ten million peers, and of recording an announce for
+    /// other nodes: `--json` prints lines of JSON
+    ///
+    /// Exit code 1 if applying a change takes more than 150 ns.
+    Replication(BenchArguments),
     /// Measure the CPU time of the I/O back ends over loopback, for each datagram and then for each response over
     /// TCP: `--only BACKEND` chooses one
     Net(BenchArguments),
@@ -75,6 +80,9 @@ impl Bench {
                 ("shoal", &["takedown"][..], [vec!["--lab".to_owned(), lab], arguments].concat())
             }
             Self::Limits(BenchArguments { arguments }) => ("shoal-engine", &["limits"][..], arguments),
+            Self::Replication(BenchArguments { arguments }) => {
+                ("shoal-engine", &["replication"][..], arguments)
+            }
             Self::Net(BenchArguments { arguments }) => ("shoal-net", &["echo", "respond"][..], arguments),
             Self::Instructions(BenchArguments { arguments }) => {
                 ("shoal-engine", &["instructions"][..], arguments)

@@ -12,6 +12,7 @@
 
 pub mod access_log;
 pub mod address;
+mod batch;
 mod caller;
 pub mod connection_id;
 pub mod counter;

@@ -406,11 +406,14 @@ impl Policy {
     /// # Errors
     /// Returns why the client may not enter the swarm any more.
     pub(crate) fn check_lists(&self, ip: IpAddr, info_hash: &InfoHash) -> Result<(), Refused> {
-        if let Some(access) = &self.access {
-            check_network(access, ip)?;
-            check_access(access, info_hash)?;
-        }
-        Ok(())
+        self.check_network(ip)?;
+        self.check_torrent(info_hash)
+    }
+
+    /// Decides whether the lists permit the network of a peer at a canonical address.
+    #[inline]
+    pub(crate) fn check_network(&self, ip: IpAddr) -> Result<(), Refusal> {
+        self.access.as_ref().map_or(Ok(()), |access| check_network(access, ip))
     }
 
     /// Decides about a scrape at the pace of the worker. Torrents that are not served have no swarm, so that their

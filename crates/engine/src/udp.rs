@@ -9,7 +9,6 @@
 //! is larger than its request.
 
 mod answer;
-mod batch;
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -26,8 +25,8 @@ use shoal_wire::udp::{
     TransactionId,
 };
 
-use self::batch::{Batch, Work};
 use crate::access_log::{AccessLog, LoggedClient, Record};
+use crate::batch::{Batch, Work, short};
 use crate::connection_id::{ConnectionIds, ConnectionKey};
 use crate::counter::{Drop, Family, Kind, Outcome, Tally};
 use crate::limits::Activity;
@@ -39,7 +38,8 @@ use crate::tokens::Shown;
 use crate::{Now, address};
 
 /// The number of torrents that the longest reply to a scrape has room for.
-const SCRAPE_HASHES_MAX: usize = (REPLY_BYTES_MAX - size_of::<ScrapeHead>()) / size_of::<ScrapeEntry>();
+pub(crate) const SCRAPE_HASHES_MAX: usize =
+    (REPLY_BYTES_MAX - size_of::<ScrapeHead>()) / size_of::<ScrapeEntry>();
 
 /// Size of the fields before the first info hash of an announce or a scrape (BEP 15).
 const REQUEST_HEAD_BYTES: usize = 16;
@@ -50,8 +50,8 @@ pub struct Responder {
     store: SharedStore,
     front: Front,
     /// The requests that wait for their swarms.
-    v4: Box<Batch<PeerV4>>,
-    v6: Box<Batch<PeerV6>>,
+    v4: Box<Batch<PeerV4, Waiting>>,
+    v6: Box<Batch<PeerV6, Waiting>>,
 }
 
 /// The data that decisions and replies need, except the store.
@@ -87,6 +87,24 @@ struct Query {
     family: Family,
     kind: Kind,
     transaction_id: TransactionId,
+}
+
+/// A request that waits for its swarm.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// The index of its datagram in the batch.
+    exchange: u8,
+    query: Query,
+}
+
+impl Waiting {
+    fn new(exchange: usize, query: Query) -> Self {
+        Self { exchange: short(exchange), query }
+    }
+
+    fn exchange(self) -> usize {
+        self.exchange.into()
+    }
 }
 
 impl Responder {
@@ -164,7 +182,13 @@ impl Responder {
         if let Some(lists) = self.front.policy.access().and_then(|access| access.torrents.as_deref())
             && !self.front.policy.permits_swarms()
         {
-            prefetch_lists(lists, chunk);
+            // Announces have their info hash at the same place as scrapes the first of theirs, which are not looked up, but rare.
+            prefetch_lists(
+                lists,
+                chunk.iter().filter_map(|exchange| {
+                    Some(InfoHash(*exchange.request.get(REQUEST_HEAD_BYTES..)?.first_chunk()?))
+                }),
+            );
         }
         if let Some(limits) = self.front.policy.limits() {
             for exchange in &*chunk {
@@ -289,15 +313,16 @@ impl Responder {
         let peers_wanted = peers_wanted.min(self.front.limits(query.family).peers_max);
         let (sample_seed, port) = (self.front.rng.u64(..), announce.port.get());
         let joins = announce.event() == Event::Started;
+        let waiting = Waiting::new(index, query);
         let place = self.store.locate(&announce.info_hash);
         match ip {
             IpAddr::V4(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV4::new(ip, port), action, peers_wanted };
-                self.v4.push(place, index, query, Work::Announce { announce, registers, joins, sample_seed });
+                self.v4.push(place, waiting, Work::Announce { announce, registers, joins, sample_seed });
             }
             IpAddr::V6(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV6::new(ip, port), action, peers_wanted };
-                self.v6.push(place, index, query, Work::Announce { announce, registers, joins, sample_seed });
+                self.v6.push(place, waiting, Work::Announce { announce, registers, joins, sample_seed });
             }
         }
     }
@@ -321,11 +346,12 @@ impl Responder {
         if self.v4.room().min(self.v6.room()) < needed {
             self.apply(chunk, now);
         }
+        let waiting = Waiting::new(index, query);
         for (entry, info_hash) in (0..).zip(info_hashes) {
             let place = self.store.locate(info_hash);
             match query.family {
-                Family::V4 => self.v4.push(place, index, query, Work::Scrape { entry }),
-                Family::V6 => self.v6.push(place, index, query, Work::Scrape { entry }),
+                Family::V4 => self.v4.push(place, waiting, Work::Scrape { entry }),
+                Family::V6 => self.v6.push(place, waiting, Work::Scrape { entry }),
             }
         }
     }
@@ -342,13 +368,9 @@ impl Responder {
 
 /// Prefetches the entries of the operator's lists that the decisions about a batch will read.
 #[inline(never)]
-fn prefetch_lists(lists: &TorrentLists, chunk: &[Exchange<'_>]) {
-    // Announces have their info hash at the same place as scrapes the first of theirs, which are not looked up, but rare.
-    let info_hash = |exchange: &Exchange<'_>| {
-        let bytes = exchange.request.get(REQUEST_HEAD_BYTES..)?.first_chunk()?;
-        Some(lists.hash(&InfoHash(*bytes)))
-    };
-    let hashes: ArrayVec<_, BATCH_MAX> = chunk.iter().filter_map(info_hash).take(BATCH_MAX).collect();
+pub(crate) fn prefetch_lists(lists: &TorrentLists, info_hashes: impl Iterator<Item = InfoHash>) {
+    let hashes: ArrayVec<_, BATCH_MAX> =
+        info_hashes.map(|info_hash| lists.hash(&info_hash)).take(BATCH_MAX).collect();
     for hash in &hashes {
         lists.bounds(*hash).for_each(prefetch);
     }

@@ -64,7 +64,7 @@ impl BlockHeader {
 }
 
 /// Appends a part.
-pub(crate) fn encode(part: &SwarmPart<'_>, has_fingerprints: bool, to: &mut Vec<u8>) {
+pub fn encode_part(part: &SwarmPart<'_>, has_fingerprints: bool, to: &mut Vec<u8>) {
     to.extend_from_slice(&part.id.0[..id_bytes(has_fingerprints)]);
     encode_number(u64::from(part.completed), to);
     encode_number(u64::from(part.age_s), to);
@@ -97,7 +97,9 @@ pub struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    pub(crate) fn new(content: &'a [u8], set: SwarmSet, has_fingerprints: bool) -> Self {
+    /// Reads the content of a block of one set.
+    #[must_use]
+    pub const fn new(content: &'a [u8], set: SwarmSet, has_fingerprints: bool) -> Self {
         Self { rest: content, peer_bytes: set.peer_bytes(), id_bytes: id_bytes(has_fingerprints) }
     }
 

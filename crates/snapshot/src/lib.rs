@@ -44,7 +44,7 @@ mod writer;
 
 use shoal_store::SwarmSet;
 
-pub use block::{Malformed, Parts};
+pub use block::{Malformed, Parts, encode_part};
 pub use reader::{Block, Event, Reader, Refused};
 pub use writer::Writer;
 

@@ -44,7 +44,7 @@ impl<W: Write> Writer<W> {
         self.set = set;
         self.summary.parts += 1;
         self.summary.peers += part.ages.len() as u64;
-        block::encode(part, self.has_fingerprints, &mut self.content);
+        block::encode_part(part, self.has_fingerprints, &mut self.content);
     }
 
     /// Returns whether the current block is as large as it should be.

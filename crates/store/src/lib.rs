@@ -52,7 +52,7 @@ pub use private::{PrivateNetwork, PrivateSwarms};
 pub use retained::RETAINED_HOURS_MAX;
 pub use shared::SharedStore;
 pub use shoal_types::PeerChange;
-pub use snapshot::{AGE_TICKS, Ages, COUNTED, Export, Restored, SwarmPart, SwarmSet};
+pub use snapshot::{AGE_TICKS, Adopted, Ages, COUNTED, Export, Restored, SwarmPart, SwarmSet};
 pub use swarm_id::{Fingerprint, FingerprintKey, SwarmId};
 pub use swarms::{LockedShard, Place, SHARDS_MAX, StoredPeer, Swarms};
 pub use walk::Walk;

@@ -383,6 +383,13 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         Ok(Announced { counts: Counts { seeders, leechers, completed }, peers, change: of_peer })
     }
 
+    /// Returns whether a peer has announced later than `at_s`, by a tick at least.
+    pub(crate) fn has_announced_since(&self, place: &Place, peer: &P, at_s: u32) -> bool {
+        let form = self.find(place).map(|(at, line)| line.form(at.slot()));
+        let stamp = form.and_then(|form| self.stamp(&form, peer));
+        stamp.is_some_and(|(stamp, _)| stamp.is_after(self.ticks.at(at_s)))
+    }
+
     /// Returns the leechers of a large swarm in the order of their table, see [`Swarms::learned_order`](crate::Swarms).
     pub(crate) fn learned_order(&self, place: &Place) -> Vec<P> {
         let Some(Form::Large { index }) = self.find(place).map(|(at, line)| line.form(at.slot())) else {

@@ -1,13 +1,15 @@
 //! The content of a store in pieces, as a snapshot holds it: out of the store beside the traffic (`export`), and back into
-//! an empty one (`restore`).
+//! an empty one (`restore`), or into one that is in use (`adopt`).
 //!
 //! This module knows no encoding and no file. It must not hold a lock for longer than a large reply takes.
 
+mod adopt;
 mod export;
 mod restore;
 
 use shoal_types::InfoHash;
 
+pub use self::adopt::Adopted;
 pub use self::export::Export;
 pub use self::restore::{Ages, Restored};
 

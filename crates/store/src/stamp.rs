@@ -119,6 +119,12 @@ impl Stamp {
         if age < FUTURE_TICKS_MIN { age } else { 0 }
     }
 
+    /// Returns whether it is later than a tick that is at most a timeout ago.
+    pub(crate) const fn is_after(self, tick: Tick) -> bool {
+        let ahead = self.0.wrapping_sub(tick.0) & TICK_MASK;
+        ahead > 0 && ahead as u32 <= TIMEOUT_TICKS_MAX
+    }
+
     /// Returns whether the peer's completed download was counted.
     #[inline]
     pub(crate) fn is_counted(self) -> bool {

@@ -231,6 +231,24 @@ impl<P: Family, I: SwarmId> LockedShard<'_, P, I> {
         announced
     }
 
+    /// As [`announce_exempt`](Self::announce_exempt), for an announce at `at_s` of which the caller learns only now. If the
+    /// peer has announced since then, as far as stamps can tell, there is no change. Writes no peers.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn announce_late(
+        &mut self,
+        place: &Place,
+        announce: &Announce<P>,
+        at_s: u32,
+        rng: &mut fastrand::Rng,
+    ) -> Result<Announced, Rejection> {
+        if self.shard.has_announced_since(place, &announce.peer, at_s) {
+            return Ok(Announced { counts: self.scrape(place), ..Announced::default() });
+        }
+        self.announce_exempt(place, announce, at_s, rng, &mut [])
+    }
+
     /// Serves a peer that is not a member, see [`Swarms::visit`].
     pub fn visit(
         &self,

@@ -11,9 +11,9 @@ use shoal_wire::udp::{
     TransactionId,
 };
 
-use super::batch::{Batch, Item, Work};
-use super::{Front, Limits, Query, log_datagram};
+use super::{Front, Limits, Query, Waiting, log_datagram};
 use crate::Now;
+use crate::batch::{self, Batch, Item, Work};
 use crate::caller::Caller;
 use crate::counter::{Drop, Family, Kind, Outcome};
 use crate::policy::{self, Decision, Protocol, Request};
@@ -26,19 +26,14 @@ impl Front {
     pub(super) fn apply<I: SwarmId>(
         &mut self,
         store: &Store<I>,
-        v4: &mut Batch<PeerV4>,
-        v6: &mut Batch<PeerV6>,
+        v4: &mut Batch<PeerV4, Waiting>,
+        v6: &mut Batch<PeerV6, Waiting>,
         chunk: &mut [Exchange<'_>],
         now: Now,
     ) {
-        v4.prefetch_swarms(&store.v4);
-        v6.prefetch_swarms(&store.v6);
-        v4.prefetch_large(&store.v4);
-        v6.prefetch_large(&store.v6);
-        v4.prefetch_peers(&store.v4);
-        v6.prefetch_peers(&store.v6);
-        v4.apply(&store.v4, |shard, item| self.answer(shard, item, &mut chunk[item.exchange()], now));
-        v6.apply(&store.v6, |shard, item| self.answer(shard, item, &mut chunk[item.exchange()], now));
+        batch::prefetch(store, v4, v6);
+        v4.apply(&store.v4, |shard, item| self.answer(shard, item, &mut chunk[item.tag.exchange()], now));
+        v6.apply(&store.v6, |shard, item| self.answer(shard, item, &mut chunk[item.tag.exchange()], now));
     }
 
     /// Counts a request and returns its terms.
@@ -127,11 +122,11 @@ impl Front {
     fn answer<P: shoal_store::Family, I: SwarmId>(
         &mut self,
         shard: &mut LockedShard<'_, P, I>,
-        item: &Item<P>,
+        item: &Item<P, Waiting>,
         exchange: &mut Exchange<'_>,
         now: Now,
     ) {
-        let query = item.query;
+        let query = item.tag.query;
         match &item.work {
             Work::Announce { announce, registers, sample_seed, .. } => {
                 if self.policy.permits_swarms()

@@ -1,5 +1,6 @@
 //! A node: a store with its responders over UDP and HTTP, whose changes are recorded.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use shoal_config::Config;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
 use shoal_engine::counter::Tally;
 use shoal_engine::policy::Policy;
-use shoal_engine::replication::{RecordedDeltas, ring};
+use shoal_engine::replication::{Applier, RecordedDeltas, Replica, ring};
 use shoal_engine::{Now, http, udp};
 use shoal_store::{FingerprintKey, Settings, SharedStore};
 use shoal_token::Url;
@@ -34,6 +35,8 @@ pub(crate) struct Announced {
 }
 
 pub(crate) struct Node {
+    pub(crate) store: SharedStore,
+    pub(crate) replica: Replica,
     pub(crate) now: Now,
     udp: udp::Responder,
     http: http::Responder,
@@ -79,17 +82,30 @@ impl Node {
         let policy = Arc::new(Policy::new(config));
         let mut http =
             http::Responder::new(Arc::clone(&policy), store.clone(), Tally::default(), rng.clone());
-        let mut udp = udp::Responder::new(policy, &KEY, store, Tally::default(), rng);
+        let mut udp = udp::Responder::new(Arc::clone(&policy), &KEY, store.clone(), Tally::default(), rng);
         let ((of_udp, udp_deltas), (of_http, http_deltas)) = (ring(), ring());
         udp.set_recorder(of_udp);
         http.set_recorder(of_http);
-        Self { now: BEGIN, udp, http, recorded: [udp_deltas, http_deltas] }
+        let replica = Replica::new(Applier::new(policy, store.clone()));
+        Self { store, replica, now: BEGIN, udp, http, recorded: [udp_deltas, http_deltas] }
     }
 
     pub(crate) fn pass(&mut self, seconds: u32) {
         self.now.monotonic_s += seconds;
         self.now.monotonic_ms += u64::from(seconds) * 1000;
         self.now.unix_s += u64::from(seconds);
+    }
+
+    /// Returns the replica at the time of the node.
+    pub(crate) fn replica_now(&mut self) -> &mut Replica {
+        self.replica.set_now(self.now);
+        &mut self.replica
+    }
+
+    /// Returns the peers of a torrent, with whether they seed, and their ages in seconds.
+    pub(crate) fn peers(&self, torrent: u16) -> BTreeMap<SocketAddr, (bool, u32)> {
+        let peers = self.store.peers(&hash(torrent), 10_000, self.now.monotonic_s);
+        peers.into_iter().map(|peer| (peer.address, (peer.seeds, peer.age_s))).collect()
     }
 
     pub(crate) fn announce_udp(&mut self, announced: Announced) {
@@ -169,5 +185,37 @@ impl Node {
     /// Returns the number of deltas that were lost.
     pub(crate) fn lost(&self) -> u64 {
         self.recorded.iter().map(RecordedDeltas::lost).sum()
+    }
+}
+
+/// Announces a random peer in a random torrent, over either protocol and family.
+pub(crate) fn random_announce(node: &mut Node, rng: &mut fastrand::Rng) {
+    // One peer, a few, many.
+    const PEERS: [u16; 4] = [1, 3, 40, 400];
+    let torrent = rng.usize(..PEERS.len());
+    let events = [Event::Update, Event::Started, Event::Update, Event::Completed, Event::Stopped];
+    let announced = Announced {
+        info_hash: hash(u16::try_from(torrent).unwrap()),
+        address: address(rng.u16(..PEERS[torrent]), rng.bool()),
+        event: events[rng.usize(..events.len())],
+        left: rng.i64(0..2),
+    };
+    if rng.bool() { node.announce_udp(announced) } else { node.announce_http(announced) }
+}
+
+/// Asserts that two nodes, whose clocks show the same, have the same peers in the same roles, and the same counts. The
+/// ages at one may be higher by a period.
+#[track_caller]
+pub(crate) fn assert_equal(one: &Node, other: &Node) {
+    for torrent in 0..5 {
+        let (peers, others) = (one.peers(torrent), other.peers(torrent));
+        let roles = |peers: &BTreeMap<SocketAddr, (bool, u32)>| -> Vec<_> {
+            peers.iter().map(|(peer, (seeds, _))| (*peer, *seeds)).collect()
+        };
+        assert_eq!(roles(&peers), roles(&others));
+        assert_eq!(one.store.counts(&hash(torrent)), other.store.counts(&hash(torrent)));
+        for ((_, age_s), (_, other_age_s)) in peers.values().zip(others.values()) {
+            assert!(age_s.abs_diff(*other_age_s) <= TIMEOUT_S / 3, "{age_s} s, {other_age_s} s");
+        }
     }
 }

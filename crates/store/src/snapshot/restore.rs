@@ -24,7 +24,7 @@ use crate::swarms::Swarms;
 use crate::{Place, PrivateNetwork};
 
 /// Number of swarms whose cache misses overlap.
-const PREFETCHED: usize = 32;
+pub(super) const PREFETCHED: usize = 32;
 
 /// The meaning of the ages of a snapshot now.
 #[derive(Clone, Debug)]
@@ -47,6 +47,11 @@ impl Ages {
             (age_s <= u64::from(to_timeout_s) && age < 128).then_some(age)
         });
         Self { ticks: Box::new(ticks), elapsed_s }
+    }
+
+    /// Returns the time since the export in seconds.
+    pub(super) const fn elapsed_s(&self) -> u32 {
+        self.elapsed_s
     }
 
     /// Returns the stamp of a peer with this age, unless it is overdue.
@@ -80,14 +85,27 @@ impl core::ops::AddAssign for Restored {
 
 /// The peers of a part that are not overdue, seeders first.
 #[derive(Debug)]
-struct Entries<P> {
-    entries: Vec<PeerEntry<P>>,
-    seeders: usize,
+pub(super) struct Entries<P> {
+    pub(super) entries: Vec<PeerEntry<P>>,
+    pub(super) seeders: usize,
 }
 
 impl<P: Family> Entries<P> {
+    pub(super) const fn new() -> Self {
+        Self { entries: Vec::new(), seeders: 0 }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns those from `first` on, and the number of seeders among them.
+    pub(super) fn from(&self, first: usize) -> (&[PeerEntry<P>], usize) {
+        (&self.entries[first..], self.seeders.saturating_sub(first))
+    }
+
     /// Replaces them by those of a part. Returns how many were left out.
-    fn read(&mut self, part: &SwarmPart<'_>, ages: &Ages, now: Tick) -> usize {
+    pub(super) fn read(&mut self, part: &SwarmPart<'_>, ages: &Ages, now: Tick) -> usize {
         self.entries.clear();
         self.seeders = 0;
         let peers = <[P]>::ref_from_bytes(part.peers).unwrap_or_default();
@@ -125,6 +143,15 @@ impl SharedStore {
     #[must_use]
     pub fn id_of_whole(&self, id: &InfoHash) -> InfoHash {
         self.locate(id).id
+    }
+
+    /// Returns the identity of the swarm of a torrent in a private network for this store.
+    #[must_use]
+    pub fn private_id(&self, info_hash: &InfoHash, network: PrivateNetwork) -> InfoHash {
+        match self {
+            Self::Whole(store) => store.private.locate(info_hash, network).id,
+            Self::Fingerprints(store) => store.private.locate(info_hash, network).id,
+        }
     }
 
     /// Returns the info hashes of which one is that of the torrent of a part of a private network, if the part comes from a store
@@ -179,7 +206,7 @@ fn restore<P: Family, I: SwarmId>(
     now_s: u32,
 ) -> Restored {
     let mut restored = Restored::default();
-    let mut entries = Entries { entries: Vec::new(), seeders: 0 };
+    let mut entries = Entries::new();
     let mut places = Vec::with_capacity(PREFETCHED);
     for parts in parts.chunks(PREFETCHED) {
         places.clear();
@@ -218,7 +245,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let mut count = 0;
         let mut rest = peers.entries.as_slice();
         if self.search(place).is_none() {
-            count = self.restore_swarm(place, age, peers);
+            count = self.restore_swarm(place, age, peers.from(0));
             rest = &rest[count..];
         }
         for (index, entry) in (count..).zip(rest) {
@@ -245,22 +272,29 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         self.retained.table.len() > len
     }
 
-    /// Creates a swarm with as many of its first peers as a small swarm has. Returns their number.
-    fn restore_swarm(&mut self, place: &Place, age: I::Age, peers: &Entries<P>) -> usize {
-        let count = peers.entries.len().min(small::peers_max::<P>());
-        let Some((first, others)) = peers.entries[..count].split_first() else { return 0 };
+    /// Creates a swarm with as many of its first peers, of which the seeders come first, as a small swarm has. Returns their
+    /// number.
+    pub(super) fn restore_swarm(
+        &mut self,
+        place: &Place,
+        age: I::Age,
+        (entries, all_seeders): (&[PeerEntry<P>], usize),
+    ) -> usize {
+        let entries = &entries[..entries.len().min(small::peers_max::<P>())];
+        let count = entries.len();
+        let Some((first, others)) = entries.split_first() else { return 0 };
         if !self.memory.has_room_for_swarm() {
             return 0;
         }
-        let at = self.insert_single(place, 0, (first, peers.seeders > 0), Networks::ALL, age);
+        let at = self.insert_single(place, 0, (first, all_seeders > 0), Networks::ALL, age);
         let Some(at) = at else { return 0 };
         self.return_retained(at, place);
         let class = small::class_for::<P>(count).filter(|_| !others.is_empty() && self.memory.has_room());
         let Some(class) = class else { return 1 };
         let block = self.memory.take_block(class);
         let mut small = SmallMut::edit(self.memory.block_mut(block, class));
-        for (index, entry) in peers.entries[..count].iter().enumerate() {
-            small.push(entry, index < peers.seeders);
+        for (index, entry) in entries.iter().enumerate() {
+            small.push(entry, index < all_seeders);
         }
         let is_skewed = self.source_limit.is_some() && small.into_small().is_skewed();
         self.swarms
@@ -269,12 +303,12 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         for (index, entry) in (1..).zip(others) {
             self.pressure.add(&entry.peer);
             if self.pressure.counts_torrents() {
-                let before = peers.entries[..index].iter().map(|entry| &entry.peer);
+                let before = entries[..index].iter().map(|entry| &entry.peer);
                 let new = Networks::ALL.without(networks_among(&entry.peer, before));
                 self.pressure.add_torrent(&entry.peer, new);
             }
         }
-        let seeders = others.len().min(peers.seeders.saturating_sub(1));
+        let seeders = others.len().min(all_seeders.saturating_sub(1));
         self.tally.seeders += seeders as u64;
         self.tally.leechers += (others.len() - seeders) as u64;
         count

@@ -1,14 +1,16 @@
-//! The requests of a batch to the swarms of one family, grouped by shard.
+//! The requests of a batch to the swarms of one family, grouped by shard: those of datagrams, and the changes that other
+//! nodes have told.
 //!
 //! Requests of a group share one lock in each pass. A group keeps the order of arrival, and all requests to a swarm are
 //! in the same group, so they are applied as they arrived. The order of the groups does not matter: where another
 //! worker holds the lock, the group comes last.
 
 use arrayvec::ArrayVec;
-use shoal_store::{Announce, LockedShard, Place, SHARDS_MAX, SwarmId, Swarms};
+use shoal_store::{Announce, LockedShard, Place, SHARDS_MAX, Store, SwarmId, Swarms};
 use shoal_transport::datagram::BATCH_MAX;
+use shoal_types::{PeerV4, PeerV6};
 
-use super::{Query, SCRAPE_HASHES_MAX};
+use crate::udp::SCRAPE_HASHES_MAX;
 
 /// Maximum number of requests that wait: one for each datagram of a batch, and one scrape that is as long as it may be.
 /// A torrent of a scrape counts as one request. Before a scrape waits, there must be room for it and for all datagrams
@@ -20,10 +22,10 @@ const NONE: u8 = u8::MAX;
 
 const _: () = assert!(ITEMS_MAX <= NONE as usize, "an index of an item takes one byte");
 
-/// The waiting requests.
+/// The waiting requests. Each carries a tag, by which its owner knows it again.
 #[derive(Debug)]
-pub(super) struct Batch<P> {
-    items: ArrayVec<Item<P>, ITEMS_MAX>,
+pub(crate) struct Batch<P, T> {
+    items: ArrayVec<Item<P, T>, ITEMS_MAX>,
     groups: ArrayVec<Group, ITEMS_MAX>,
     /// The index of the group of each shard.
     group_of_shard: [u8; SHARDS_MAX],
@@ -31,19 +33,17 @@ pub(super) struct Batch<P> {
 
 /// An admitted request to one swarm.
 #[derive(Debug)]
-pub(super) struct Item<P> {
-    pub(super) place: Place,
-    /// The index of its datagram in the batch.
-    exchange: u8,
+pub(crate) struct Item<P, T> {
+    pub(crate) place: Place,
     /// The next item of its group.
     next: u8,
-    pub(super) query: Query,
-    pub(super) work: Work<P>,
+    pub(crate) tag: T,
+    pub(crate) work: Work<P>,
 }
 
 /// The change or question to a swarm.
 #[derive(Debug)]
-pub(super) enum Work<P> {
+pub(crate) enum Work<P> {
     /// If the peer does not register, the swarm is only read.
     Announce {
         announce: Announce<P>,
@@ -71,34 +71,27 @@ struct Group {
 
 /// Returns an index of the batch, or of an item or a group, as one byte.
 #[inline]
-fn short(index: usize) -> u8 {
+pub(crate) fn short(index: usize) -> u8 {
     (index as u64 & 0xff) as u8
 }
 
-impl<P> Item<P> {
-    /// Returns the index of its datagram in the batch.
-    pub(super) fn exchange(&self) -> usize {
-        self.exchange.into()
-    }
-}
-
-impl<P: shoal_store::Family> Batch<P> {
-    pub(super) fn new() -> Self {
+impl<P: shoal_store::Family, T> Batch<P, T> {
+    pub(crate) fn new() -> Self {
         Self { items: ArrayVec::new(), groups: ArrayVec::new(), group_of_shard: [NONE; SHARDS_MAX] }
     }
 
     /// Returns the number of items for which there is room.
-    pub(super) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.items.remaining_capacity()
     }
 
     /// Appends an item. There must be room for it.
     #[inline(always)]
-    pub(super) fn push(&mut self, place: Place, exchange: usize, query: Query, work: Work<P>) {
+    pub(crate) fn push(&mut self, place: Place, tag: T, work: Work<P>) {
         let shard = place.shard();
         let has_announces = matches!(work, Work::Announce { .. });
         let index = short(self.items.len());
-        self.items.push(Item { place, exchange: short(exchange), next: NONE, query, work });
+        self.items.push(Item { place, next: NONE, tag, work });
         let group = &mut self.group_of_shard[shard];
         if let Some(group) = self.groups.get_mut(usize::from(*group)) {
             self.items[usize::from(group.last)].next = index;
@@ -111,7 +104,7 @@ impl<P: shoal_store::Family> Batch<P> {
     }
 
     /// Starts to load the swarms.
-    pub(super) fn prefetch_swarms<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
+    fn prefetch_swarms<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
         self.visit_groups(
             swarms,
             |_| true,
@@ -123,7 +116,7 @@ impl<P: shoal_store::Family> Batch<P> {
     }
 
     /// Starts to load the peers of small swarms and the heads of large ones, now that their entries are loaded.
-    pub(super) fn prefetch_large<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
+    fn prefetch_large<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
         self.visit_groups(
             swarms,
             |group| group.has_announces,
@@ -136,7 +129,7 @@ impl<P: shoal_store::Family> Batch<P> {
 
     /// Starts to load the announcing peers in large swarms, and the peers that replies will contain: sampling later
     /// draws the same ones again.
-    pub(super) fn prefetch_peers<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
+    fn prefetch_peers<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
         self.visit_groups(
             swarms,
             |group| group.has_large,
@@ -151,10 +144,10 @@ impl<P: shoal_store::Family> Batch<P> {
     }
 
     /// Applies all items with `apply`, each under the lock of its shard, and removes them.
-    pub(super) fn apply<I: SwarmId>(
+    pub(crate) fn apply<I: SwarmId>(
         &mut self,
         swarms: &Swarms<P, I>,
-        mut apply: impl FnMut(&mut LockedShard<'_, P, I>, &Item<P>),
+        mut apply: impl FnMut(&mut LockedShard<'_, P, I>, &Item<P, T>),
     ) {
         self.visit_groups(
             swarms,
@@ -176,7 +169,7 @@ impl<P: shoal_store::Family> Batch<P> {
         &mut self,
         swarms: &Swarms<P, I>,
         is_wanted: impl Fn(&Group) -> bool,
-        mut visit: impl FnMut(&mut LockedShard<'_, P, I>, &mut Item<P>) -> bool,
+        mut visit: impl FnMut(&mut LockedShard<'_, P, I>, &mut Item<P, T>) -> bool,
     ) {
         // One place takes the locks of both rounds: those that are free, then those that another worker held. The steps of
         // a pass are then part of this loop, where a function of their own would cost a tenth of them.
@@ -208,4 +201,19 @@ impl<P: shoal_store::Family> Batch<P> {
             }
         }
     }
+}
+
+/// Starts to load everything that the requests of two batches will read or change, in three passes over both.
+#[inline]
+pub(crate) fn prefetch<I: SwarmId, T>(
+    store: &Store<I>,
+    v4: &mut Batch<PeerV4, T>,
+    v6: &mut Batch<PeerV6, T>,
+) {
+    v4.prefetch_swarms(&store.v4);
+    v6.prefetch_swarms(&store.v6);
+    v4.prefetch_large(&store.v4);
+    v6.prefetch_large(&store.v6);
+    v4.prefetch_peers(&store.v4);
+    v6.prefetch_peers(&store.v6);
 }

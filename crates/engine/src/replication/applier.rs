@@ -1,0 +1,212 @@
+//! Applies the deltas of other nodes to the store, in batches whose cache misses overlap, as those of datagrams do.
+//!
+//! A peer was admitted at its node, so the limits of its source count it, but do not refuse it. Lists, networks and the
+//! ceiling of memory hold here as well.
+
+use core::net::IpAddr;
+use std::sync::Arc;
+
+use shoal_store::{
+    Announce, LockedShard, PeerChange, Place, PrivateNetwork, SharedStore, Store, SwarmId, Swarms,
+};
+use shoal_transport::datagram::BATCH_MAX;
+use shoal_types::{Action, Delta, PeerV4, PeerV6};
+
+use super::admission::{RefusedPeer, ReplicationCounters, check_peer, check_torrent};
+use crate::Now;
+use crate::batch::{self, Batch, Work};
+use crate::policy::Policy;
+use crate::udp::prefetch_lists;
+
+/// Applies the deltas of other nodes. One thread owns it.
+#[derive(Debug)]
+pub struct Applier {
+    store: SharedStore,
+    front: Front,
+    /// The deltas that wait for their swarms.
+    v4: Box<Batch<PeerV4, ()>>,
+    v6: Box<Batch<PeerV6, ()>>,
+}
+
+/// The data that decisions need, except the store.
+#[derive(Debug)]
+struct Front {
+    policy: Arc<Policy>,
+    counters: Arc<ReplicationCounters>,
+    /// No reply has peers, so nothing is drawn from it.
+    rng: fastrand::Rng,
+}
+
+/// When the announces of a batch took place.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    /// The time in seconds on the clock of this store.
+    at_s: u32,
+    /// Whether peers may have announced here since then.
+    is_late: bool,
+}
+
+impl Applier {
+    /// Creates an applier on the shared `store`.
+    #[must_use]
+    pub fn new(policy: Arc<Policy>, store: SharedStore) -> Self {
+        let front = Front { policy, counters: Arc::default(), rng: fastrand::Rng::with_seed(0) };
+        Self { store, front, v4: Box::new(Batch::new()), v6: Box::new(Batch::new()) }
+    }
+
+    /// Replaces the policy for all later deltas. Before swarms are removed because a list forbids their torrents, the applier
+    /// has to have that list; see [`Policy::with_permitted_swarms`].
+    pub fn set_policy(&mut self, policy: Arc<Policy>) {
+        self.front.policy = policy;
+    }
+
+    /// Returns the policy.
+    #[must_use]
+    pub const fn policy(&self) -> &Arc<Policy> {
+        &self.front.policy
+    }
+
+    /// Returns the store.
+    #[must_use]
+    pub const fn store(&self) -> &SharedStore {
+        &self.store
+    }
+
+    /// Returns the counts, for an exporter.
+    #[must_use]
+    pub const fn counters(&self) -> &Arc<ReplicationCounters> {
+        &self.front.counters
+    }
+
+    /// Applies deltas in their order within each swarm. They are of announces `age_ms` ago: a delta of more than a second
+    /// leaves a peer as it is that has announced here since.
+    pub fn apply(&mut self, deltas: &[Delta], age_ms: u64, now: Now) {
+        const LATE_MS_MIN: u64 = 1000;
+        let age_s = u32::try_from(age_ms / 1000).unwrap_or(u32::MAX);
+        let is_late = age_ms > LATE_MS_MIN;
+        if is_late && age_s > self.front.policy.config().announce.peer_timeout_s {
+            return self.front.counters.superseded.add(deltas.len() as u64);
+        }
+        let moment = Moment { at_s: now.monotonic_s.saturating_sub(age_s), is_late };
+        for chunk in deltas.chunks(BATCH_MAX) {
+            self.apply_chunk(chunk, moment);
+        }
+    }
+
+    /// Applies at most `BATCH_MAX` deltas.
+    fn apply_chunk(&mut self, chunk: &[Delta], moment: Moment) {
+        let Self { store, front, v4, v6 } = self;
+        if let Some(lists) = front.policy.access().and_then(|access| access.torrents.as_deref()) {
+            prefetch_lists(lists, chunk.iter().map(|delta| delta.info_hash));
+        }
+        for delta in chunk {
+            let delta = Delta { ip: delta.ip.to_canonical(), ..*delta };
+            match front.check(&delta) {
+                Err(reason) => front.counters.refused.of(reason).increment(),
+                Ok(Some(network)) => match store {
+                    SharedStore::Whole(store) => front.apply_apart(store, network, &delta, moment),
+                    SharedStore::Fingerprints(store) => front.apply_apart(store, network, &delta, moment),
+                },
+                Ok(None) => {
+                    let (place, Delta { action, port, .. }) = (store.locate(&delta.info_hash), delta);
+                    match delta.ip {
+                        IpAddr::V4(ip) => v4.push(place, (), work(PeerV4::new(ip, port), action)),
+                        IpAddr::V6(ip) => v6.push(place, (), work(PeerV6::new(ip, port), action)),
+                    }
+                }
+            }
+        }
+        match store {
+            SharedStore::Whole(store) => front.apply(store, v4, v6, moment),
+            SharedStore::Fingerprints(store) => front.apply(store, v4, v6, moment),
+        }
+    }
+}
+
+/// Returns the work for a peer. It probably has the role already that it announces: most announces renew.
+#[inline]
+fn work<P>(peer: P, action: Action) -> Work<P> {
+    let announce = Announce { peer, action, peers_wanted: 0 };
+    Work::Announce { announce, registers: true, joins: false, sample_seed: 0 }
+}
+
+impl Front {
+    /// Decides whether a delta is applied. Returns the private network of its peer if that is kept apart. A peer may leave in any
+    /// case.
+    #[inline]
+    fn check(&self, delta: &Delta) -> Result<Option<PrivateNetwork>, RefusedPeer> {
+        let network = check_peer(&self.policy, delta.ip, delta.port, delta.action)?;
+        if delta.action != Action::Stop {
+            check_torrent(&self.policy, &delta.info_hash)?;
+        }
+        Ok(network)
+    }
+
+    /// Applies the waiting deltas of both families.
+    fn apply<I: SwarmId>(
+        &mut self,
+        store: &Store<I>,
+        v4: &mut Batch<PeerV4, ()>,
+        v6: &mut Batch<PeerV6, ()>,
+        moment: Moment,
+    ) {
+        batch::prefetch(store, v4, v6);
+        v4.apply(&store.v4, |shard, item| self.announce(shard, &item.place, &item.work, moment));
+        v6.apply(&store.v6, |shard, item| self.announce(shard, &item.place, &item.work, moment));
+    }
+
+    /// Applies a delta to the swarm of a private network.
+    #[cold]
+    fn apply_apart<I: SwarmId>(
+        &mut self,
+        store: &Store<I>,
+        network: PrivateNetwork,
+        delta: &Delta,
+        moment: Moment,
+    ) {
+        let place = store.private.locate(&delta.info_hash, network);
+        match delta.ip {
+            IpAddr::V4(ip) => {
+                let work = work(PeerV4::new(ip, delta.port), delta.action);
+                self.announce(&mut lock(&store.private.v4, &place), &place, &work, moment);
+            }
+            IpAddr::V6(ip) => {
+                let work = work(PeerV6::new(ip, delta.port), delta.action);
+                self.announce(&mut lock(&store.private.v6, &place), &place, &work, moment);
+            }
+        }
+    }
+
+    /// Announces for a peer of another node.
+    #[inline]
+    fn announce<P: shoal_store::Family, I: SwarmId>(
+        &mut self,
+        shard: &mut LockedShard<'_, P, I>,
+        place: &Place,
+        work: &Work<P>,
+        moment: Moment,
+    ) {
+        let Work::Announce { announce, .. } = work else { return };
+        let announced = if moment.is_late {
+            shard.announce_late(place, announce, moment.at_s, &mut self.rng)
+        } else {
+            shard.announce_exempt(place, announce, moment.at_s, &mut self.rng, &mut [])
+        };
+        match announced {
+            // A peer that stays is a member afterwards, unless it has announced here since.
+            Ok(announced) if announced.change == PeerChange::Nothing && announce.action != Action::Stop => {
+                self.counters.superseded.increment();
+            }
+            Ok(_) => self.counters.applied.increment(),
+            // Limits of sources do not apply, so it is for lack of memory.
+            Err(_rejection) => self.counters.refused.of(RefusedPeer::Memory).increment(),
+        }
+    }
+}
+
+fn lock<'s, P: shoal_store::Family, I: SwarmId>(
+    swarms: &'s Swarms<P, I>,
+    place: &Place,
+) -> LockedShard<'s, P, I> {
+    swarms.lock(place.shard())
+}
