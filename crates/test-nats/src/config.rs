@@ -3,7 +3,7 @@
 use core::fmt::Write as _;
 use std::path::Path;
 
-use crate::{Ports, Tls};
+use crate::{Operator, Ports, Tls};
 
 /// The properties in which servers of tests differ.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +31,8 @@ pub enum Access {
     Token(String),
     /// Clients that can sign with the key of this public key (`U...`).
     NKey(String),
+    /// Clients with credentials of a user of this operator's account.
+    Credentials(Operator),
 }
 
 impl Options {
@@ -39,7 +41,7 @@ impl Options {
         match &self.access {
             Access::User { user, password } => format!("{user}:{password}@"),
             Access::Token(token) => format!("{token}@"),
-            Access::Open | Access::NKey(_) => String::new(),
+            Access::Open | Access::NKey(_) | Access::Credentials(_) => String::new(),
         }
     }
 }
@@ -52,6 +54,7 @@ impl Access {
                 format!("authorization {{ user: {user:?}, password: {password:?} }}\n")
             }
             Self::Token(token) => format!("authorization {{ token: {token:?} }}\n"),
+            Self::Credentials(operator) => operator.text(),
             Self::NKey(public) => format!("authorization {{ users: [ {{ nkey: {public:?} }} ] }}\n"),
         }
     }

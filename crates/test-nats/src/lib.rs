@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod jwt;
 mod tls;
 
 use std::fs::{self, File};
@@ -22,6 +23,7 @@ use shoal_interop::tools;
 use tempfile::TempDir;
 
 pub use config::{Access, Options};
+pub use jwt::Operator;
 pub use tls::Tls;
 
 /// The number of servers in a [`Cluster`].

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions};
 use futures_util::StreamExt;
-use shoal_test_nats::{Access, Cluster, Options, Server, Tls};
+use shoal_test_nats::{Access, Cluster, Operator, Options, Server, Tls};
 
 /// The longest wait for a message, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -96,6 +96,22 @@ async fn a_password_a_token_or_a_key_is_needed_if_the_server_asks_for_it() {
     let server = Server::start(&Options { access, tls: None }).expect("the server starts");
     let seed = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
     connect(&server, ConnectOptions::with_nkey(seed.into())).await;
+    assert!(is_refused(&server, ConnectOptions::new()).await);
+}
+
+#[tokio::test]
+async fn credentials_of_a_user_are_accepted_for_its_subjects() {
+    let operator = Operator::create().expect("the keys are made");
+    let access = Access::Credentials(operator.clone());
+    let server = Server::start(&Options { access, tls: None }).expect("the server starts");
+    let with =
+        |credentials: &str| ConnectOptions::with_credentials(credentials).expect("they are well-formed");
+    let credentials = operator.credentials("test.>").expect("the keys are made");
+    let [from, to] = [with(&credentials), with(&credentials)].map(|options| connect(&server, options));
+    passes_a_message(&from.await, &to.await).await;
+    let stranger =
+        Operator::create().and_then(|other| other.credentials("test.>")).expect("the keys are made");
+    assert!(is_refused(&server, with(&stranger)).await);
     assert!(is_refused(&server, ConnectOptions::new()).await);
 }
 

@@ -126,6 +126,17 @@ fn the_page_is_clean_at_both_sizes_and_its_figures_are_those_of_the_metrics() ->
 }
 
 #[test]
+fn a_cluster_whose_nats_is_away_is_shown() -> Result<()> {
+    let tracker =
+        Tracker::start(&[("SHOAL_CLUSTER_SERVERS", "nats://127.0.0.1:1"), ("SHOAL_CLUSTER_NODE", "one")])?;
+    let found = tracker.browse("")?;
+    check(&found);
+    let cluster = &found["figures"]["stats"]["cluster"];
+    assert_eq!((&cluster["node"], &cluster["connected"]), (&json!("one"), &json!(false)));
+    Ok(())
+}
+
+#[test]
 fn a_token_is_asked_for_and_kept_in_the_tab() -> Result<()> {
     let token = "0123456789abcdef0123456789abcdef";
     let tracker = Tracker::start(&[("SHOAL_CONTROL_READ_TOKEN", token)])?;

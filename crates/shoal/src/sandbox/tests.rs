@@ -145,6 +145,40 @@ fn only_ports_of_urls_can_be_connected_to() {
 }
 
 #[test]
+fn only_a_cluster_needs_the_ports_of_nats_and_the_files_of_its_credentials() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    fs::write(path("token"), "secret").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    with_files(&config("", &directory), |sandbox| {
+        assert_eq!(kind(File::open(path("token"))), Some(ErrorKind::PermissionDenied));
+        if sandbox.ports.is_some() {
+            assert_eq!(kind(TcpStream::connect(address)), Some(ErrorKind::PermissionDenied));
+        }
+    });
+    let text = format!("cluster.servers = [\"nats://{address}\"]\ncluster.token_file = \"DIR/token\"");
+    with_files(&config(&text, &directory), |sandbox| {
+        assert_eq!(fs::read_to_string(path("token")).unwrap(), "secret");
+        TcpStream::connect(address).unwrap();
+        if let Some(ports) = &sandbox.ports {
+            assert_eq!(ports.iter().copied().collect::<Vec<_>>(), [address.port()]);
+        }
+    });
+    // Names need libraries and their files, addresses do not.
+    let with = |text: &str| config(text, &directory);
+    assert!(!needs::looks_up_names(&with(&text)));
+    assert!(needs::looks_up_names(&with("cluster.servers = [\"nats.example\"]")));
+    let reads = |text: &str, tree: &str| {
+        needs::paths(&with(text), None)
+            .iter()
+            .any(|need| need.path == Path::new(tree) && need.use_ == needs::Use::ReadTree)
+    };
+    assert!(reads(&text, "/etc"), "the server may show a certificate");
+    assert!(!reads(&format!("{text}\ncluster.tls_ca = \"DIR/ca.pem\""), "/etc"));
+}
+
+#[test]
 fn a_reload_may_need_no_more_than_the_start() {
     let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let start = config("access.torrents_deny = [\"DIR/deny\", \"DIR/missing/deny\"]", &inside);

@@ -98,6 +98,7 @@ function warnings(stats) {
   for (const { name, faulty_sources: faulty } of stats.lists) {
     if (faulty) found.push(`${faulty} ${faulty === 1 ? "source" : "sources"} of the ${name} list could not be read as a whole.`);
   }
+  if (stats.cluster && !stats.cluster.connected) found.push(`NATS is away, so this node serves alone${stats.cluster.fault ? `: ${stats.cluster.fault}` : "."}`);
   const store = stats.memory.uses.find((use) => use.kind === "store");
   if (store && store.bytes > 0.95 * stats.memory.store_max) found.push("The store is nearly full: new peers are refused, or others make room for them.");
   return found;
@@ -246,6 +247,26 @@ function listTable(stats) {
   return element("div", {}, ...parts);
 }
 
+/** The node of a cluster: its connection to NATS, and the other nodes. */
+function clusterPart(stats) {
+  const { cluster } = stats;
+  const ms = (value) => (value === null ? "–" : time(value / 1000));
+  const nats = cluster.connected ? `connected${cluster.server ? ` to ${cluster.server}` : ""}` : "away";
+  const flow = (direction) => `${perSecond(rate((snapshot) => snapshot.cluster?.messages[direction] ?? 0))}, ${bytes(cluster.bytes[direction] ?? 0)} in all`;
+  const rows = [
+    ["Cluster", { text: cluster.name }],
+    ["This node", { text: `${cluster.node}, ${cluster.state}` }],
+    ["NATS", { text: nats }],
+    ["Messages in", { text: flow("in") }],
+    ["Messages out", { text: flow("out") }],
+    ["Messages dropped", { text: whole(total(cluster.dropped)) }],
+    ["Batches lost", { text: whole(cluster.counters.lost ?? 0) }],
+  ];
+  const nodes = cluster.nodes.map((node) => [node.name, { text: node.state }, `${ms(node.seen_ms_ago)} ago`, ms(node.round_trip_ms), ms(node.lag_ms), short(node.behind), perSecond(node.deltas_per_s)]);
+  return element("div", {}, table(["", "State"], rows, "The node and its connection to NATS"),
+    nodes.length ? table(["Other node", "State", "Seen", { minor: "Round trip" }, "Lag", { minor: "Behind" }, { minor: "Deltas" }], nodes, "Other nodes of the cluster") : "No other nodes.");
+}
+
 const CARDS = [
   ["Requests and replies", trafficTable],
   ["Refusals by reason", refusalTable],
@@ -258,6 +279,7 @@ const CARDS = [
   ["Datagrams", datagramTable],
   ["Connections", connectionTable],
   ["WebTorrent relay", relayTable],
+  ["Cluster", clusterPart, (stats) => Boolean(stats.cluster)],
   ["Lists", listTable],
   ["Certificates", certificateTable, (stats) => stats.certificates.length > 0],
   ["Announces without registration", (stats) => counts(["Limit", "Count"], [["", stats.unregistered]], "Announces without registration", ""), (stats) => total(stats.unregistered) > 0],
