@@ -35,6 +35,8 @@ pub(crate) struct Batch<P, T> {
 #[derive(Debug)]
 pub(crate) struct Item<P, T> {
     pub(crate) place: Place,
+    /// The index of its datagram in the batch.
+    index: u8,
     /// The next item of its group.
     next: u8,
     pub(crate) tag: T,
@@ -71,8 +73,15 @@ struct Group {
 
 /// Returns an index of the batch, or of an item or a group, as one byte.
 #[inline]
-pub(crate) fn short(index: usize) -> u8 {
+fn short(index: usize) -> u8 {
     (index as u64 & 0xff) as u8
+}
+
+impl<P, T> Item<P, T> {
+    /// Returns the index of its datagram in the batch.
+    pub(crate) fn index(&self) -> usize {
+        self.index.into()
+    }
 }
 
 impl<P: shoal_store::Family, T> Batch<P, T> {
@@ -87,11 +96,11 @@ impl<P: shoal_store::Family, T> Batch<P, T> {
 
     /// Appends an item. There must be room for it.
     #[inline(always)]
-    pub(crate) fn push(&mut self, place: Place, tag: T, work: Work<P>) {
+    pub(crate) fn push(&mut self, place: Place, index_in_batch: usize, tag: T, work: Work<P>) {
         let shard = place.shard();
         let has_announces = matches!(work, Work::Announce { .. });
         let index = short(self.items.len());
-        self.items.push(Item { place, next: NONE, tag, work });
+        self.items.push(Item { place, index: short(index_in_batch), next: NONE, tag, work });
         let group = &mut self.group_of_shard[shard];
         if let Some(group) = self.groups.get_mut(usize::from(*group)) {
             self.items[usize::from(group.last)].next = index;
@@ -204,7 +213,7 @@ impl<P: shoal_store::Family, T> Batch<P, T> {
 }
 
 /// Starts to load everything that the requests of two batches will read or change, in three passes over both.
-#[inline]
+#[inline(always)]
 pub(crate) fn prefetch<I: SwarmId, T>(
     store: &Store<I>,
     v4: &mut Batch<PeerV4, T>,

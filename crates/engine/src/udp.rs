@@ -26,7 +26,7 @@ use shoal_wire::udp::{
 };
 
 use crate::access_log::{AccessLog, LoggedClient, Record};
-use crate::batch::{Batch, Work, short};
+use crate::batch::{Batch, Work};
 use crate::connection_id::{ConnectionIds, ConnectionKey};
 use crate::counter::{Drop, Family, Kind, Outcome, Tally};
 use crate::limits::Activity;
@@ -50,8 +50,8 @@ pub struct Responder {
     store: SharedStore,
     front: Front,
     /// The requests that wait for their swarms.
-    v4: Box<Batch<PeerV4, Waiting>>,
-    v6: Box<Batch<PeerV6, Waiting>>,
+    v4: Box<Batch<PeerV4, Query>>,
+    v6: Box<Batch<PeerV6, Query>>,
 }
 
 /// The data that decisions and replies need, except the store.
@@ -87,24 +87,6 @@ struct Query {
     family: Family,
     kind: Kind,
     transaction_id: TransactionId,
-}
-
-/// A request that waits for its swarm.
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    /// The index of its datagram in the batch.
-    exchange: u8,
-    query: Query,
-}
-
-impl Waiting {
-    fn new(exchange: usize, query: Query) -> Self {
-        Self { exchange: short(exchange), query }
-    }
-
-    fn exchange(self) -> usize {
-        self.exchange.into()
-    }
 }
 
 impl Responder {
@@ -313,16 +295,15 @@ impl Responder {
         let peers_wanted = peers_wanted.min(self.front.limits(query.family).peers_max);
         let (sample_seed, port) = (self.front.rng.u64(..), announce.port.get());
         let joins = announce.event() == Event::Started;
-        let waiting = Waiting::new(index, query);
         let place = self.store.locate(&announce.info_hash);
         match ip {
             IpAddr::V4(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV4::new(ip, port), action, peers_wanted };
-                self.v4.push(place, waiting, Work::Announce { announce, registers, joins, sample_seed });
+                self.v4.push(place, index, query, Work::Announce { announce, registers, joins, sample_seed });
             }
             IpAddr::V6(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV6::new(ip, port), action, peers_wanted };
-                self.v6.push(place, waiting, Work::Announce { announce, registers, joins, sample_seed });
+                self.v6.push(place, index, query, Work::Announce { announce, registers, joins, sample_seed });
             }
         }
     }
@@ -346,12 +327,11 @@ impl Responder {
         if self.v4.room().min(self.v6.room()) < needed {
             self.apply(chunk, now);
         }
-        let waiting = Waiting::new(index, query);
         for (entry, info_hash) in (0..).zip(info_hashes) {
             let place = self.store.locate(info_hash);
             match query.family {
-                Family::V4 => self.v4.push(place, waiting, Work::Scrape { entry }),
-                Family::V6 => self.v6.push(place, waiting, Work::Scrape { entry }),
+                Family::V4 => self.v4.push(place, index, query, Work::Scrape { entry }),
+                Family::V6 => self.v6.push(place, index, query, Work::Scrape { entry }),
             }
         }
     }

@@ -99,7 +99,7 @@ impl Applier {
         if let Some(lists) = front.policy.access().and_then(|access| access.torrents.as_deref()) {
             prefetch_lists(lists, chunk.iter().map(|delta| delta.info_hash));
         }
-        for delta in chunk {
+        for (index, delta) in chunk.iter().enumerate() {
             let delta = Delta { ip: delta.ip.to_canonical(), ..*delta };
             match front.check(&delta) {
                 Err(reason) => front.counters.refused.of(reason).increment(),
@@ -110,8 +110,8 @@ impl Applier {
                 Ok(None) => {
                     let (place, Delta { action, port, .. }) = (store.locate(&delta.info_hash), delta);
                     match delta.ip {
-                        IpAddr::V4(ip) => v4.push(place, (), work(PeerV4::new(ip, port), action)),
-                        IpAddr::V6(ip) => v6.push(place, (), work(PeerV6::new(ip, port), action)),
+                        IpAddr::V4(ip) => v4.push(place, index, (), work(PeerV4::new(ip, port), action)),
+                        IpAddr::V6(ip) => v6.push(place, index, (), work(PeerV6::new(ip, port), action)),
                     }
                 }
             }

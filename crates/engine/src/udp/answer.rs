@@ -11,7 +11,7 @@ use shoal_wire::udp::{
     TransactionId,
 };
 
-use super::{Front, Limits, Query, Waiting, log_datagram};
+use super::{Front, Limits, Query, log_datagram};
 use crate::Now;
 use crate::batch::{self, Batch, Item, Work};
 use crate::caller::Caller;
@@ -26,14 +26,14 @@ impl Front {
     pub(super) fn apply<I: SwarmId>(
         &mut self,
         store: &Store<I>,
-        v4: &mut Batch<PeerV4, Waiting>,
-        v6: &mut Batch<PeerV6, Waiting>,
+        v4: &mut Batch<PeerV4, Query>,
+        v6: &mut Batch<PeerV6, Query>,
         chunk: &mut [Exchange<'_>],
         now: Now,
     ) {
         batch::prefetch(store, v4, v6);
-        v4.apply(&store.v4, |shard, item| self.answer(shard, item, &mut chunk[item.tag.exchange()], now));
-        v6.apply(&store.v6, |shard, item| self.answer(shard, item, &mut chunk[item.tag.exchange()], now));
+        v4.apply(&store.v4, |shard, item| self.answer(shard, item, &mut chunk[item.index()], now));
+        v6.apply(&store.v6, |shard, item| self.answer(shard, item, &mut chunk[item.index()], now));
     }
 
     /// Counts a request and returns its terms.
@@ -122,11 +122,11 @@ impl Front {
     fn answer<P: shoal_store::Family, I: SwarmId>(
         &mut self,
         shard: &mut LockedShard<'_, P, I>,
-        item: &Item<P, Waiting>,
+        item: &Item<P, Query>,
         exchange: &mut Exchange<'_>,
         now: Now,
     ) {
-        let query = item.tag.query;
+        let query = item.tag;
         match &item.work {
             Work::Announce { announce, registers, sample_seed, .. } => {
                 if self.policy.permits_swarms()
