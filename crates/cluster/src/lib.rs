@@ -30,5 +30,6 @@ mod subject;
 pub use api::{Counters, Damaged, NodeId, NodeState, NodeStatus, Outgoing, Scope, Settings, Status, Swarms};
 pub use delta::{DELTA_BYTES_MAX, Deltas, decode_deltas, encode_delta, encode_presence};
 pub use message::Malformed;
-pub use node::Node;
+pub use node::{Node, WAITING_BYTES_MAX};
+pub use outbox::BATCH_BYTES_MAX;
 pub use subject::{SHARDS, is_name, shard_of};

@@ -21,7 +21,7 @@ const NODES_MAX: usize = 128;
 const OUTGOING_MAX: usize = 4096;
 
 /// Maximum size of all batches that wait for earlier ones, in bytes.
-const WAITING_BYTES_MAX: usize = 32 << 20;
+pub const WAITING_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum size of a message that is read, in bytes: that of a part of a snapshot.
 const MESSAGE_BYTES_MAX: usize = 512 * 1024;
@@ -680,8 +680,13 @@ impl<E> Node<E> {
         }
         let misses_connected = self.remotes.values().any(|remote| remote.misses_connected(now_ms));
         self.has_joined |= self.has_swarms && !misses_connected;
-        // The connected peers of each node follow at once.
-        self.resync_after_ms = if misses_connected { now_ms } else { now_ms + RESYNC_MS_MIN };
+        // The connected peers of each node, and snapshots of others from which something is missing, follow at once.
+        let misses_others = self
+            .remotes
+            .values()
+            .any(|remote| remote.diverged_ms() < Some(began_ms) && remote.diverged_ms().is_some());
+        self.resync_after_ms =
+            if misses_connected || misses_others { now_ms } else { now_ms + RESYNC_MS_MIN };
     }
 
     /// Ends a snapshot that was not.

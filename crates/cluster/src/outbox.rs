@@ -11,7 +11,7 @@ use crate::message::{BATCH_HEAD_BYTES, Message, StreamHead, encode};
 use crate::subject::{SHARDS, shard_of};
 
 /// Maximum size of a batch in bytes.
-pub(crate) const BATCH_BYTES_MAX: usize = 16 * 1024;
+pub const BATCH_BYTES_MAX: usize = 16 * 1024;
 
 /// Maximum time for which a delta waits for others, in milliseconds.
 const BATCH_MS_MAX: u64 = 50;

@@ -24,15 +24,23 @@ use crate::published::Published;
 use crate::settings;
 
 pub(crate) use connection::Link;
-use connection::{Connection, ConnectionSettings};
+use connection::{Connection, ConnectionSettings, INBOX_BYTES_MAX};
 use node::NodeThread;
-use swarms::SeparateSwarms;
+use swarms::ClusterSwarms;
+pub(crate) use swarms::{Recorded, Shared};
 
 /// Maximum number of messages of this node that wait for the connection. Their batches are 16 KiB or so.
 const OUTGOING_MESSAGES_MAX: usize = 1024;
 
 /// Maximum memory of the batches that are retained for nodes that have missed them.
-const RETAINED_BYTES_MAX: usize = 32 << 20;
+const RETAINED_BYTES_MAX: usize = 16 << 20;
+
+/// Memory of all messages of a node: those that wait for it, those that wait for earlier ones, those that wait for the
+/// connection, and those that are retained.
+pub(crate) const MESSAGES_BYTES_MAX: usize = INBOX_BYTES_MAX
+    + shoal_cluster::WAITING_BYTES_MAX
+    + OUTGOING_MESSAGES_MAX * shoal_cluster::BATCH_BYTES_MAX
+    + RETAINED_BYTES_MAX;
 
 /// The settings of a node, whose files have been read once.
 #[derive(Debug)]
@@ -86,14 +94,15 @@ impl Cluster {
     ///
     /// # Errors
     /// Fails if the kernel provides no more threads.
-    pub(crate) fn start(settings: ClusterSettings) -> anyhow::Result<Self> {
+    pub(crate) fn start(settings: ClusterSettings, shared: Shared) -> anyhow::Result<Self> {
         let ClusterSettings { node, connection } = settings;
         let cluster = node.cluster.clone();
         let (outgoing, to_send) = mpsc::channel(OUTGOING_MESSAGES_MAX);
         let servers: Vec<String> = connection.servers.iter().map(ToString::to_string).collect();
         tracing::info!(cluster, node = node.name, id = %node.id, nats = servers.join(", "), "cluster");
         let (link, inbox) = Link::new();
-        let mut thread = NodeThread::new(&node, SeparateSwarms, Arc::clone(&link), inbox, outgoing);
+        let mut thread =
+            NodeThread::new(&node, ClusterSwarms::new(shared), Arc::clone(&link), inbox, outgoing);
         let observed =
             Arc::new(Observed { cluster, link: Arc::clone(&link), status: Published::new(thread.status()) });
         let connection = Connection::start(connection, thread.subscriptions(), link, to_send)

@@ -5,8 +5,8 @@
 //! those of connections and queues by each worker. This module must not allocate the parts itself.
 //!
 //! `memory.max` is the sum of
-//! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, and the limits of sources, the cache of tokens and
-//!   the rings of the access log if they are set. A reload may set those that it can only within the memory that was
+//! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, and the limits of sources, the cache of tokens, the
+//!   rings of the access log, and the rings and messages of a node of a cluster if they are set. A reload may set those that it can only within the memory that was
 //!   reserved at start, which is enough for all of them if it is a small part of the whole;
 //! - the feed of changed torrents, as far as it takes a small part of the whole; with less memory, it remembers fewer changes;
 //! - the store, with a tenth of its part reserved for its lists on the heap (`shoal_store::Settings`);
@@ -94,6 +94,8 @@ struct DivisionInput {
     holdings: u64,
     /// The rings of the access log.
     access_log: u64,
+    /// The rings and messages of a node of a cluster.
+    cluster: u64,
     /// Maximum memory of the swarms of WebTorrent; `Set(0)` if it is not served.
     swarms: Auto<u64>,
     has_webtorrent: bool,
@@ -117,6 +119,7 @@ pub(crate) fn divide(config: &Config, workers: NonZeroUsize, root: &Path) -> Res
         changes_max: config.insight.changes_max.into(),
         holdings: settings::holding_limits(config).bytes() as u64,
         access_log: settings::access_log_bytes(config),
+        cluster: settings::cluster_bytes(config),
         swarms: match webtorrent.peers_max {
             _ if !webtorrent.enabled => Auto::Set(0),
             Auto::Auto => Auto::Auto,
@@ -244,7 +247,12 @@ impl DivisionInput {
     }
 
     const fn fixed_bytes(&self) -> u64 {
-        PROGRAM_BYTES + self.workers * WORKER_BYTES + self.policy + self.holdings + self.access_log
+        PROGRAM_BYTES
+            + self.workers * WORKER_BYTES
+            + self.policy
+            + self.holdings
+            + self.access_log
+            + self.cluster
     }
 
     /// Returns the minimum of everything except the store and the fixed part.

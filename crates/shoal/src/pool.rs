@@ -11,7 +11,7 @@ use shoal_engine::access_log::{self, AccessRecords};
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::counter::Tally;
 use shoal_engine::policy::Policy;
-use shoal_engine::{http, udp, webtorrent};
+use shoal_engine::{http, replication, udp, webtorrent};
 use shoal_insight::Sampler;
 use shoal_net::stream::{Budget, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, InheritedSockets, SocketSettings, Sockets, Waker};
@@ -20,6 +20,7 @@ use shoal_session::Statistics;
 use shoal_store::SharedStore;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
+use crate::cluster::Recorded;
 use crate::control::WorkerSources;
 use crate::heartbeat::Heartbeat;
 use crate::insight::Insight;
@@ -55,6 +56,8 @@ pub(crate) struct WorkerSetup {
     pub(crate) processors: Vec<usize>,
     /// Whether there is an access log.
     pub(crate) access_log: bool,
+    /// Whether the tracker is a node of a cluster.
+    pub(crate) is_node: bool,
     /// The public statistics.
     pub(crate) statistics: Arc<Published<Statistics>>,
     /// The phase in which the workers begin.
@@ -95,6 +98,8 @@ pub(crate) struct WorkerPool {
     sources: Vec<WorkerSources>,
     /// The records of the workers for the access log.
     access_records: Vec<AccessRecords>,
+    /// The changes that workers record for other nodes.
+    recorded: Recorded,
     budgets: Vec<Arc<Budget>>,
     notices: Receiver<Notice>,
 }
@@ -126,6 +131,7 @@ impl WorkerPool {
             wakers,
             sources: Vec::new(),
             access_records: Vec::new(),
+            recorded: Recorded::default(),
             budgets: Vec::new(),
             notices,
         };
@@ -134,7 +140,8 @@ impl WorkerPool {
             pool.budgets.push(endpoints.listeners.budget());
             let [udp, http, webtorrent] =
                 [&tallies.udp, &tallies.http, &tallies.webtorrent].map(Tally::counters);
-            let service = setup.service(number, tallies, &endpoints.listeners, &mut pool.access_records)?;
+            let rings = (&mut pool.access_records, &mut pool.recorded);
+            let service = setup.service(number, tallies, &endpoints.listeners, rings)?;
             pool.sources.push(WorkerSources {
                 heartbeat: Arc::clone(&heartbeat),
                 udp,
@@ -174,6 +181,11 @@ impl WorkerPool {
     /// Takes the rings with the records for the access log, if there is one. Later calls return nothing.
     pub(crate) fn take_access_records(&mut self) -> Vec<AccessRecords> {
         std::mem::take(&mut self.access_records)
+    }
+
+    /// Takes the changes that workers record for other nodes. Later calls return none.
+    pub(crate) fn take_recorded(&mut self) -> Recorded {
+        std::mem::take(&mut self.recorded)
     }
 
     /// Returns the memory budgets of the workers' connections.
@@ -277,13 +289,13 @@ impl WorkerThread {
 
 impl WorkerSetup {
     /// Returns the service of the worker with this number. Each responder draws from its own seed, and adds a ring to
-    /// `access_records` if there is an access log.
+    /// `access_records` if there is an access log, and to `recorded` if there may be other nodes.
     fn service(
         &self,
         number: usize,
         tallies: Tallies,
         listeners: &StreamListeners,
-        access_records: &mut Vec<AccessRecords>,
+        (access_records, recorded): (&mut Vec<AccessRecords>, &mut Recorded),
     ) -> anyhow::Result<WorkerService> {
         let rng =
             || Ok::<_, anyhow::Error>(fastrand::Rng::with_seed(u64::from_ne_bytes(settings::random()?)));
@@ -317,6 +329,20 @@ impl WorkerSetup {
             http.set_access_log(log()?);
             if let Some(webtorrent) = &mut webtorrent {
                 webtorrent.set_access_log(log()?);
+            }
+        }
+        if self.is_node {
+            let mut ring = || {
+                let (recorder, deltas) = replication::ring();
+                recorded.addresses.push(deltas);
+                recorder
+            };
+            datagrams.set_recorder(ring());
+            http.set_recorder(ring());
+            if let Some(webtorrent) = &mut webtorrent {
+                let (recorder, presences) = replication::presence_ring();
+                recorded.presences.push(presences);
+                webtorrent.set_recorder(recorder);
             }
         }
         let tls = self.tls.as_ref().map(|tls| tls.for_worker(self.key_shares));
@@ -405,6 +431,7 @@ mod tests {
             wakers: Vec::new(),
             sources: Vec::new(),
             access_records: Vec::new(),
+            recorded: Recorded::default(),
             budgets: Vec::new(),
             notices,
         };

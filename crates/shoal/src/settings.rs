@@ -12,6 +12,7 @@ use shoal_config::{
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::{Policy, Protocol};
+use shoal_engine::replication;
 use shoal_engine::tokens::{TokenMemory, Tokens};
 use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
@@ -21,8 +22,8 @@ use shoal_source::{HoldingLimits, Holdings};
 use shoal_store::{FingerprintKey, SharedStore};
 use shoal_token::KeySet;
 
-use crate::processors;
 use crate::state::StateKeys;
+use crate::{cluster, processors};
 
 // The buffers can hold everything that the configuration accepts.
 const _: () = {
@@ -190,6 +191,20 @@ pub(crate) fn access_log_bytes(config: &Config) -> u64 {
     }
     let rings = Protocol::ALL.len() * workers(config).get();
     (rings * shoal_engine::access_log::RING_BYTES) as u64
+}
+
+/// Returns whether the tracker is a node of a cluster.
+pub(crate) const fn is_node(config: &Config) -> bool {
+    !config.cluster.servers.is_empty()
+}
+
+/// Returns the memory of a node of a cluster: the rings of its workers and its messages.
+pub(crate) fn cluster_bytes(config: &Config) -> u64 {
+    if !is_node(config) {
+        return 0;
+    }
+    let of_worker = 2 * replication::RING_BYTES + replication::PRESENCE_RING_BYTES;
+    (of_worker * workers(config).get() + cluster::MESSAGES_BYTES_MAX) as u64
 }
 
 /// Returns the limits of the queue of each WebTorrent client.

@@ -29,7 +29,7 @@ use crate::activation::Given;
 use crate::bound::{self, Bound};
 use crate::broker::Broker;
 use crate::certificates::Certificates;
-use crate::cluster::{Cluster, ClusterSettings};
+use crate::cluster::{self, Cluster, ClusterSettings};
 use crate::control::{self, Control, Sources, TokenSet, Tokens};
 use crate::drain::Drain;
 use crate::failure::Failure;
@@ -156,6 +156,7 @@ async fn live(
         holdings,
         saver,
         offered,
+        shared,
     } = start(
         config,
         (bound, sandbox.workers(), state, frozen_swarms, predecessor),
@@ -166,7 +167,7 @@ async fn live(
         (Arc::clone(&counters), access_target),
     )
     .await?;
-    let mut cluster = cluster_settings.map(Cluster::start).transpose()?;
+    let mut cluster = cluster_settings.map(|settings| Cluster::start(settings, shared)).transpose()?;
     sources.cluster = cluster.as_ref().map(Cluster::observed);
     sources.tls.extend(control_certificates.as_ref().map(Certificates::server));
     let reopener = access_log.as_ref().map(AccessLog::reopener);
@@ -286,6 +287,8 @@ struct Running {
     saver: Option<Saver>,
     /// The parts that another process can take over.
     offered: Offered,
+    /// The parts that other nodes change and read.
+    shared: cluster::Shared,
 }
 
 /// Changes to the user of the configuration and enters the sandbox.
@@ -390,12 +393,23 @@ async fn start(
         webtorrent,
         processors,
         access_log: access_target.is_some(),
+        is_node: settings::is_node(config),
         statistics: Arc::clone(&statistics),
         phase: Arc::clone(&phase),
     };
     let all_endpoints = sockets.into_iter().zip(listeners);
     let all_endpoints = all_endpoints.map(|(sockets, listeners)| Endpoints { sockets, listeners }).collect();
     let mut pool = WorkerPool::start(all_endpoints, &setup)?;
+    let shared = cluster::Shared {
+        store: store.clone(),
+        webtorrent: setup
+            .webtorrent
+            .as_ref()
+            .map(|webtorrent| (Arc::clone(&webtorrent.swarms), Arc::clone(&webtorrent.mailboxes))),
+        live: Arc::clone(&live),
+        recorded: pool.take_recorded(),
+        wakers: pool.wakers(),
+    };
     let access_log = access_target.map(|target| target.start(pool.take_access_records()));
     let access_log = access_log.transpose().context("cannot start the thread of the access log")?;
     let list_counters = lists.lock().unwrap_or_else(PoisonError::into_inner).counters();
@@ -461,6 +475,7 @@ async fn start(
         holdings,
         saver,
         offered,
+        shared,
     })
 }
 
@@ -523,7 +538,11 @@ fn webtorrent(
     let mailbox_bytes_max = mailbox_bytes_max.min(configured);
     Ok(pool::WebTorrent {
         swarms: Arc::new(Swarms::new(&swarms)),
-        mailboxes: Mailboxes::with_bytes_max(workers, mailbox_bytes_max),
+        mailboxes: if settings::is_node(config) {
+            Mailboxes::with_remote(workers, mailbox_bytes_max)
+        } else {
+            Mailboxes::with_bytes_max(workers, mailbox_bytes_max)
+        },
         queue_limits: settings::queue_limits(config),
         posts_bytes_max,
     })

@@ -18,7 +18,7 @@ use shoal_transport::stream::Handle;
 use shoal_types::{InfoHash, PeerId, Presence};
 
 use super::claim;
-use super::remote::{Content, RemoteMessage};
+use super::remote::{self, Content, RemoteMessage};
 
 /// Maximum number of nodes.
 const NODES_MAX: usize = 256;
@@ -161,6 +161,12 @@ impl Nodes {
         self.dispatcher.dispatch().for_each(&mut wake);
         let losses = self.dispatcher.take_losses();
         self.counters.dropped += losses.mailbox_full + losses.queue_full;
+    }
+
+    /// Divides messages for a node, as [`exchange`](Self::exchange) hands them out, into pieces of at most `bytes_max` that hold
+    /// whole messages. A message that is longer is left out.
+    pub fn split(messages: &[u8], bytes_max: usize) -> impl Iterator<Item = &[u8]> {
+        remote::pieces(messages, bytes_max)
     }
 
     /// Frees memory that was not needed since the last call. To be called every few seconds.

@@ -92,6 +92,29 @@ fn split<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(message)
 }
 
+/// Divides messages into pieces of at most `bytes_max` that hold whole messages. A message that is longer is left out.
+pub(super) fn pieces(messages: &[u8], bytes_max: usize) -> impl Iterator<Item = &[u8]> {
+    let mut rest = messages;
+    core::iter::from_fn(move || {
+        let (mut begin, mut end) = (rest, 0);
+        let mut ahead = rest;
+        while split(&mut ahead).is_some() {
+            let taken = begin.len() - ahead.len();
+            if taken <= bytes_max {
+                end = taken;
+            } else if end > 0 {
+                break;
+            } else {
+                // This one fits no piece.
+                begin = ahead;
+            }
+        }
+        let (piece, behind) = begin.split_at(end);
+        rest = behind;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
 fn decode(bytes: &[u8]) -> Option<RemoteMessage<'_>> {
     let (&kind, rest) = bytes.split_first()?;
     let (info_hash, rest) = rest.split_first_chunk()?;
@@ -165,6 +188,21 @@ mod tests {
             let read: Vec<_> = RemoteMessage::decode_all(&bytes[..end]).collect();
             let whole = read.iter().flatten().count();
             assert_eq!(read[..whole], messages[..whole].iter().copied().map(Some).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn messages_are_divided_at_their_ends() {
+        let frame = frame();
+        let bytes = encode(&messages(&frame));
+        for bytes_max in 0..bytes.len() + 2 {
+            let pieces: Vec<_> = pieces(&bytes, bytes_max).collect();
+            assert!(pieces.iter().all(|piece| (1..=bytes_max).contains(&piece.len())));
+            let read =
+                pieces.iter().flat_map(|piece| RemoteMessage::decode_all(piece)).collect::<Option<Vec<_>>>();
+            let fits = |message: &RemoteMessage<'_>| encode(&[*message]).len() <= bytes_max;
+            let expected: Vec<_> = messages(&frame).into_iter().filter(fits).collect();
+            assert_eq!(read, Some(expected), "{bytes_max}");
         }
     }
 

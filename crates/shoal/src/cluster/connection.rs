@@ -26,7 +26,7 @@ use crate::repeated::Repeated;
 
 /// Maximum number of messages that wait for the node, and their memory.
 const INBOX_MESSAGES_MAX: usize = 4096;
-const INBOX_BYTES_MAX: usize = 64 << 20;
+pub(super) const INBOX_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum number of messages of a subscription that wait in the client library.
 const SUBSCRIPTION_MESSAGES_MAX: usize = 1024;

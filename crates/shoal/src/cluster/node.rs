@@ -21,8 +21,17 @@ const MESSAGES_PER_TURN_MAX: usize = 256;
 /// Time between two publications of the status.
 const STATUS_EVERY_MS: u64 = 250;
 
+/// The swarms of the tracker, which change by its own announces as well.
+pub(super) trait LocalSwarms: Swarms {
+    /// Begins a turn.
+    fn begin_turn(&mut self);
+
+    /// Hands the changes of this tracker to the node, and exchanges messages between clients.
+    fn exchange(&mut self, node: &mut Node<Self::Export>);
+}
+
 /// The state of the thread.
-pub(super) struct NodeThread<S: Swarms> {
+pub(super) struct NodeThread<S: LocalSwarms> {
     node: Node<S::Export>,
     swarms: S,
     link: Arc<Link>,
@@ -33,7 +42,7 @@ pub(super) struct NodeThread<S: Swarms> {
     status_ms: u64,
 }
 
-impl<S: Swarms> NodeThread<S> {
+impl<S: LocalSwarms> NodeThread<S> {
     pub(super) fn new(
         settings: &Settings,
         swarms: S,
@@ -60,11 +69,13 @@ impl<S: Swarms> NodeThread<S> {
         let first = self.inbox.recv_timeout(TURN).ok();
         let now_ms = clock::monotonic_ms();
         self.follow_connection(now_ms);
+        self.swarms.begin_turn();
         let messages = first.into_iter().chain(self.inbox.try_iter()).take(MESSAGES_PER_TURN_MAX);
         for message in messages {
             self.link.took(&message);
             self.node.receive(&message.subject, &message.payload, now_ms, &mut self.swarms);
         }
+        self.swarms.exchange(&mut self.node);
         self.node.run(now_ms, &mut self.swarms);
         self.send_messages();
         if now_ms >= self.status_ms + STATUS_EVERY_MS {
@@ -94,8 +105,9 @@ impl<S: Swarms> NodeThread<S> {
     }
 }
 
-impl<S: Swarms> Drop for NodeThread<S> {
+impl<S: LocalSwarms> Drop for NodeThread<S> {
     fn drop(&mut self) {
+        self.swarms.exchange(&mut self.node);
         self.node.leave(clock::monotonic_ms());
         self.send_messages();
     }
@@ -106,8 +118,41 @@ mod tests {
     use shoal_cluster::{NodeId, NodeState};
     use tokio::sync::mpsc;
 
-    use super::super::swarms::SeparateSwarms;
+    use shoal_cluster::{Damaged, Scope};
+    use shoal_types::{Delta, Presence};
+
     use super::*;
+
+    /// Swarms without peers.
+    struct NoSwarms;
+
+    impl LocalSwarms for NoSwarms {
+        fn begin_turn(&mut self) {}
+
+        fn exchange(&mut self, _: &mut Node<()>) {}
+    }
+
+    impl Swarms for NoSwarms {
+        type Export = ();
+
+        fn apply(&mut self, _: &[Delta], _: u64) {}
+
+        fn apply_presences(&mut self, _: NodeId, _: &[Presence]) {}
+
+        fn deliver(&mut self, _: NodeId, _: &[u8]) {}
+
+        fn forget(&mut self, _: NodeId) {}
+
+        fn begin_export(&mut self, _: Scope) {}
+
+        fn export(&mut self, (): &mut (), _: &mut Vec<u8>) -> bool {
+            false
+        }
+
+        fn adopt(&mut self, _: NodeId, _: &[u8]) -> Result<(), Damaged> {
+            Ok(())
+        }
+    }
 
     fn settings(name: &str, id: u64) -> Settings {
         Settings { cluster: "test".into(), name: name.into(), id: NodeId(id), retained_bytes_max: 1 << 20 }
@@ -117,7 +162,7 @@ mod tests {
     fn a_node_without_a_connection_sends_nothing_and_is_alone() {
         let (link, inbox) = Link::new();
         let (outgoing, mut sent) = mpsc::channel(8);
-        let mut thread = NodeThread::new(&settings("a", 1), SeparateSwarms, link, inbox, outgoing);
+        let mut thread = NodeThread::new(&settings("a", 1), NoSwarms, link, inbox, outgoing);
         let status = Published::new(thread.status());
         thread.turn(&status);
         assert_eq!(status.latest().state, NodeState::Alone);
@@ -128,8 +173,7 @@ mod tests {
     fn messages_beyond_the_queue_of_the_connection_are_counted() {
         let (link, inbox) = Link::new();
         let (outgoing, _sent) = mpsc::channel(1);
-        let mut thread =
-            NodeThread::new(&settings("a", 1), SeparateSwarms, Arc::clone(&link), inbox, outgoing);
+        let mut thread = NodeThread::new(&settings("a", 1), NoSwarms, Arc::clone(&link), inbox, outgoing);
         let status = Published::new(thread.status());
         link.connected();
         thread.turn(&status);
@@ -142,8 +186,7 @@ mod tests {
     fn messages_that_arrive_are_given_to_the_node() {
         let (link, inbox) = Link::new();
         let (to_other, mut sent) = mpsc::channel(8);
-        let mut one =
-            NodeThread::new(&settings("one", 1), SeparateSwarms, Arc::clone(&link), inbox, to_other);
+        let mut one = NodeThread::new(&settings("one", 1), NoSwarms, Arc::clone(&link), inbox, to_other);
         let one_status = Published::new(one.status());
         link.connected();
         one.turn(&one_status);
@@ -151,8 +194,7 @@ mod tests {
 
         let (link, inbox) = Link::new();
         let (outgoing, _sent) = mpsc::channel(8);
-        let mut other =
-            NodeThread::new(&settings("other", 2), SeparateSwarms, Arc::clone(&link), inbox, outgoing);
+        let mut other = NodeThread::new(&settings("other", 2), NoSwarms, Arc::clone(&link), inbox, outgoing);
         let status = Published::new(other.status());
         link.connected();
         link.put(Received { subject: hello.subject.into(), payload: hello.payload });

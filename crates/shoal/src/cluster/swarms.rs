@@ -1,30 +1,211 @@
-//! The swarms of a node that exchanges no peers yet.
+//! The swarms of this tracker, as the node changes and reads them, and the changes of its own announces.
+//!
+//! Peers of UDP and HTTP lie in the store, and are exchanged by [`Replica`]. Peers of WebTorrent are connected to one node; the
+//! others know them by [`Nodes`].
 
-use shoal_cluster::{Damaged, NodeId, Scope, Swarms};
+use std::mem;
+use std::sync::Arc;
+
+use shoal_cluster::{Damaged, Deltas, Node, NodeId, Scope, Swarms, decode_deltas, encode_presence};
+use shoal_engine::Now;
+use shoal_engine::replication::{Applier, RecordedDeltas, Replica, ReplicaExport};
+use shoal_engine::webtorrent::Nodes;
+use shoal_relay::Mailboxes;
+use shoal_store::SharedStore;
 use shoal_types::{Delta, Presence};
 
-/// Swarms that stay those of this node: it says hello to the others, and shares nothing.
+use super::node::LocalSwarms;
+use crate::clock;
+use crate::published::{Published, Subscription};
+use crate::reload::Live;
+
+/// Maximum number of deltas of a worker that are taken in one turn.
+const DELTAS_PER_TURN_MAX: usize = 4096;
+
+/// Peers in a block of connected peers: each takes 48 bytes.
+const CONNECTED_PER_BLOCK: usize = 4096;
+
+/// The first byte of a block of connected peers. Other blocks begin in another way.
+const CONNECTED: u8 = b'C';
+
+/// How often memory is freed that was not needed since.
+const TRIM_MS: u64 = 2_000;
+
+/// The changes that workers record for other nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Recorded {
+    pub(crate) addresses: Vec<RecordedDeltas>,
+    pub(crate) presences: Vec<RecordedDeltas<Presence>>,
+}
+
+/// The parts of the tracker that other nodes change and read.
+pub(crate) struct Shared {
+    pub(crate) store: SharedStore,
+    /// The swarms of WebTorrent and the mailboxes of its workers, if it is served.
+    pub(crate) webtorrent: Option<(Arc<shoal_relay::Swarms>, Arc<Mailboxes>)>,
+    pub(crate) live: Arc<Published<Live>>,
+    pub(crate) recorded: Recorded,
+    pub(crate) wakers: Vec<shoal_net::Waker>,
+}
+
+/// The swarms that one thread exchanges with other nodes.
+pub(super) struct ClusterSwarms {
+    replica: Replica,
+    swarms: Option<Arc<shoal_relay::Swarms>>,
+    nodes: Option<Nodes>,
+    live: Subscription<Live>,
+    recorded: Recorded,
+    wakers: Vec<shoal_net::Waker>,
+    now: Now,
+    trimmed_ms: u64,
+    deltas: Deltas,
+}
+
+/// The progress of an export.
 #[derive(Debug)]
-pub(super) struct SeparateSwarms;
+pub(crate) enum Export {
+    Addresses(ReplicaExport),
+    /// The next shard, and the peers that were read and not exported.
+    Connected(usize, Vec<Presence>),
+}
 
-impl Swarms for SeparateSwarms {
-    type Export = ();
-
-    fn apply(&mut self, _: &[Delta], _: u64) {}
-
-    fn apply_presences(&mut self, _: NodeId, _: &[Presence]) {}
-
-    fn deliver(&mut self, _: NodeId, _: &[u8]) {}
-
-    fn forget(&mut self, _: NodeId) {}
-
-    fn begin_export(&mut self, _: Scope) {}
-
-    fn export(&mut self, (): &mut (), _: &mut Vec<u8>) -> bool {
-        false
+impl ClusterSwarms {
+    pub(super) fn new(shared: Shared) -> Self {
+        let Shared { store, webtorrent, live, recorded, wakers } = shared;
+        let policy = Arc::clone(&live.latest().policy);
+        let nodes = webtorrent
+            .as_ref()
+            .map(|(swarms, mailboxes)| Nodes::new(Arc::clone(swarms), Arc::clone(mailboxes)));
+        Self {
+            replica: Replica::new(Applier::new(policy, store)),
+            swarms: webtorrent.map(|(swarms, _)| swarms),
+            nodes,
+            live: live.subscribe(),
+            recorded,
+            wakers,
+            now: Now::default(),
+            trimmed_ms: 0,
+            deltas: Deltas::default(),
+        }
     }
 
-    fn adopt(&mut self, _: NodeId, _: &[u8]) -> Result<(), Damaged> {
-        Ok(())
+    fn apply_connected(&mut self, from: NodeId, presences: &[Presence]) {
+        let policy = self.replica.applier().policy();
+        if let Some(nodes) = &mut self.nodes {
+            let permitted = |info_hash: &_| policy.check_torrent(info_hash).is_ok();
+            nodes.apply(from.0, presences, permitted, self.now.monotonic_s);
+        }
+    }
+}
+
+impl LocalSwarms for ClusterSwarms {
+    /// Sets the time, and follows changes of the policy.
+    fn begin_turn(&mut self) {
+        self.now = clock::now();
+        self.replica.set_now(self.now);
+        if let Some(live) = self.live.update() {
+            self.replica.applier_mut().set_policy(Arc::clone(&live.policy));
+            self.live.acknowledge();
+        }
+    }
+
+    fn exchange(&mut self, node: &mut Node<Export>) {
+        let now_ms = self.now.monotonic_ms;
+        for recorded in &mut self.recorded.addresses {
+            recorded.drain(DELTAS_PER_TURN_MAX, |delta| node.record(&delta, now_ms));
+        }
+        for recorded in &mut self.recorded.presences {
+            recorded.drain(DELTAS_PER_TURN_MAX, |presence| node.record_presence(&presence, now_ms));
+        }
+        let Some(nodes) = &mut self.nodes else { return };
+        let wakers = &self.wakers;
+        nodes.exchange(
+            self.now.monotonic_s,
+            |to, messages| send_in_pieces(node, NodeId(to), messages),
+            |worker| wakers.get(usize::from(worker)).into_iter().for_each(shoal_net::Waker::wake),
+        );
+        if now_ms >= self.trimmed_ms + TRIM_MS {
+            self.trimmed_ms = now_ms;
+            nodes.trim();
+        }
+    }
+}
+
+/// Sends messages to a node. A queue may hold more than one message of the bus has room for.
+fn send_in_pieces(node: &mut Node<Export>, to: NodeId, messages: &[u8]) {
+    for piece in Nodes::split(messages, Node::<Export>::RELAY_BYTES_MAX) {
+        node.send_to(to, piece);
+    }
+}
+
+impl Swarms for ClusterSwarms {
+    type Export = Export;
+
+    fn apply(&mut self, deltas: &[Delta], age_ms: u64) {
+        self.replica.apply(deltas, age_ms);
+    }
+
+    fn apply_presences(&mut self, from: NodeId, presences: &[Presence]) {
+        self.apply_connected(from, presences);
+    }
+
+    fn deliver(&mut self, from: NodeId, message: &[u8]) {
+        if let Some(nodes) = &mut self.nodes {
+            nodes.deliver(from.0, message, self.now.monotonic_s);
+        }
+    }
+
+    fn forget(&mut self, node: NodeId) {
+        if let Some(nodes) = &mut self.nodes {
+            nodes.forget(node.0);
+        }
+    }
+
+    fn begin_export(&mut self, scope: Scope) -> Export {
+        match scope {
+            Scope::Addresses => Export::Addresses(ReplicaExport::default()),
+            Scope::Connected => Export::Connected(0, Vec::new()),
+        }
+    }
+
+    fn export(&mut self, export: &mut Export, block: &mut Vec<u8>) -> bool {
+        match export {
+            Export::Addresses(export) => self.replica.export(export, block),
+            Export::Connected(shard, waiting) => {
+                let Some(swarms) = &self.swarms else { return false };
+                while waiting.is_empty() && *shard < shoal_relay::Swarms::SHARDS {
+                    swarms.connected(*shard, waiting);
+                    *shard += 1;
+                }
+                let rest = waiting.split_off(waiting.len().min(CONNECTED_PER_BLOCK));
+                write_connected(&mem::replace(waiting, rest), block);
+                !waiting.is_empty() || *shard < shoal_relay::Swarms::SHARDS
+            }
+        }
+    }
+
+    fn adopt(&mut self, from: NodeId, block: &[u8]) -> Result<(), Damaged> {
+        match block {
+            [] => Ok(()),
+            [CONNECTED, encoded @ ..] => {
+                let mut deltas = mem::take(&mut self.deltas);
+                let decoded = decode_deltas(encoded, &mut deltas).map_err(|_| Damaged);
+                if decoded.is_ok() {
+                    self.apply_connected(from, &deltas.presences);
+                }
+                self.deltas = deltas;
+                decoded
+            }
+            block => self.replica.adopt(block).map(drop).map_err(|_| Damaged),
+        }
+    }
+}
+
+fn write_connected(presences: &[Presence], block: &mut Vec<u8>) {
+    block.push(CONNECTED);
+    let mut before = None;
+    for presence in presences {
+        encode_presence(presence, before, block);
+        before = Some(&presence.info_hash);
     }
 }

@@ -29,7 +29,7 @@ fn cluster_status(tracker: &Tracker, options: &[&str]) -> (String, Option<i32>) 
 }
 
 /// Starts a node with this name.
-fn start(node: &str, servers: &str, settings: &[(&str, &str)]) -> Tracker {
+pub(crate) fn start(node: &str, servers: &str, settings: &[(&str, &str)]) -> Tracker {
     let own = [("SHOAL_CLUSTER_SERVERS", servers), ("SHOAL_CLUSTER_NODE", node)];
     Tracker::start(&[&own, settings].concat())
 }
@@ -39,7 +39,7 @@ fn path(path: &Path) -> &str {
 }
 
 /// Waits until a node knows others with these names in this state.
-fn wait_for_nodes(tracker: &Tracker, expected: &[&str], state: &str) {
+pub(crate) fn wait_for_nodes(tracker: &Tracker, expected: &[&str], state: &str) {
     eventually("the nodes know each other", || {
         let nodes = status(tracker)["nodes"].as_array().cloned().unwrap_or_default();
         let names: Vec<&str> = nodes

@@ -1,0 +1,174 @@
+//! One swarm over several nodes: real trackers, real NATS servers, and clients of every protocol.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use serde_json::json;
+use shoal_test_nats::{Cluster, Options, Server};
+
+use crate::browser::{Browser, announce, answer, name};
+use crate::client::{Announce, COMPLETED, Client, STOPPED};
+use crate::cluster::{start, wait_for_nodes};
+use crate::harness::{Tracker, eventually};
+use crate::http::Way;
+use crate::web;
+
+const TORRENT: [u8; 20] = [0x5c; 20];
+
+/// Three nodes at three servers.
+struct Nodes {
+    nats: Cluster,
+    trackers: Vec<Tracker>,
+}
+
+impl Nodes {
+    fn start(settings: &[(&str, &str)]) -> Self {
+        let nats = Cluster::start(&Options::default()).expect("the servers start");
+        let names = ["one", "three", "two"];
+        let trackers: Vec<_> = names
+            .iter()
+            .zip(&nats.servers)
+            .map(|(name, server)| start(name, &server.url(), settings))
+            .collect();
+        for (tracker, name) in trackers.iter().zip(names) {
+            let others: Vec<&str> = names.into_iter().filter(|other| *other != name).collect();
+            wait_for_nodes(tracker, &others, "ready");
+        }
+        Self { nats, trackers }
+    }
+}
+
+/// The ports of the peers that a node hands out over UDP to a peer that does not stay.
+fn ports(tracker: &Tracker) -> BTreeSet<u16> {
+    let visitor = Announce { event: STOPPED, ..Announce::leecher(TORRENT, 9) };
+    let client = Client::new(tracker.udp[0]);
+    let handed = client.announce(&Announce { event: 0, ..visitor });
+    client.announce(&visitor);
+    handed.peers.iter().map(SocketAddr::port).filter(|port| *port != 9).collect()
+}
+
+fn wait_for_ports(tracker: &Tracker, expected: &[u16]) {
+    let expected: BTreeSet<_> = expected.iter().copied().collect();
+    eventually("the node hands out these peers", || (ports(tracker) == expected).then_some(()));
+}
+
+#[test]
+fn a_peer_that_announces_at_one_node_is_handed_out_by_all() {
+    let nodes = Nodes::start(&[]);
+    let [one, two, three] = &nodes.trackers[..] else { panic!("three nodes") };
+    Client::new(one.udp[0]).announce(&Announce::leecher(TORRENT, 1001));
+    let mut web = Way::PLAIN.connect(two);
+    web.get(&web::announce(TORRENT, 1002, "&left=5"));
+    for tracker in [one, two, three] {
+        wait_for_ports(tracker, &[1001, 1002]);
+    }
+    // It completes at another node than it has begun at, and its download is counted once everywhere.
+    for tracker in [three, one] {
+        Client::new(tracker.udp[0])
+            .announce(&Announce { event: COMPLETED, ..Announce::seeder(TORRENT, 1001) });
+    }
+    for tracker in &nodes.trackers {
+        eventually("the node counts it", || {
+            let [counts] = Client::new(tracker.udp[0]).scrape(&[TORRENT])[..] else { panic!("one torrent") };
+            ((counts.seeders, counts.completed) == (1, 1)).then_some(())
+        });
+    }
+    Client::new(two.udp[0]).announce(&Announce { event: STOPPED, ..Announce::leecher(TORRENT, 1001) });
+    for tracker in &nodes.trackers {
+        wait_for_ports(tracker, &[1002]);
+    }
+}
+
+#[test]
+fn a_node_that_joins_has_the_peers_of_before_when_it_is_ready() {
+    let nats = Server::start(&Options::default()).expect("the server starts");
+    // All peers have one address.
+    let settings = [("SHOAL_ANNOUNCE_PEERS_PER_ADDRESS_MAX", "0")];
+    let one = start("one", &nats.url(), &settings);
+    wait_for_nodes(&one, &[], "ready");
+    let client = Client::new(one.udp[0]);
+    client.announce_all((1..=500).map(|port| Announce::seeder(TORRENT, 1000 + port)));
+    let mut browser = Browser::open(Way::PLAIN, &one);
+    browser.ask(&announce('t', 'a', 0));
+    let two = start("two", &nats.url(), &settings);
+    wait_for_nodes(&one, &["two"], "ready");
+    let [counts] = Client::new(two.udp[0]).scrape(&[TORRENT])[..] else { panic!("one torrent") };
+    assert_eq!(counts.seeders, 500);
+    let mut other = Browser::open(Way::PLAIN, &two);
+    assert_eq!(other.ask(&announce('t', 'b', 0))["incomplete"], 2);
+}
+
+#[test]
+fn browsers_at_different_nodes_exchange_offers_and_answers() {
+    let nodes = Nodes::start(&[]);
+    let [one, two, three] = &nodes.trackers[..] else { panic!("three nodes") };
+    let [mut offerer, mut answerer] = [one, two].map(|tracker| Browser::open(Way::PLAIN, tracker));
+    answerer.ask(&announce('t', 'b', 0));
+    eventually("the presence arrives", || {
+        (offerer.ask(&announce('t', 'a', 0))["incomplete"] == 2).then_some(())
+    });
+    offerer.ask(&announce('t', 'a', 1));
+    let offer = answerer.receive();
+    assert_eq!(offer["peer_id"], name('a'), "{offer}");
+    answerer.send_json(&answer('b', &offer));
+    let answer = offerer.receive();
+    assert_eq!((&answer["peer_id"], answer["answer"].is_object()), (&json!(name('b')), true), "{answer}");
+    // A connection that ends is gone everywhere.
+    answerer.leave();
+    let mut observer = Browser::open(Way::PLAIN, three);
+    eventually("the node has forgotten it", || {
+        let counts = observer.ask(&json!({"action": "scrape", "info_hash": name('t')}));
+        (counts["files"][name('t')]["incomplete"] == 1).then_some(())
+    });
+}
+
+#[test]
+fn a_node_that_is_killed_takes_its_browsers_along_and_the_others_serve_on() {
+    let mut nodes = Nodes::start(&[]);
+    let mut lost = Browser::open(Way::PLAIN, &nodes.trackers[2]);
+    lost.ask(&announce('t', 'a', 0));
+    Client::new(nodes.trackers[2].udp[0]).announce(&Announce::seeder(TORRENT, 1001));
+    for tracker in &nodes.trackers[..2] {
+        wait_for_ports(tracker, &[1001]);
+    }
+    nodes.trackers.truncate(2);
+    for tracker in &nodes.trackers {
+        let mut browser = Browser::open(Way::PLAIN, tracker);
+        eventually("the node has forgotten the browser of the other one", || {
+            (browser.ask(&announce('u', 'c', 0)).is_object()
+                && browser.ask(&json!({"action": "scrape", "info_hash": name('t')}))["files"][name('t')]["incomplete"]
+                    == 0)
+                .then_some(())
+        });
+        // Peers that have announced there are live all the same.
+        wait_for_ports(tracker, &[1001]);
+    }
+}
+
+#[test]
+fn announces_while_nats_is_away_arrive_when_it_is_back() {
+    let mut nats = Server::start(&Options::default()).expect("the server starts");
+    let [one, two] = ["one", "two"].map(|name| start(name, &nats.url(), &[]));
+    wait_for_nodes(&one, &["two"], "ready");
+    nats.kill();
+    one.wait_for_line("NATS is away");
+    two.wait_for_line("NATS is away");
+    Client::new(one.udp[0]).announce(&Announce::seeder(TORRENT, 1001));
+    Client::new(two.udp[0]).announce(&Announce::seeder(TORRENT, 1002));
+    assert_eq!(ports(&one), BTreeSet::from([1001]));
+    nats.restart().expect("its port is free");
+    for tracker in [&one, &two] {
+        wait_for_ports(tracker, &[1001, 1002]);
+    }
+}
+
+#[test]
+fn a_server_of_three_may_end() {
+    let mut nodes = Nodes::start(&[]);
+    nodes.nats.servers.remove(0);
+    let [one, two, three] = &nodes.trackers[..] else { panic!("three nodes") };
+    Client::new(two.udp[0]).announce(&Announce::seeder(TORRENT, 1001));
+    wait_for_ports(three, &[1001]);
+    // The node of that server serves alone.
+    assert_eq!(ports(one), BTreeSet::new());
+}
