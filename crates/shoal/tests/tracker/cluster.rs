@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
-use shoal_test_nats::{Access, Cluster, Options, Server, Tls, write_secret};
+use shoal_test_nats::{Access, Cluster, Operator, Options, Server, Tls, write_secret};
 
 use crate::harness::{Tracker, eventually, run};
 
@@ -190,6 +191,61 @@ fn tokens_and_keys_are_accepted() {
     write_secret(&file, &key.seed().expect("it is new")).expect("there is room for a file");
     start("one", &nats.url(), &[("SHOAL_CLUSTER_CREDENTIALS", path(&file))])
         .wait_for_line("connected to NATS");
+}
+
+#[test]
+fn a_user_with_credentials_needs_the_subjects_of_the_cluster_only() {
+    let directory = tempfile::tempdir().expect("there is room for files");
+    let operator = Operator::create().expect("the keys are made");
+    let nats = Server::start(&Options { access: Access::Credentials(operator.clone()), tls: None });
+    let nats = nats.expect("the server starts");
+    let file = |name: &str, subjects: &str| {
+        let file = directory.path().join(name);
+        write_secret(&file, &operator.credentials(subjects).expect("the keys are made"))
+            .expect("there is room");
+        file
+    };
+    let (permitted, other) = (file("permitted", "shoal.eu.>"), file("other", "shoal.us.>"));
+    let start = |node: &str, file: &Path| {
+        let settings = [("SHOAL_CLUSTER_NAME", "eu"), ("SHOAL_CLUSTER_CREDENTIALS", path(file))];
+        start(node, &nats.url(), &settings)
+    };
+    let (one, two) = (start("one", &permitted), start("two", &permitted));
+    wait_for_nodes(&one, &["two"], "ready");
+    wait_for_nodes(&two, &["one"], "ready");
+    assert!(!one.log().contains("NATS has refused"), "{}", one.log());
+    let refused = start("three", &other).wait_for_line("NATS has refused something");
+    assert!(
+        refused["error"].as_str().is_some_and(|error| error.contains("Permissions Violation")),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_leaf_node_reaches_the_nodes_at_its_hub() {
+    let options = Options::default();
+    let hub = Server::start(&options).expect("the server starts");
+    let leaf = Server::start_leaf(&hub, &options).expect("the leaf node starts");
+    let (one, two) = (start("one", &hub.url(), &[]), start("two", &leaf.url(), &[]));
+    wait_for_nodes(&one, &["two"], "ready");
+    wait_for_nodes(&two, &["one"], "ready");
+}
+
+#[test]
+fn a_tracker_that_is_upgraded_leaves_the_cluster_to_the_new_one() {
+    let nats = Server::start(&Options::default()).expect("the server starts");
+    let one = start("one", &nats.url(), &[]);
+    let two = start("two", &nats.url(), &[]);
+    wait_for_nodes(&one, &["two"], "ready");
+    let before = status(&one)["nodes"][0]["id"].clone();
+    two.signal(Signal::SIGUSR2);
+    two.wait_for_line("the new process serves");
+    let after = eventually("the new process is the only one of its name", || {
+        let nodes = status(&one)["nodes"].clone();
+        let is_alone = nodes.as_array().is_some_and(|nodes| nodes.len() == 1) && nodes[0]["state"] == "ready";
+        (is_alone && nodes[0]["id"] != before).then(|| nodes[0]["name"].clone())
+    });
+    assert_eq!(after, "two");
 }
 
 #[test]
