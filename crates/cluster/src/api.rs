@@ -171,6 +171,8 @@ pub struct Status {
     pub id: String,
     /// Its state.
     pub state: NodeState,
+    /// Whether clients can be sent to it, see [`Node::is_ready`](crate::Node::is_ready).
+    pub is_ready: bool,
     /// The other nodes, by name.
     pub nodes: Vec<NodeStatus>,
     /// Its counters.

@@ -258,7 +258,14 @@ impl<E> Node<E> {
             .map(|(&id, remote)| remote.status(id, now_ms))
             .collect();
         nodes.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
-        Status { name: self.name.clone(), id: self.id.to_string(), state, nodes, counters: self.counters }
+        Status {
+            name: self.name.clone(),
+            id: self.id.to_string(),
+            state,
+            is_ready: self.is_ready(),
+            nodes,
+            counters: self.counters,
+        }
     }
 
     /// Returns whether this node misses nothing, as far as it knows.

@@ -165,7 +165,7 @@ mod tests {
         let mut thread = NodeThread::new(&settings("a", 1), NoSwarms, link, inbox, outgoing);
         let status = Published::new(thread.status());
         thread.turn(&status);
-        assert_eq!(status.latest().state, NodeState::Alone);
+        assert_eq!((status.latest().state, status.latest().is_ready), (NodeState::Alone, false));
         assert!(sent.try_recv().is_err());
     }
 

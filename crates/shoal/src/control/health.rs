@@ -34,11 +34,13 @@ pub(crate) struct Health {
 
 /// Why no new clients may come.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Draining {
+pub(crate) struct NotReady {
     /// Always false.
     ready: bool,
-    /// Always true.
+    /// Whether the tracker drains.
     draining: bool,
+    /// Whether it joins a cluster, and fetches the swarms of another node.
+    joining: bool,
 }
 
 /// Whether every worker responds within a second.
@@ -59,19 +61,24 @@ pub(super) async fn live(State(sources): State<Arc<Sources>>) -> Response {
     told(&sources).await
 }
 
-/// The same as `/health`, but 503 while the tracker drains: whether new clients may come.
+/// The same as `/health`, but 503 while the tracker drains, or joins a cluster: whether new clients may come.
 #[utoipa::path(
     get, path = "/health/ready", tag = "health", security(()),
     responses(
         (status = 200, body = Health),
-        (status = 503, description = "The tracker drains, or a worker does not respond (then as `/health`).", body = Draining)
+        (
+            status = 503, body = NotReady,
+            description = "The tracker drains or joins a cluster, or a worker does not respond (then as `/health`)."
+        )
     )
 )]
 pub(super) async fn ready(State(control): State<Control>) -> Response {
-    if control.drain.current().is_none() {
-        return told(&control.sources).await;
+    let draining = control.drain.current().is_some();
+    let joining = control.sources.cluster.as_ref().is_some_and(|cluster| !cluster.status.latest().is_ready);
+    if draining || joining {
+        return json(StatusCode::SERVICE_UNAVAILABLE, &NotReady { ready: false, draining, joining });
     }
-    json(StatusCode::SERVICE_UNAVAILABLE, &Draining { ready: false, draining: true })
+    told(&control.sources).await
 }
 
 async fn told(sources: &Sources) -> Response {

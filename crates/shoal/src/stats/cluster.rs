@@ -19,6 +19,8 @@ pub(crate) struct Cluster {
     pub(crate) id: String,
     /// `joining`, `ready`, `resyncing`, or `alone` without a connection to NATS.
     pub(crate) state: String,
+    /// Whether it has what the others have, so that clients can be sent to it. A node without NATS is, after some seconds.
+    pub(crate) ready: bool,
     /// Whether it is connected to NATS.
     pub(crate) connected: bool,
     /// How often it has connected.
@@ -67,7 +69,7 @@ impl Cluster {
     pub(super) fn collect(observed: &Observed) -> Self {
         let (link, flow) = (&observed.link, observed.link.flow());
         let status = observed.status.latest();
-        let Status { name, id, state, nodes, counters } = &*status;
+        let Status { name, id, state, is_ready, nodes, counters } = &*status;
         let counts =
             |counts: &[(&str, u64)]| counts.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
         let counters = serde_json::to_value(counters).and_then(serde_json::from_value);
@@ -76,6 +78,7 @@ impl Cluster {
             node: name.clone(),
             id: id.clone(),
             state: state_name(*state),
+            ready: *is_ready,
             connected: link.is_connected(),
             connects: link.connects(),
             server: link.server(),

@@ -94,7 +94,11 @@ fn a_node_that_joins_has_the_peers_of_before_when_it_is_ready() {
     let mut browser = Browser::open(Way::PLAIN, &one);
     browser.ask(&announce('t', 'a', 0));
     let two = start("two", &nats.url(), &settings);
-    wait_for_nodes(&one, &["two"], "ready");
+    eventually("it has joined", || {
+        let page = two.page("/health/ready");
+        assert!(page.status == 200 || page.body.contains(r#""joining":true"#), "{}", page.body);
+        (page.status == 200).then_some(())
+    });
     let [counts] = Client::new(two.udp[0]).scrape(&[TORRENT])[..] else { panic!("one torrent") };
     assert_eq!(counts.seeders, 500);
     let mut other = Browser::open(Way::PLAIN, &two);
