@@ -11,6 +11,9 @@ use shoal_types::{Action, Delta, InfoHash, PeerId, Presence};
 pub(crate) const INTERVAL_MS: u64 = 30_000;
 pub(crate) const TIMEOUT_MS: u64 = 2 * INTERVAL_MS;
 
+/// The age of a delta that yields to newer knowledge, in milliseconds.
+const LATE_MS: u64 = 1_000;
+
 /// Peers in a block of an export.
 const BLOCK_PEERS: usize = 7;
 
@@ -164,9 +167,13 @@ impl Swarms for Model {
     }
 
     fn apply(&mut self, deltas: &[Delta], age_ms: u64) {
+        let at_ms = self.now_ms.saturating_sub(age_ms);
         for delta in deltas {
-            if age_ms < TIMEOUT_MS || delta.action == Action::Stop {
-                self.change(delta, self.now_ms.saturating_sub(age_ms));
+            let known = self.peers.get(&(delta.info_hash, delta.ip, delta.port));
+            // A batch that was sent again may tell less than is known.
+            let is_late = age_ms > LATE_MS && known.is_some_and(|entry| entry.stamp_ms > at_ms);
+            if !is_late && (age_ms < TIMEOUT_MS || delta.action == Action::Stop) {
+                self.change(delta, at_ms);
             }
         }
     }
