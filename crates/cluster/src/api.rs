@@ -109,7 +109,7 @@ pub enum NodeState {
     Resyncing,
     /// It has no connection to the bus, or none to a server that knows another node.
     Alone,
-    /// It speaks another version of the protocol.
+    /// It uses another version of the protocol.
     OtherVersion,
     /// No message of it has arrived for some seconds.
     Lost,

@@ -7,7 +7,7 @@ use shoal_types::{Delta, Presence};
 
 use crate::api::{Counters, NodeId, NodeState, Outgoing, Scope, Settings, Status, Swarms};
 use crate::delta::{Deltas, decode_deltas};
-use crate::message::{Decoded, FRAME_BYTES, Heads, Hello, Malformed, Message, decode, encode};
+use crate::message::{Decoded, FRAME_BYTES, Heads, Hello, Malformed, Message, checksum_of, decode, encode};
 use crate::outbox::{Batch, Outbox};
 use crate::remote::Remote;
 use crate::resync::{self, Exports, Fetch, Request};
@@ -184,7 +184,7 @@ impl<E> Node<E> {
                 }
             }
             Decoded::Message { from, .. } if from == self.id => {}
-            Decoded::Message { from, message: content, .. } => {
+            Decoded::Message { from, message: content } => {
                 let Some(remote) = self.remote(from, now_ms) else {
                     self.counters.refused += 1;
                     return;
@@ -205,9 +205,8 @@ impl<E> Node<E> {
         self.forget_lost(now_ms, swarms);
         if self.connected_ms.is_none() {
             // The others are asked when they appear.
-            if now_ms >= self.started_ms + ALONE_MS {
-                (self.has_swarms, self.has_joined) = (true, true);
-                self.begin_all(now_ms, swarms);
+            if !self.has_joined && now_ms >= self.started_ms + ALONE_MS {
+                self.join_alone(now_ms, swarms);
             }
             return;
         }
@@ -228,14 +227,13 @@ impl<E> Node<E> {
     }
 
     /// Tells the others that this node ends. Its last messages are then to be sent.
-    pub fn leave(&mut self, now_ms: u64) {
+    pub fn leave(&mut self) {
         while let Some(batch) = self.outbox.due(u64::MAX) {
             self.publish(batch);
         }
         if self.connected_ms.is_some() {
             self.send(Subject::Hello, &Message::Goodbye);
         }
-        self.connected_ms = self.connected_ms.map(|_| now_ms);
     }
 
     /// Returns what this node does and what it knows of the others.
@@ -311,8 +309,8 @@ impl<E> Node<E> {
             (Subject::Delta { shard }, Message::Batch { shard: named, .. }) if shard != *named => {
                 Err(Malformed)
             }
-            (Subject::Delta { .. } | Subject::Node(_), &Message::Batch { shard, sequence, .. }) => {
-                self.take_batch(from, shard, sequence, message, now_ms, swarms)
+            (Subject::Delta { .. } | Subject::Node(_), batch @ Message::Batch { .. }) => {
+                self.take_batch(from, batch, message, now_ms, swarms)
             }
             (Subject::Hello, Message::Hello(hello)) => {
                 self.take_hello(from, hello, now_ms);
@@ -336,23 +334,7 @@ impl<E> Node<E> {
                 self.export(from, (snapshot, next, scope), now_ms, swarms);
                 Ok(())
             }
-            (Subject::Node(_), &Message::Part { snapshot, part, is_last, block }) => {
-                let Some(fetch) = self.fetch.as_mut().filter(|_| part > 0) else { return Ok(()) };
-                let arrival = fetch.arrive(from, snapshot, part, is_last, now_ms);
-                if arrival == resync::Arrival::Ignored {
-                    return Ok(());
-                }
-                if part == 1 && fetch.scope == Scope::Connected {
-                    // The others have disconnected.
-                    swarms.forget(from);
-                }
-                swarms.adopt(from, block).map_err(|_| Malformed)?;
-                if arrival == resync::Arrival::Last {
-                    self.complete_fetch(now_ms);
-                    self.begin_all(now_ms, swarms);
-                }
-                Ok(())
-            }
+            (Subject::Node(_), part @ Message::Part { .. }) => self.take_part(from, part, now_ms, swarms),
             (Subject::Node(_), &Message::Heads { snapshot, nodes }) => {
                 let Some(fetch) = &mut self.fetch else { return Ok(()) };
                 let arrival = fetch.arrive(from, snapshot, 0, false, now_ms);
@@ -386,22 +368,48 @@ impl<E> Node<E> {
         }
     }
 
+    /// Takes a part of a snapshot with a block, and adopts it if it is the next one.
+    fn take_part<S: Swarms<Export = E>>(
+        &mut self,
+        from: NodeId,
+        message: &Message<'_>,
+        now_ms: u64,
+        swarms: &mut S,
+    ) -> Result<(), Malformed> {
+        let &Message::Part { snapshot, part, is_last, block } = message else { return Err(Malformed) };
+        let Some(fetch) = self.fetch.as_mut().filter(|_| part > 0) else { return Ok(()) };
+        let arrival = fetch.arrive(from, snapshot, part, is_last, now_ms);
+        if arrival == resync::Arrival::Ignored {
+            return Ok(());
+        }
+        if part == 1 && fetch.scope == Scope::Connected {
+            // The others have disconnected.
+            swarms.forget(from);
+        }
+        swarms.adopt(from, block).map_err(|_| Malformed)?;
+        if arrival == resync::Arrival::Last {
+            self.complete_fetch(now_ms);
+            self.begin_all(now_ms, swarms);
+        }
+        Ok(())
+    }
+
     /// Takes a batch, and applies it if it is the next one of its stream.
     fn take_batch<S: Swarms<Export = E>>(
         &mut self,
         from: NodeId,
-        shard: usize,
-        sequence: u64,
+        batch: &Message<'_>,
         message: &Bytes,
         now_ms: u64,
         swarms: &mut S,
     ) -> Result<(), Malformed> {
+        let &Message::Batch { shard, sequence, .. } = batch else { return Err(Malformed) };
         let waiting_bytes = self.waiting_bytes;
         let Some(remote) = self.remotes.get_mut(&from) else { return Ok(()) };
         let has_room = || waiting_bytes + message.len() <= WAITING_BYTES_MAX;
         match remote.streams[shard].arrive(sequence, message, has_room) {
             Arrival::Next => {
-                self.apply(from, shard, message, now_ms, swarms)?;
+                self.apply(from, batch, checksum_of(message), now_ms, swarms)?;
                 self.apply_waiting(from, shard, now_ms, swarms);
             }
             Arrival::Early => {
@@ -425,7 +433,9 @@ impl<E> Node<E> {
         loop {
             let Some(remote) = self.remotes.get_mut(&from) else { return };
             let Some(message) = remote.streams[shard].pop() else { return };
-            if self.apply(from, shard, &message, now_ms, swarms).is_err() {
+            // It was well-formed before it had to wait.
+            let Ok(Decoded::Message { message: batch, .. }) = decode(&message) else { continue };
+            if self.apply(from, &batch, checksum_of(&message), now_ms, swarms).is_err() {
                 self.counters.malformed += 1;
             }
         }
@@ -435,16 +445,12 @@ impl<E> Node<E> {
     fn apply<S: Swarms<Export = E>>(
         &mut self,
         from: NodeId,
-        shard: usize,
-        message: &Bytes,
+        batch: &Message<'_>,
+        checksum: u32,
         now_ms: u64,
         swarms: &mut S,
     ) -> Result<(), Malformed> {
-        let Ok(Decoded::Message { message: Message::Batch { deltas, sent_ms, .. }, checksum, .. }) =
-            decode(message)
-        else {
-            return Err(Malformed);
-        };
+        let &Message::Batch { shard, sent_ms, deltas, .. } = batch else { return Err(Malformed) };
         let Some(remote) = self.remotes.get_mut(&from) else { return Ok(()) };
         remote.streams[shard].advance(checksum, now_ms);
         decode_deltas(deltas, &mut self.deltas)?;
@@ -547,19 +553,26 @@ impl<E> Node<E> {
             if id == self.id || self.remotes.len() >= NODES_MAX && !self.remotes.contains_key(&id) {
                 continue;
             }
-            // One that is away at present may come back.
-            self.remotes.entry(id).or_insert_with(|| Remote::absent(now_ms)).begin(next);
-            (0..SHARDS).for_each(|shard| self.apply_waiting(id, shard, now_ms, swarms));
+            self.begin(id, next, now_ms, swarms);
         }
+    }
+
+    /// Joins without the swarms of others, since there is no node to ask.
+    fn join_alone<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
+        (self.has_swarms, self.has_joined) = (true, true);
+        self.begin_all(now_ms, swarms);
     }
 
     /// Begins all streams that have not begun with their first batches: no snapshot has told of them.
     fn begin_all<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
-        self.remotes.values_mut().for_each(|remote| remote.begin([1; SHARDS]));
         let ids: Vec<_> = self.remotes.keys().copied().collect();
-        for id in ids {
-            (0..SHARDS).for_each(|shard| self.apply_waiting(id, shard, now_ms, swarms));
-        }
+        ids.into_iter().for_each(|id| self.begin(id, [1; SHARDS], now_ms, swarms));
+    }
+
+    /// Begins the streams of a node that have not begun. One that is away at present may come back.
+    fn begin<S: Swarms<Export = E>>(&mut self, id: NodeId, next: [u64; SHARDS], now_ms: u64, swarms: &mut S) {
+        self.remotes.entry(id).or_insert_with(|| Remote::absent(now_ms)).begin(next);
+        (0..SHARDS).for_each(|shard| self.apply_waiting(id, shard, now_ms, swarms));
     }
 
     /// Tells the others the state of this node, if it is time, and measures the way to them.
@@ -630,10 +643,8 @@ impl<E> Node<E> {
                     self.fetch = Some(Fetch::new(from, scope, self.next_snapshot, now_ms));
                     self.next_snapshot = self.next_snapshot.wrapping_add(1);
                 }
-                None => {
-                    (self.has_swarms, self.has_joined) = (true, true);
-                    self.begin_all(now_ms, swarms);
-                }
+                None if !self.has_joined => self.join_alone(now_ms, swarms),
+                None => {}
             }
         }
         if let Some(fetch) = &mut self.fetch
@@ -688,10 +699,9 @@ impl<E> Node<E> {
         let misses_connected = self.remotes.values().any(|remote| remote.misses_connected(now_ms));
         self.has_joined |= self.has_swarms && !misses_connected;
         // The connected peers of each node, and snapshots of others from which something is missing, follow at once.
-        let misses_others = self
-            .remotes
-            .values()
-            .any(|remote| remote.diverged_ms() < Some(began_ms) && remote.diverged_ms().is_some());
+        let missed_before =
+            |remote: &Remote| remote.diverged_ms().is_some_and(|diverged_ms| diverged_ms < began_ms);
+        let misses_others = self.remotes.values().any(missed_before);
         self.resync_after_ms =
             if misses_connected || misses_others { now_ms } else { now_ms + RESYNC_MS_MIN };
     }

@@ -7,7 +7,7 @@ use shoal_types::{Delta, InfoHash, Presence};
 
 use crate::api::NodeId;
 use crate::delta::{DELTA_BYTES_MAX, encode_delta, encode_presence};
-use crate::message::{BATCH_HEAD_BYTES, Message, StreamHead, encode};
+use crate::message::{BATCH_HEAD_BYTES, Message, StreamHead, checksum_of, encode};
 use crate::subject::{SHARDS, shard_of};
 
 /// Maximum size of a batch in bytes.
@@ -128,8 +128,7 @@ impl Outbox {
         let message = encode(self.id, &batch);
         shard.deltas.clear();
         shard.torrent = None;
-        let checksum = message.last_chunk().map_or(0, |checksum| u32::from_le_bytes(*checksum));
-        shard.head = shard.head.after(checksum);
+        shard.head = shard.head.after(checksum_of(&message));
         shard.retained.push_back(message.clone());
         self.retained_bytes += message.len();
         self.order.push_back(index);

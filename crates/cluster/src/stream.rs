@@ -42,7 +42,7 @@ pub(crate) struct Stream {
     diverged_ms: Option<u64>,
 }
 
-/// The batches that are missing before one that has come, or that is said to have been sent.
+/// The batches that are missing before one that has arrived, or that its node says it has sent.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     /// When it appeared, or last became smaller.
@@ -79,7 +79,7 @@ impl Stream {
         self.next.unwrap_or(StreamHead::FIRST.next)
     }
 
-    /// Takes a batch that has come. Before the stream has begun, all wait. One that may not wait, because `has_room` returns false, comes again.
+    /// Takes a batch that has arrived. Before the stream has begun, all wait. One that may not wait, because `has_room` returns false, comes again.
     pub(crate) fn arrive(
         &mut self,
         sequence: u64,

@@ -11,7 +11,7 @@ pub(crate) enum Fault {
     Restart(usize),
     /// A node has no connection to the bus.
     Disconnect(usize),
-    /// Some nodes and the others do not hear each other: a bit for each node.
+    /// Some nodes and the others receive nothing from each other: a bit for each node.
     Cut(u8),
     /// Per cent of messages are lost.
     Loss(u32),

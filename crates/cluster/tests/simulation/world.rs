@@ -378,9 +378,8 @@ impl World {
     }
 
     fn stop(&mut self, index: usize, is_orderly: bool) {
-        let now_ms = self.now_ms + self.hosts[index].clock_ms;
         if let Some(node) = self.hosts[index].node.as_mut().filter(|_| is_orderly) {
-            node.leave(now_ms);
+            node.leave();
             self.send(index);
         }
         self.ended_ms.insert(self.hosts[index].swarms.id, self.now_ms);

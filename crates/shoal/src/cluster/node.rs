@@ -108,7 +108,7 @@ impl<S: LocalSwarms> NodeThread<S> {
 impl<S: LocalSwarms> Drop for NodeThread<S> {
     fn drop(&mut self) {
         self.swarms.exchange(&mut self.node);
-        self.node.leave(clock::monotonic_ms());
+        self.node.leave();
         self.send_messages();
     }
 }
