@@ -33,6 +33,7 @@ pub use dispatcher::{CHALLENGE_BYTES, Dispatcher, Losses, WriteError};
 pub use key::{OfferKey, SwarmKey};
 pub use mailbox::{MAILBOX_BYTES_MAX, Mailboxes};
 pub use message::MessageKind;
+pub use pending_offer::PENDING_OFFER_S;
 pub use queue::QueueLimits;
 pub use rate_limit::TokenBucket;
 pub use shard::CHALLENGE_S;

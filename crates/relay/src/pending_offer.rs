@@ -9,7 +9,7 @@ use crate::api::{Address, PendingOfferState};
 use crate::key::OfferKey;
 
 /// Seconds for which an offer waits for its answer. Clients abandon an offer after about a minute.
-const PENDING_OFFER_S: u32 = 120;
+pub const PENDING_OFFER_S: u32 = 120;
 
 /// Maximum number of pending offers of one peer, unless it makes more at once. Beyond it, the oldest are forgotten.
 const PENDING_OFFERS_MAX: usize = 64;

@@ -167,7 +167,9 @@ impl Worker {
                 for connection in arrivals {
                     streams.attach(connection, now_ms, &mut service);
                 }
-                self.phase.add_attached(arrived);
+                if arrived > 0 {
+                    self.phase.add_attached(arrived);
+                }
                 if streams.has_attached() && !self.phase.awaits_arrivals(now_ms) {
                     streams.read_attached(now_ms, &mut service);
                 }
@@ -180,7 +182,10 @@ impl Worker {
                 }
             } else {
                 // Connections of another process find no service here.
-                self.phase.add_attached(self.phase.arrivals(service.number).len());
+                let dropped = self.phase.arrivals(service.number).len();
+                if dropped > 0 {
+                    self.phase.add_attached(dropped);
+                }
                 streams_busy = false;
             }
             self.heartbeat.beat(now_ms);

@@ -214,7 +214,7 @@ impl Nodes {
         }
     }
 
-    /// Tells other nodes which of the connections that were challenged for them are alive. Of the others they hear nothing.
+    /// Tells other nodes which of the connections that were challenged for them are alive. The others are not mentioned.
     fn decide_challenges(&mut self, now_s: u32) {
         for _ in 0..self.challenges.len() {
             let Some(challenge) = self.challenges.pop_front() else { return };

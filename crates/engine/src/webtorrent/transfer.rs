@@ -8,7 +8,7 @@ use core::net::IpAddr;
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
-use shoal_relay::{Address, Membership, PendingOfferState, TokenBucket};
+use shoal_relay::{Address, Membership, PENDING_OFFER_S, PendingOfferState, TokenBucket};
 use shoal_transport::stream::Handle;
 use shoal_types::{InfoHash, PeerId};
 
@@ -19,9 +19,6 @@ use crate::tokens::SocketToken;
 
 /// Maximum number of pending offers that move with a client.
 const PENDING_OFFERS_MAX: usize = 1024;
-
-/// Seconds for which a former connection is known: as long as an offer of before may be pending.
-const FORMER_S: u32 = 120;
 
 /// The state of a client.
 #[derive(Debug, Serialize, Deserialize)]
@@ -62,7 +59,7 @@ pub(super) struct FormerConnections {
 impl FormerConnections {
     fn insert(&mut self, handle: Handle, former: Address, now_s: u32) {
         self.addresses.insert(handle, former);
-        self.until_s = now_s.saturating_add(FORMER_S);
+        self.until_s = now_s.saturating_add(PENDING_OFFER_S);
     }
 
     /// Returns the connection that the client of this one had in the old process.
