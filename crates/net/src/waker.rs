@@ -1,16 +1,17 @@
-//! Ends the wait of a worker from another thread.
+//! Ends the wait of a thread from another one.
 //!
-//! No wake is lost if a worker waits, then clears its wakes, and only then looks for work: a wake after the clear ends
+//! No wake is lost if a thread waits, then clears its wakes, and only then looks for work: a wake after the clear ends
 //! the next wait. The tests check all interleavings of this order, with a model of the event descriptor.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-/// Wakes one worker; cheap to clone. A wake is remembered until the worker's next poll round. Several wakes before that
-/// count as one.
+/// Wakes one thread, such as a worker; cheap to clone. A wake is remembered until the thread waits again, or until the worker's
+/// next poll round. Several wakes before that count as one.
 #[derive(Clone, Debug)]
 pub struct Waker {
     event: Arc<OwnedFd>,
@@ -27,7 +28,7 @@ trait Event {
 
 impl Event for OwnedFd {
     fn add(&self) {
-        // This write fails only if the counter is at its maximum. Then the worker is already being woken.
+        // This write fails only if the counter is at its maximum. Then the thread is already being woken.
         let _ = rustix::io::write(self, &1_u64.to_ne_bytes());
     }
 
@@ -38,14 +39,26 @@ impl Event for OwnedFd {
 }
 
 impl Waker {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Creates the waker of a thread that is no worker, and waits with [`wait`](Self::wait).
+    ///
+    /// # Errors
+    /// Fails if the process has no free descriptor.
+    pub fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { event: Arc::new(event) })
     }
 
-    /// Makes the worker's poll round return soon.
+    /// Ends the wait of the thread.
     pub fn wake(&self) {
         self.event.add();
+    }
+
+    /// Waits for a wake, at most for `timeout`, and consumes all wakes so far. The thread then has to look for work.
+    pub fn wait(&self, timeout: Duration) {
+        let timeout = Timespec::try_from(timeout).ok();
+        // A signal ends the wait as well.
+        let _ = poll(&mut [PollFd::new(&self.event, PollFlags::IN)], timeout.as_ref());
+        self.clear();
     }
 
     /// Consumes all wakes so far, on the worker's side. Must be called before the worker looks for work.

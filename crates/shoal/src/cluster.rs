@@ -100,9 +100,10 @@ impl Cluster {
         let (outgoing, to_send) = mpsc::channel(OUTGOING_MESSAGES_MAX);
         let servers: Vec<String> = connection.servers.iter().map(ToString::to_string).collect();
         tracing::info!(cluster, node = node.name, id = %node.id, nats = servers.join(", "), "cluster");
-        let (link, inbox) = Link::new();
-        let mut thread =
-            NodeThread::new(&node, ClusterSwarms::new(shared), Arc::clone(&link), inbox, outgoing);
+        let waker = shared.waker.clone();
+        let (link, inbox) = Link::new(waker.clone());
+        let swarms = ClusterSwarms::new(shared);
+        let mut thread = NodeThread::new(&node, swarms, Arc::clone(&link), (inbox, waker), outgoing);
         let observed =
             Arc::new(Observed { cluster, link: Arc::clone(&link), status: Published::new(thread.status()) });
         let connection = Connection::start(connection, thread.subscriptions(), link, to_send)

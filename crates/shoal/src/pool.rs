@@ -30,7 +30,7 @@ use crate::published::Published;
 use crate::reload::Live;
 use crate::sandbox::WorkerLimits;
 use crate::service::WorkerService;
-use crate::worker::{Worker, WorkerIo};
+use crate::worker::{Wakers, Worker, WorkerIo};
 use crate::{panics, processors, settings};
 
 /// Maximum number of notices of a worker: that it is ready, and that it ends.
@@ -56,8 +56,8 @@ pub(crate) struct WorkerSetup {
     pub(crate) processors: Vec<usize>,
     /// Whether there is an access log.
     pub(crate) access_log: bool,
-    /// Whether the tracker is a node of a cluster.
-    pub(crate) is_node: bool,
+    /// The waker of the thread that exchanges messages with other nodes, if the tracker is a node of a cluster.
+    pub(crate) node: Option<Waker>,
     /// The public statistics.
     pub(crate) statistics: Arc<Published<Statistics>>,
     /// The phase in which the workers begin.
@@ -125,7 +125,7 @@ impl WorkerPool {
     pub(crate) fn start(all_endpoints: Vec<Endpoints>, setup: &WorkerSetup) -> anyhow::Result<Self> {
         let (sender, notices) = channel(NOTICES_PER_WORKER_MAX * all_endpoints.len().max(1));
         let wakers: Vec<Waker> = all_endpoints.iter().map(|endpoints| endpoints.sockets.waker()).collect();
-        let wakers_of_all: Arc<[Waker]> = wakers.clone().into();
+        let wakers_of_all = Wakers { workers: wakers.clone().into(), node: setup.node.clone() };
         let mut pool = Self {
             phase: Arc::clone(&setup.phase),
             wakers,
@@ -157,7 +157,7 @@ impl WorkerPool {
                 service,
                 store: setup.store.clone(),
                 swarms: setup.webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms)),
-                wakers: Arc::clone(&wakers_of_all),
+                wakers: wakers_of_all.clone(),
                 heartbeat,
                 phase: Arc::clone(&setup.phase),
             };
@@ -331,7 +331,7 @@ impl WorkerSetup {
                 webtorrent.set_access_log(log()?);
             }
         }
-        if self.is_node {
+        if self.node.is_some() {
             let mut ring = || {
                 let (recorder, deltas) = replication::ring();
                 recorded.addresses.push(deltas);

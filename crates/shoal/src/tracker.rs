@@ -167,7 +167,10 @@ async fn live(
         (Arc::clone(&counters), access_target),
     )
     .await?;
-    let mut cluster = cluster_settings.map(|settings| Cluster::start(settings, shared)).transpose()?;
+    let mut cluster = cluster_settings
+        .zip(shared)
+        .map(|(settings, shared)| Cluster::start(settings, shared))
+        .transpose()?;
     sources.cluster = cluster.as_ref().map(Cluster::observed);
     sources.tls.extend(control_certificates.as_ref().map(Certificates::server));
     let reopener = access_log.as_ref().map(AccessLog::reopener);
@@ -287,8 +290,8 @@ struct Running {
     saver: Option<Saver>,
     /// The parts that another process can take over.
     offered: Offered,
-    /// The parts that other nodes change and read.
-    shared: cluster::Shared,
+    /// The parts that other nodes change and read, if there may be some.
+    shared: Option<cluster::Shared>,
 }
 
 /// Changes to the user of the configuration and enters the sandbox.
@@ -380,6 +383,8 @@ async fn start(
     let statistics = Arc::new(Published::new(Arc::default()));
     let phase = if predecessor.is_some() { Phase::Paused } else { Phase::Serving };
     let phase = Arc::new(WorkerPhase::new(phase));
+    let node_waker = settings::is_node(config).then(shoal_net::Waker::new).transpose();
+    let node_waker = node_waker.context("cannot create an event descriptor")?;
     let setup = WorkerSetup {
         backend,
         limits: worker_limits,
@@ -393,14 +398,14 @@ async fn start(
         webtorrent,
         processors,
         access_log: access_target.is_some(),
-        is_node: settings::is_node(config),
+        node: node_waker.clone(),
         statistics: Arc::clone(&statistics),
         phase: Arc::clone(&phase),
     };
     let all_endpoints = sockets.into_iter().zip(listeners);
     let all_endpoints = all_endpoints.map(|(sockets, listeners)| Endpoints { sockets, listeners }).collect();
     let mut pool = WorkerPool::start(all_endpoints, &setup)?;
-    let shared = cluster::Shared {
+    let shared = node_waker.map(|waker| cluster::Shared {
         store: store.clone(),
         webtorrent: setup
             .webtorrent
@@ -409,7 +414,8 @@ async fn start(
         live: Arc::clone(&live),
         recorded: pool.take_recorded(),
         wakers: pool.wakers(),
-    };
+        waker,
+    });
     let access_log = access_target.map(|target| target.start(pool.take_access_records()));
     let access_log = access_log.transpose().context("cannot start the thread of the access log")?;
     let list_counters = lists.lock().unwrap_or_else(PoisonError::into_inner).counters();

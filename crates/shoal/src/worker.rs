@@ -11,7 +11,7 @@ use shoal_engine::pace::{Load, Pace};
 use shoal_engine::policy::Protocol;
 use shoal_net::stream::{POLL_EVENTS_MAX, StreamIo, StreamLimits, StreamListeners, Tunnels};
 use shoal_net::{AnyIo, DatagramIo, POLL_BATCHES_MAX, Waker};
-use shoal_relay::Swarms;
+use shoal_relay::{REMOTE_WORKER, Swarms};
 use shoal_store::SharedStore;
 use shoal_transport::datagram::BATCH_MAX;
 
@@ -71,10 +71,29 @@ pub(crate) struct Worker {
     pub(crate) store: SharedStore,
     /// The swarms of WebTorrent, if it is served.
     pub(crate) swarms: Option<Arc<Swarms>>,
-    /// The wakers of all workers, in order. The worker wakes those for which it has queued messages.
-    pub(crate) wakers: Arc<[Waker]>,
+    /// The worker wakes those for which it has queued messages.
+    pub(crate) wakers: Wakers,
     pub(crate) heartbeat: Arc<Heartbeat>,
     pub(crate) phase: Arc<WorkerPhase>,
+}
+
+/// The wakers of the threads that take messages of clients from each other.
+#[derive(Clone, Debug)]
+pub(crate) struct Wakers {
+    /// Those of all workers, in order.
+    pub(crate) workers: Arc<[Waker]>,
+    /// That of the thread which exchanges messages with other nodes, if there may be some.
+    pub(crate) node: Option<Waker>,
+}
+
+impl Wakers {
+    fn wake(&self, worker: u16) {
+        let waker = match worker {
+            REMOTE_WORKER => self.node.as_ref(),
+            worker => self.workers.get(usize::from(worker)),
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
 }
 
 /// The I/O of a worker. The datagram back end waits for the events of the connections as well.
@@ -123,7 +142,7 @@ impl Worker {
         let (mut service, wakers) = (self.service, self.wakers);
         let mut housekeeping = Housekeeping {
             // The workers take turns at the shards: together they touch each of them about once in a round.
-            shards: self.store.shards().div_ceil(wakers.len().max(1)),
+            shards: self.store.shards().div_ceil(wakers.workers.len().max(1)),
             store: self.store,
             swarms: self.swarms,
             last_ms: 0,
@@ -227,7 +246,7 @@ fn pause(
 fn leave(
     streams: Option<StreamIo<WorkerService>>,
     mut service: WorkerService,
-    wakers: &[Waker],
+    wakers: &Wakers,
     phase: &WorkerPhase,
     heartbeat: &Heartbeat,
 ) -> io::Result<Infallible> {
@@ -271,7 +290,7 @@ fn poll_streams(
     streams: &mut StreamIo<WorkerService>,
     now_ms: u64,
     service: &mut WorkerService,
-    wakers: &[Waker],
+    wakers: &Wakers,
 ) -> io::Result<usize> {
     if let Some(limits) = service.new_limits.take() {
         streams.set_limits(limits);
@@ -280,16 +299,12 @@ fn poll_streams(
     service.connections.collect(clock::now());
     let seen = streams.poll(now_ms, service)?;
     service.stopwatch.end(Protocol::WebTorrent);
-    for worker in service.connections.dispatch() {
-        if let Some(waker) = wakers.get(usize::from(worker)) {
-            waker.wake();
-        }
-    }
+    service.connections.dispatch().for_each(|worker| wakers.wake(worker));
     Ok(seen)
 }
 
 /// Answers everything that has arrived and closes connections in an orderly way, as far as time permits.
-fn stop(io: WorkerIo, service: &mut WorkerService, wakers: &[Waker]) -> io::Result<()> {
+fn stop(io: WorkerIo, service: &mut WorkerService, wakers: &Wakers) -> io::Result<()> {
     let WorkerIo { mut datagrams, streams } = io;
     let begin_ms = clock::monotonic_ms();
     let is_within = |limit_ms: u64| clock::monotonic_ms() < begin_ms + limit_ms;

@@ -18,6 +18,7 @@ use futures_util::StreamExt;
 use futures_util::stream::select_all;
 use shoal_cluster::Outgoing;
 use shoal_config::{ClusterConfig, NatsServer};
+use shoal_net::Waker;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::Instant;
 
@@ -81,6 +82,8 @@ pub(super) struct Received {
 #[derive(Debug)]
 pub(crate) struct Link {
     inbox: SyncSender<Received>,
+    /// Ends the wait of the node.
+    waker: Waker,
     inbox_bytes: AtomicUsize,
     is_connected: AtomicBool,
     connects: AtomicU64,
@@ -117,10 +120,11 @@ pub(crate) struct Flow {
 
 impl Link {
     /// Creates the state of a connection that is away, and the queue of its messages.
-    pub(super) fn new() -> (Arc<Self>, Inbox<Received>) {
+    pub(super) fn new(waker: Waker) -> (Arc<Self>, Inbox<Received>) {
         let (inbox, received) = sync_channel(INBOX_MESSAGES_MAX);
         let link = Self {
             inbox,
+            waker,
             inbox_bytes: AtomicUsize::new(0),
             is_connected: AtomicBool::new(false),
             connects: AtomicU64::new(0),
@@ -190,6 +194,7 @@ impl Link {
             self.inbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.overflowed.fetch_add(1, Ordering::Relaxed);
         }
+        self.waker.wake();
     }
 
     /// Records that the node has taken a message from the queue.
@@ -416,7 +421,7 @@ mod tests {
 
     #[test]
     fn messages_beyond_the_queue_of_the_node_are_counted() {
-        let (link, inbox) = Link::new();
+        let (link, inbox) = Link::new(Waker::new().unwrap());
         for _ in 0..=INBOX_MESSAGES_MAX {
             link.put(message(1));
         }
@@ -428,7 +433,7 @@ mod tests {
 
     #[test]
     fn large_messages_fill_the_queue_by_their_size() {
-        let (link, inbox) = Link::new();
+        let (link, inbox) = Link::new(Waker::new().unwrap());
         for _ in 0..INBOX_BYTES_MAX >> 20 {
             link.put(message(1 << 20));
         }
@@ -439,7 +444,7 @@ mod tests {
 
     #[test]
     fn the_reason_why_nats_is_away_is_known_until_it_is_back() {
-        let (link, _inbox) = Link::new();
+        let (link, _inbox) = Link::new(Waker::new().unwrap());
         assert_eq!((link.is_connected(), link.fault()), (false, None));
         link.note(Event::ClientError(ClientError::Other("DNS error".to_owned())));
         assert_eq!(link.fault().as_deref(), Some("DNS error"));

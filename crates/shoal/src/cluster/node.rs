@@ -6,13 +6,14 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use shoal_cluster::{Node, Outgoing, Settings, Status, Swarms};
+use shoal_net::Waker;
 use tokio::sync::mpsc::Sender;
 
 use super::connection::{Link, Received};
 use crate::clock;
 use crate::published::Published;
 
-/// Maximum time between two turns of the node, whose batches are due after 50 ms.
+/// Maximum time between two turns of the node, whose batches are due after 50 ms. Messages end the wait.
 const TURN: Duration = Duration::from_millis(5);
 
 /// Maximum number of messages of a turn, after which the timers of the node run.
@@ -36,6 +37,9 @@ pub(super) struct NodeThread<S: LocalSwarms> {
     swarms: S,
     link: Arc<Link>,
     inbox: Receiver<Received>,
+    waker: Waker,
+    /// Whether messages wait that the last turn left.
+    is_behind: bool,
     outgoing: Sender<Outgoing>,
     /// The number of connections that the node has been told of, and whether it knows of the last one as open.
     known_connects: u64,
@@ -47,11 +51,11 @@ impl<S: LocalSwarms> NodeThread<S> {
         settings: &Settings,
         swarms: S,
         link: Arc<Link>,
-        inbox: Receiver<Received>,
+        (inbox, waker): (Receiver<Received>, Waker),
         outgoing: Sender<Outgoing>,
     ) -> Self {
         let node = Node::new(settings, clock::monotonic_ms());
-        Self { node, swarms, link, inbox, outgoing, known_connects: 0, status_ms: 0 }
+        Self { node, swarms, link, inbox, waker, is_behind: false, outgoing, known_connects: 0, status_ms: 0 }
     }
 
     /// Returns the subjects to subscribe to.
@@ -66,12 +70,18 @@ impl<S: LocalSwarms> NodeThread<S> {
 
     /// Waits for messages, for a few milliseconds at most, and does what is due.
     pub(super) fn turn(&mut self, status: &Published<Status>) {
-        let first = self.inbox.recv_timeout(TURN).ok();
+        if !self.is_behind {
+            self.waker.wait(TURN);
+        }
         let now_ms = clock::monotonic_ms();
         self.follow_connection(now_ms);
         self.swarms.begin_turn();
-        let messages = first.into_iter().chain(self.inbox.try_iter()).take(MESSAGES_PER_TURN_MAX);
-        for message in messages {
+        self.is_behind = true;
+        for _ in 0..MESSAGES_PER_TURN_MAX {
+            let Ok(message) = self.inbox.try_recv() else {
+                self.is_behind = false;
+                break;
+            };
             self.link.took(&message);
             self.node.receive(&message.subject, &message.payload, now_ms, &mut self.swarms);
         }
@@ -160,9 +170,10 @@ mod tests {
 
     #[test]
     fn a_node_without_a_connection_sends_nothing_and_is_alone() {
-        let (link, inbox) = Link::new();
+        let waker = Waker::new().unwrap();
+        let (link, inbox) = Link::new(waker.clone());
         let (outgoing, mut sent) = mpsc::channel(8);
-        let mut thread = NodeThread::new(&settings("a", 1), NoSwarms, link, inbox, outgoing);
+        let mut thread = NodeThread::new(&settings("a", 1), NoSwarms, link, (inbox, waker), outgoing);
         let status = Published::new(thread.status());
         thread.turn(&status);
         assert_eq!((status.latest().state, status.latest().is_ready), (NodeState::Alone, false));
@@ -171,9 +182,11 @@ mod tests {
 
     #[test]
     fn messages_beyond_the_queue_of_the_connection_are_counted() {
-        let (link, inbox) = Link::new();
+        let waker = Waker::new().unwrap();
+        let (link, inbox) = Link::new(waker.clone());
         let (outgoing, _sent) = mpsc::channel(1);
-        let mut thread = NodeThread::new(&settings("a", 1), NoSwarms, Arc::clone(&link), inbox, outgoing);
+        let mut thread =
+            NodeThread::new(&settings("a", 1), NoSwarms, Arc::clone(&link), (inbox, waker), outgoing);
         let status = Published::new(thread.status());
         link.connected();
         thread.turn(&status);
@@ -184,17 +197,21 @@ mod tests {
 
     #[test]
     fn messages_that_arrive_are_given_to_the_node() {
-        let (link, inbox) = Link::new();
+        let waker = Waker::new().unwrap();
+        let (link, inbox) = Link::new(waker.clone());
         let (to_other, mut sent) = mpsc::channel(8);
-        let mut one = NodeThread::new(&settings("one", 1), NoSwarms, Arc::clone(&link), inbox, to_other);
+        let mut one =
+            NodeThread::new(&settings("one", 1), NoSwarms, Arc::clone(&link), (inbox, waker), to_other);
         let one_status = Published::new(one.status());
         link.connected();
         one.turn(&one_status);
         let hello = sent.try_recv().unwrap();
 
-        let (link, inbox) = Link::new();
+        let waker = Waker::new().unwrap();
+        let (link, inbox) = Link::new(waker.clone());
         let (outgoing, _sent) = mpsc::channel(8);
-        let mut other = NodeThread::new(&settings("other", 2), NoSwarms, Arc::clone(&link), inbox, outgoing);
+        let mut other =
+            NodeThread::new(&settings("other", 2), NoSwarms, Arc::clone(&link), (inbox, waker), outgoing);
         let status = Published::new(other.status());
         link.connected();
         link.put(Received { subject: hello.subject.into(), payload: hello.payload });

@@ -10,6 +10,7 @@ use shoal_cluster::{Damaged, Deltas, Node, NodeId, Scope, Swarms, decode_deltas,
 use shoal_engine::Now;
 use shoal_engine::replication::{Applier, RecordedDeltas, Replica, ReplicaExport};
 use shoal_engine::webtorrent::Nodes;
+use shoal_net::Waker;
 use shoal_relay::Mailboxes;
 use shoal_store::SharedStore;
 use shoal_types::{Delta, Presence};
@@ -45,7 +46,10 @@ pub(crate) struct Shared {
     pub(crate) webtorrent: Option<(Arc<shoal_relay::Swarms>, Arc<Mailboxes>)>,
     pub(crate) live: Arc<Published<Live>>,
     pub(crate) recorded: Recorded,
-    pub(crate) wakers: Vec<shoal_net::Waker>,
+    /// The wakers of all workers.
+    pub(crate) wakers: Vec<Waker>,
+    /// Ends the wait of the thread that changes and reads them.
+    pub(crate) waker: Waker,
 }
 
 /// The swarms that one thread exchanges with other nodes.
@@ -55,7 +59,7 @@ pub(super) struct ClusterSwarms {
     nodes: Option<Nodes>,
     live: Subscription<Live>,
     recorded: Recorded,
-    wakers: Vec<shoal_net::Waker>,
+    wakers: Vec<Waker>,
     now: Now,
     trimmed_ms: u64,
     deltas: Deltas,
@@ -71,7 +75,7 @@ pub(crate) enum Export {
 
 impl ClusterSwarms {
     pub(super) fn new(shared: Shared) -> Self {
-        let Shared { store, webtorrent, live, recorded, wakers } = shared;
+        let Shared { store, webtorrent, live, recorded, wakers, waker: _ } = shared;
         let policy = Arc::clone(&live.latest().policy);
         let nodes = webtorrent
             .as_ref()
@@ -122,7 +126,7 @@ impl LocalSwarms for ClusterSwarms {
         nodes.exchange(
             self.now.monotonic_s,
             |to, messages| send_in_pieces(node, NodeId(to), messages),
-            |worker| wakers.get(usize::from(worker)).into_iter().for_each(shoal_net::Waker::wake),
+            |worker| wakers.get(usize::from(worker)).into_iter().for_each(Waker::wake),
         );
         if now_ms >= self.trimmed_ms + TRIM_MS {
             self.trimmed_ms = now_ms;

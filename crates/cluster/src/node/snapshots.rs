@@ -1,0 +1,205 @@
+//! The snapshots of a node: those that it fetches to join or to heal, and those that it gives to others.
+
+use bytes::Bytes;
+
+use super::{JOIN_MS, NODES_MAX, Node};
+use crate::api::{NodeId, Scope, Swarms};
+use crate::message::{Heads, Malformed, Message, encode};
+use crate::remote::Remote;
+use crate::resync::{self, Fetch, Request};
+use crate::subject::{SHARDS, Subject};
+
+/// The pause after a snapshot that has failed, in milliseconds, and its maximum. It doubles with each.
+pub(super) const RESYNC_PAUSE_MS: (u64, u64) = (1_000, 60_000);
+
+/// The pause after a snapshot that was refused, in milliseconds.
+pub(super) const REFUSED_MS: u64 = 500;
+
+/// Minimum time between two snapshots, in milliseconds. Each costs a walk over all swarms.
+const RESYNC_MS_MIN: u64 = 10_000;
+
+impl<E> Node<E> {
+    /// Takes a part of a snapshot with a block, and adopts it if it is the next one.
+    pub(super) fn take_part<S: Swarms<Export = E>>(
+        &mut self,
+        from: NodeId,
+        message: &Message<'_>,
+        now_ms: u64,
+        swarms: &mut S,
+    ) -> Result<(), Malformed> {
+        let &Message::Part { snapshot, part, is_last, block } = message else { return Err(Malformed) };
+        let Some(fetch) = self.fetch.as_mut().filter(|_| part > 0) else { return Ok(()) };
+        let arrival = fetch.arrive(from, snapshot, part, is_last, now_ms);
+        if arrival == resync::Arrival::Ignored {
+            return Ok(());
+        }
+        if part == 1 && fetch.scope == Scope::Connected {
+            // The others have disconnected.
+            swarms.forget(from);
+        }
+        swarms.adopt(from, block).map_err(|_| Malformed)?;
+        if arrival == resync::Arrival::Last {
+            self.complete_fetch(now_ms);
+            self.begin_all(now_ms, swarms);
+        }
+        Ok(())
+    }
+
+    /// Begins or continues an export for another node.
+    pub(super) fn export<S: Swarms<Export = E>>(
+        &mut self,
+        to: NodeId,
+        (snapshot, next, scope): (u32, u32, Scope),
+        now_ms: u64,
+        swarms: &mut S,
+    ) {
+        let heads = if next == 0 { self.heads(to, snapshot) } else { Bytes::new() };
+        let begin = || (swarms.begin_export(scope), heads);
+        // A node that joins does not have everything.
+        let request = if self.has_joined || scope == Scope::Connected {
+            self.exports.request(to, snapshot, next, now_ms, begin)
+        } else {
+            Request::Refused
+        };
+        match request {
+            Request::Begun(first) => {
+                self.counters.exports += 1;
+                self.push(Subject::Node(to), first);
+            }
+            Request::Continued => {}
+            Request::Repeated(parts) => {
+                parts.into_iter().for_each(|part| self.push(Subject::Node(to), part));
+            }
+            Request::Refused => {
+                self.counters.refused += 1;
+                self.send(Subject::Node(to), &Message::Refused { snapshot });
+            }
+        }
+    }
+
+    /// Returns the message that tells another node which batches of each node a snapshot contains that begins now.
+    fn heads(&self, to: NodeId, snapshot: u32) -> Bytes {
+        let own = Heads::encode_node(self.id, self.outbox.heads().map(|head| head.next));
+        let others = self.remotes.iter().filter(|(id, _)| **id != to);
+        let others = others.map(|(&id, remote)| Heads::encode_node(id, remote.next()));
+        let nodes: Vec<_> = core::iter::once(own).chain(others).collect();
+        encode(self.id, &Message::Heads { snapshot, nodes: Heads::new(&nodes) })
+    }
+
+    /// Begins the streams of nodes behind the batches that a snapshot contains.
+    pub(super) fn begin_streams<S: Swarms<Export = E>>(
+        &mut self,
+        heads: Heads<'_>,
+        now_ms: u64,
+        swarms: &mut S,
+    ) {
+        for (id, next) in heads.nodes().take(NODES_MAX) {
+            if id == self.id || self.remotes.len() >= NODES_MAX && !self.remotes.contains_key(&id) {
+                continue;
+            }
+            self.begin(id, next, now_ms, swarms);
+        }
+    }
+
+    /// Joins without the swarms of others, since there is no node to ask.
+    pub(super) fn join_alone<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
+        (self.has_swarms, self.has_joined) = (true, true);
+        self.begin_all(now_ms, swarms);
+    }
+
+    /// Begins all streams that have not begun with their first batches: no snapshot has told of them.
+    pub(super) fn begin_all<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
+        let ids: Vec<_> = self.remotes.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.begin(id, [1; SHARDS], now_ms, swarms));
+    }
+
+    /// Begins the streams of a node that have not begun. One that is away at present may come back.
+    fn begin<S: Swarms<Export = E>>(&mut self, id: NodeId, next: [u64; SHARDS], now_ms: u64, swarms: &mut S) {
+        self.remotes.entry(id).or_insert_with(|| Remote::absent(now_ms)).begin(next);
+        (0..SHARDS).for_each(|shard| self.apply_waiting(id, shard, now_ms, swarms));
+    }
+
+    /// Fetches a snapshot if this node joins, or has missed something.
+    pub(super) fn resync<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
+        if self.fetch.as_ref().is_some_and(|fetch| fetch.is_stalled(now_ms)) {
+            self.fail_fetch(now_ms);
+        }
+        let is_early = self.connected_ms.is_none_or(|connected_ms| now_ms < connected_ms + JOIN_MS);
+        if self.fetch.is_none() && !is_early && !self.is_whole(now_ms) && now_ms >= self.resync_after_ms {
+            match self.source(now_ms) {
+                Some((from, scope)) => {
+                    self.fetch = Some(Fetch::new(from, scope, self.next_snapshot, now_ms));
+                    self.next_snapshot = self.next_snapshot.wrapping_add(1);
+                }
+                None if !self.has_joined => self.join_alone(now_ms, swarms),
+                None => {}
+            }
+        }
+        if let Some(fetch) = &mut self.fetch
+            && let Some(request) = fetch.request(now_ms)
+        {
+            let from = fetch.from;
+            self.send(Subject::Node(from), &request);
+        }
+    }
+
+    /// Returns the node whose snapshot is to be fetched next. A node that joins begins with all peers of UDP and HTTP, from the
+    /// nearest node that misses nothing, or else from the nearest. Then come the nodes from which something is missing, as
+    /// soon as they are ready, and the peers that are connected to each node.
+    fn source(&self, now_ms: u64) -> Option<(NodeId, Scope)> {
+        let is_ready = |remote: &Remote| remote.is_alive(now_ms) && remote.is_ready;
+        let ready = || self.remotes.iter().filter(|(_, remote)| is_ready(remote));
+        let nearest = || ready().min_by_key(|(_, remote)| (!remote.is_whole, remote.distance_ms()));
+        let diverged = || ready().filter(|(_, remote)| remote.diverged_ms().is_some());
+        let is_lost = |remote: &Remote| remote.diverged_ms().is_some() && !remote.is_alive(now_ms);
+        let addresses = |(&id, _): (&NodeId, &Remote)| (id, Scope::Addresses);
+        if !self.has_swarms {
+            return nearest().map(addresses);
+        }
+        let of_diverged = diverged().min_by_key(|(_, remote)| remote.diverged_ms()).map(addresses);
+        let of_connected = || {
+            let (&id, _) = self.remotes.iter().find(|(_, remote)| remote.misses_connected(now_ms))?;
+            Some((id, Scope::Connected))
+        };
+        // Others may have what a lost node has sent.
+        let of_lost = || self.remotes.values().any(is_lost).then(|| nearest().map(addresses)).flatten();
+        of_diverged.or_else(of_connected).or_else(of_lost)
+    }
+
+    /// Ends a snapshot that was received to the end.
+    pub(super) fn complete_fetch(&mut self, now_ms: u64) {
+        let Some(Fetch { from, scope, began_ms, .. }) = self.fetch.take() else { return };
+        self.counters.resyncs += 1;
+        self.resync_pause_ms = RESYNC_PAUSE_MS.0;
+        let is_of_addresses = scope == Scope::Addresses;
+        let is_first = is_of_addresses && !core::mem::replace(&mut self.has_swarms, true);
+        let is_whole = self.remotes.get(&from).is_some_and(|remote| remote.is_whole);
+        let is_of_connected = scope == Scope::Connected;
+        for (&id, remote) in &mut self.remotes {
+            // A node that misses nothing knows what all others had sent before. No other node knows
+            // better what a lost one has sent.
+            let is_healed = is_of_addresses && (is_whole || id == from || !remote.is_alive(now_ms));
+            remote.heal(is_healed, is_of_connected && id == from, began_ms);
+            if is_first && !is_healed {
+                remote.streams.iter_mut().for_each(|stream| stream.diverge(now_ms));
+            }
+        }
+        let misses_connected = self.remotes.values().any(|remote| remote.misses_connected(now_ms));
+        self.has_joined |= self.has_swarms && !misses_connected;
+        // The connected peers of each node, and snapshots of others from which something is missing, follow at once.
+        let missed_before =
+            |remote: &Remote| remote.diverged_ms().is_some_and(|diverged_ms| diverged_ms < began_ms);
+        let misses_others = self.remotes.values().any(missed_before);
+        self.resync_after_ms =
+            if misses_connected || misses_others { now_ms } else { now_ms + RESYNC_MS_MIN };
+    }
+
+    /// Ends a snapshot that was not.
+    pub(super) fn fail_fetch(&mut self, now_ms: u64) {
+        if self.fetch.take().is_some() {
+            self.counters.failed_resyncs += 1;
+            self.resync_after_ms = now_ms + self.resync_pause_ms;
+            self.resync_pause_ms = (2 * self.resync_pause_ms).min(RESYNC_PAUSE_MS.1);
+        }
+    }
+}
