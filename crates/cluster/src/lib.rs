@@ -18,7 +18,7 @@
 
 mod api;
 mod delta;
-mod message;
+pub mod message;
 mod meter;
 mod node;
 mod outbox;

@@ -23,6 +23,9 @@ use bytes::Bytes;
 use crate::api::{NodeId, Scope};
 use crate::subject::{NAME_BYTES_MAX, SHARDS};
 
+/// Maximum sequence number of a batch: that of a million batches a second for nine years. Sums of some are far from an overflow.
+pub(crate) const SEQUENCE_MAX: u64 = 1 << 48;
+
 /// The version of the protocol.
 pub(crate) const VERSION: u8 = 1;
 
@@ -37,37 +40,53 @@ pub(crate) const BATCH_HEAD_BYTES: usize = FRAME_BYTES + 1 + 8 + 8;
 #[error("the message is malformed")]
 pub struct Malformed;
 
-/// A message.
+/// A message. The table above explains the fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Message<'a> {
+#[expect(missing_docs, reason = "the table above explains the fields")]
+pub enum Message<'a> {
+    /// Deltas of the sender.
     Batch { shard: usize, sequence: u64, sent_ms: u64, deltas: &'a [u8] },
+    /// The state of the sender.
     Hello(Box<Hello<'a>>),
+    /// The sender ends.
     Goodbye,
+    /// The receiver is to send some batches again.
     Resend { shard: usize, first: u64, last: u64 },
+    /// The sender has batches from this one on only.
     Gone { shard: usize, first: u64 },
+    /// The receiver is to send parts of a snapshot from this one on.
     Fetch { snapshot: u32, next: u32, scope: Scope },
+    /// A part of a snapshot.
     Part { snapshot: u32, part: u32, is_last: bool, block: &'a [u8] },
+    /// The sender exports no such snapshot at present.
     Refused { snapshot: u32 },
+    /// The receiver is to answer with the same time.
     Ping { at_ms: u64 },
+    /// The answer.
     Pong { at_ms: u64 },
+    /// A message for clients of the receiver.
     Relay { content: &'a [u8] },
+    /// Part 0 of a snapshot.
     Heads { snapshot: u32, nodes: Heads<'a> },
 }
 
 /// The batches that a snapshot contains: for each node, the next one of each shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Heads<'a>(&'a [[u8; NODE_HEADS_BYTES]]);
+pub struct Heads<'a>(&'a [[u8; NODE_HEADS_BYTES]]);
 
-/// Size of the heads of a node.
-pub(crate) const NODE_HEADS_BYTES: usize = 8 + 8 * SHARDS;
+/// Size of the heads of a node in bytes: its identity, and a sequence number for each shard.
+pub const NODE_HEADS_BYTES: usize = 8 + 8 * SHARDS;
 
 impl<'a> Heads<'a> {
-    pub(crate) const fn new(encoded: &'a [[u8; NODE_HEADS_BYTES]]) -> Self {
+    /// Creates the heads of these nodes.
+    #[must_use]
+    pub const fn new(encoded: &'a [[u8; NODE_HEADS_BYTES]]) -> Self {
         Self(encoded)
     }
 
     /// Encodes the heads of a node.
-    pub(crate) fn encode_node(id: NodeId, next: [u64; SHARDS]) -> [u8; NODE_HEADS_BYTES] {
+    #[must_use]
+    pub fn encode_node(id: NodeId, next: [u64; SHARDS]) -> [u8; NODE_HEADS_BYTES] {
         let mut bytes = [0; NODE_HEADS_BYTES];
         for (chunk, number) in bytes.chunks_exact_mut(8).zip([id.0].into_iter().chain(next)) {
             chunk.copy_from_slice(&number.to_le_bytes());
@@ -76,7 +95,7 @@ impl<'a> Heads<'a> {
     }
 
     /// Returns the nodes and their heads.
-    pub(crate) fn nodes(self) -> impl Iterator<Item = (NodeId, [u64; SHARDS])> + 'a {
+    pub fn nodes(self) -> impl Iterator<Item = (NodeId, [u64; SHARDS])> + 'a {
         self.0.iter().map(|bytes| {
             let number =
                 |index: usize| bytes[8 * index..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -87,32 +106,37 @@ impl<'a> Heads<'a> {
 
 /// The state of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hello<'a> {
+pub struct Hello<'a> {
     /// Whether others may fetch its swarms.
-    pub(crate) is_ready: bool,
+    pub is_ready: bool,
     /// Whether it misses nothing, as far as it knows.
-    pub(crate) is_whole: bool,
-    pub(crate) sent_ms: u64,
-    pub(crate) uptime_ms: u64,
-    pub(crate) name: &'a str,
-    pub(crate) streams: [StreamHead; SHARDS],
+    pub is_whole: bool,
+    /// The time of departure on its clock, in milliseconds.
+    pub sent_ms: u64,
+    /// The time since its start, in milliseconds.
+    pub uptime_ms: u64,
+    /// Its name, at most 64 bytes without control characters.
+    pub name: &'a str,
+    /// The ends of its streams, by shard.
+    pub streams: [StreamHead; SHARDS],
 }
 
 /// The end of a stream of batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StreamHead {
+pub struct StreamHead {
     /// The sequence number of the next batch.
-    pub(crate) next: u64,
+    pub next: u64,
     /// The digest of all batches before it.
-    pub(crate) digest: u64,
+    pub digest: u64,
 }
 
 impl StreamHead {
     /// The beginning of every stream.
-    pub(crate) const FIRST: Self = Self { next: 1, digest: 0 };
+    pub const FIRST: Self = Self { next: 1, digest: 0 };
 
     /// Returns the end of the stream after a batch with this checksum.
-    pub(crate) const fn after(self, checksum: u32) -> Self {
+    #[must_use]
+    pub const fn after(self, checksum: u32) -> Self {
         // Knuth's multiplier: every bit of a checksum affects the others, and their order matters.
         let sum = (self.digest ^ checksum as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self { next: self.next + 1, digest: sum.rotate_left(29) }
@@ -121,19 +145,26 @@ impl StreamHead {
 
 /// The outcome of reading a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Decoded<'a> {
+pub enum Decoded<'a> {
+    /// A message of this version.
     Message {
+        /// The sender, as far as it says the truth.
         from: NodeId,
+        /// The content.
         message: Message<'a>,
     },
     /// The sender uses another version.
     OtherVersion {
+        /// The sender.
         from: NodeId,
     },
 }
 
 /// Reads a message.
-pub(crate) fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
+///
+/// # Errors
+/// Fails if the bytes are no message of this version, and do not say that they are of another one.
+pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
     let (checked, checksum) = bytes.split_last_chunk::<4>().ok_or(Malformed)?;
     if crc32fast::hash(checked) != u32::from_le_bytes(*checksum) {
         return Err(Malformed);
@@ -147,14 +178,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
     let message = match kind {
         1 => Message::Batch {
             shard: body.shard()?,
-            sequence: body.u64()?,
+            sequence: body.sequence()?,
             sent_ms: body.u64()?,
             deltas: body.rest(),
         },
         2 => Message::Hello(Box::new(Hello::read(&mut body)?)),
         3 => Message::Goodbye,
-        4 => Message::Resend { shard: body.shard()?, first: body.u64()?, last: body.u64()? },
-        5 => Message::Gone { shard: body.shard()?, first: body.u64()? },
+        4 => Message::Resend { shard: body.shard()?, first: body.sequence()?, last: body.sequence()? },
+        5 => Message::Gone { shard: body.shard()?, first: body.sequence()? },
         6 => Message::Fetch { snapshot: body.u32()?, next: body.u32()?, scope: body.scope()? },
         7 => Message::Part {
             snapshot: body.u32()?,
@@ -169,7 +200,11 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
         12 => {
             let snapshot = body.u32()?;
             let (nodes, []) = body.rest().as_chunks() else { return Err(Malformed) };
-            Message::Heads { snapshot, nodes: Heads(nodes) }
+            let heads = Heads(nodes);
+            if heads.nodes().any(|(_, next)| next.iter().any(|&next| next > SEQUENCE_MAX)) {
+                return Err(Malformed);
+            }
+            Message::Heads { snapshot, nodes: heads }
         }
         _ => return Err(Malformed),
     };
@@ -180,12 +215,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
 }
 
 /// Returns the checksum of an encoded message.
-pub(crate) fn checksum_of(message: &[u8]) -> u32 {
+#[must_use]
+pub fn checksum_of(message: &[u8]) -> u32 {
     message.last_chunk().map_or(0, |checksum| u32::from_le_bytes(*checksum))
 }
 
 /// Returns the bytes of a message.
-pub(crate) fn encode(from: NodeId, message: &Message<'_>) -> Bytes {
+#[must_use]
+pub fn encode(from: NodeId, message: &Message<'_>) -> Bytes {
     let mut out = Vec::with_capacity(FRAME_BYTES + message.body_bytes());
     out.extend_from_slice(&[VERSION, message.kind()]);
     out.extend_from_slice(&from.0.to_le_bytes());
@@ -280,7 +317,7 @@ impl<'a> Hello<'a> {
         }
         let mut streams = [StreamHead::FIRST; SHARDS];
         for stream in &mut streams {
-            *stream = StreamHead { next: reader.u64()?, digest: reader.u64()? };
+            *stream = StreamHead { next: reader.sequence()?, digest: reader.u64()? };
         }
         Ok(Self { is_ready: flags & 1 != 0, is_whole: flags & 2 != 0, sent_ms, uptime_ms, name, streams })
     }
@@ -343,6 +380,10 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
+    fn sequence(&mut self) -> Result<u64, Malformed> {
+        self.u64().and_then(|number| if number <= SEQUENCE_MAX { Ok(number) } else { Err(Malformed) })
+    }
+
     fn scope(&mut self) -> Result<Scope, Malformed> {
         match self.array()? {
             [0] => Ok(Scope::Addresses),
@@ -365,6 +406,9 @@ mod tests {
 
     const ME: NodeId = NodeId(7);
 
+    /// The heads of two nodes.
+    const HEADS: &[[u8; NODE_HEADS_BYTES]] = &[[0; NODE_HEADS_BYTES]; 2];
+
     fn all() -> Vec<Message<'static>> {
         let streams = core::array::from_fn(|shard| StreamHead { next: shard as u64, digest: 9 });
         let (is_ready, is_whole, name) = (true, false, "a node");
@@ -381,7 +425,7 @@ mod tests {
             Message::Ping { at_ms: 1 },
             Message::Pong { at_ms: 1 },
             Message::Relay { content: b"content" },
-            Message::Heads { snapshot: 1, nodes: Heads(&[[3; NODE_HEADS_BYTES]; 2]) },
+            Message::Heads { snapshot: 1, nodes: Heads(HEADS) },
         ]
     }
 
@@ -426,6 +470,18 @@ mod tests {
         let encoded = [Heads::encode_node(ME, next), Heads::encode_node(NodeId(8), [1; SHARDS])];
         let read: Vec<_> = Heads::new(&encoded).nodes().collect();
         assert_eq!(read, [(ME, next), (NodeId(8), [1; SHARDS])]);
+    }
+
+    #[test]
+    fn sequence_numbers_that_no_node_reaches_are_refused() {
+        let refused = |message: Message<'_>| assert_eq!(decode(&encode(ME, &message)), Err(Malformed), "{message:?}");
+        let (above, streams) = (SEQUENCE_MAX + 1, [StreamHead { next: u64::MAX, digest: 0 }; SHARDS]);
+        refused(Message::Batch { shard: 0, sequence: above, sent_ms: 0, deltas: b"" });
+        refused(Message::Resend { shard: 0, first: 1, last: above });
+        refused(Message::Gone { shard: 0, first: above });
+        refused(Message::Heads { snapshot: 1, nodes: Heads(&[Heads::encode_node(ME, [above; SHARDS])]) });
+        let (is_ready, is_whole) = (true, true);
+        refused(Message::Hello(Box::new(Hello { is_ready, is_whole, sent_ms: 5, uptime_ms: 6, name: "", streams })));
     }
 
     #[test]

@@ -33,6 +33,7 @@ use self::claim::{Claim, Claims, Suspect, Suspects};
 pub use self::member::Member;
 use self::member::Peer;
 pub use self::nodes::{NodeCounters, Nodes};
+pub use self::remote::{Content, RemoteMessage};
 use self::transfer::FormerConnections;
 pub use self::transfer::MemberState;
 use crate::Now;

@@ -7,12 +7,16 @@
 mod access_networks;
 mod change_cursor;
 mod client_software;
+mod cluster_message;
+mod cluster_node;
 mod http_head;
 mod http_query;
 mod http_reply;
 mod http_response;
 mod model;
 mod proxy;
+mod remote_messages;
+mod replica_block;
 mod script;
 mod snapshot;
 mod token;
@@ -28,11 +32,15 @@ mod webtorrent_received;
 pub use access_networks::access_networks;
 pub use change_cursor::change_cursor;
 pub use client_software::client_software;
+pub use cluster_message::{cluster_deltas, cluster_message};
+pub use cluster_node::cluster_node;
 pub use http_head::http_head;
 pub use http_query::http_query;
 pub use http_reply::http_reply;
 pub use http_response::http_response;
 pub use proxy::{http_forwarded, proxy};
+pub use remote_messages::remote_messages;
+pub use replica_block::replica_block;
 pub use snapshot::snapshot;
 pub use token::{jwks, token};
 pub use torrent_document::{torrent_feed, torrent_json};
@@ -48,10 +56,13 @@ pub use webtorrent_received::webtorrent_received;
 pub type Property = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Property); 22] = [
+pub const TARGETS: [(&str, Property); 27] = [
     ("access_networks", access_networks),
     ("change_cursor", change_cursor),
     ("client_software", client_software),
+    ("cluster_deltas", cluster_deltas),
+    ("cluster_message", cluster_message),
+    ("cluster_node", cluster_node),
     ("http_forwarded", http_forwarded),
     ("http_head", http_head),
     ("http_query", http_query),
@@ -59,6 +70,8 @@ pub const TARGETS: [(&str, Property); 22] = [
     ("http_response", http_response),
     ("jwks", jwks),
     ("proxy", proxy),
+    ("remote_messages", remote_messages),
+    ("replica_block", replica_block),
     ("snapshot", snapshot),
     ("token", token),
     ("torrent_feed", torrent_feed),

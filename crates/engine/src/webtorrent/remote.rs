@@ -24,20 +24,34 @@ const ALIVE: u8 = 10;
 
 /// A message from one node to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RemoteMessage<'a> {
-    pub(crate) info_hash: InfoHash,
+pub struct RemoteMessage<'a> {
+    /// The torrent.
+    pub info_hash: InfoHash,
     /// The receiver, or the peer that is challenged.
-    pub(crate) to: PeerId,
-    pub(crate) content: Content<'a>,
+    pub to: PeerId,
+    /// The rest.
+    pub content: Content<'a>,
 }
 
 /// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content<'a> {
-    /// An offer, with the group of the source of its sender.
-    Offer { group: u8, frame: &'a [u8] },
-    /// The answer of `from` to an offer.
-    Answer { from: PeerId, offer_id: &'a [u8], frame: &'a [u8] },
+pub enum Content<'a> {
+    /// An offer.
+    Offer {
+        /// The group of the source of its sender.
+        group: u8,
+        /// The frame for the receiver.
+        frame: &'a [u8],
+    },
+    /// An answer to an offer.
+    Answer {
+        /// The sender.
+        from: PeerId,
+        /// The id of the offer, at most 128 bytes long.
+        offer_id: &'a [u8],
+        /// The frame for the receiver.
+        frame: &'a [u8],
+    },
     /// Another connection claims the peer: is the one that has it alive?
     Challenge,
     /// It is.
@@ -46,7 +60,10 @@ pub(crate) enum Content<'a> {
 
 impl RemoteMessage<'_> {
     /// Appends a message, whose frame `write` appends.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    ///
+    /// # Panics
+    /// Panics if the offer id is longer than 255 bytes, or the frame than 4 GiB.
+    pub fn encode(&self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
         out.push(match self.content {
@@ -69,7 +86,7 @@ impl RemoteMessage<'_> {
     }
 
     /// Returns the messages in `bytes`, up to the first that is malformed. Then the last item is `None`.
-    pub(crate) fn decode_all(bytes: &[u8]) -> impl Iterator<Item = Option<RemoteMessage<'_>>> {
+    pub fn decode_all(bytes: &[u8]) -> impl Iterator<Item = Option<RemoteMessage<'_>>> {
         let mut rest = bytes;
         core::iter::from_fn(move || {
             if rest.is_empty() {
