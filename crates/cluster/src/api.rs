@@ -146,7 +146,9 @@ pub struct Counters {
     pub malformed: u64,
     /// Messages of another version of the protocol.
     pub other_version: u64,
-    /// Requests that were refused because there were too many.
+    /// Messages in the name of this node that it has not sent.
+    pub forged: u64,
+    /// Requests and batches that were refused because there were too many.
     pub refused: u64,
     /// Messages that this node did not send because too many waited.
     pub unsent: u64,

@@ -16,6 +16,7 @@
 //! | `shoal.NAME.node.ID` | requests and replies to one node |
 #![forbid(unsafe_code)]
 
+mod allowance;
 mod api;
 mod delta;
 pub mod message;

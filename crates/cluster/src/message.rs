@@ -474,14 +474,22 @@ mod tests {
 
     #[test]
     fn sequence_numbers_that_no_node_reaches_are_refused() {
-        let refused = |message: Message<'_>| assert_eq!(decode(&encode(ME, &message)), Err(Malformed), "{message:?}");
+        let refused =
+            |message: Message<'_>| assert_eq!(decode(&encode(ME, &message)), Err(Malformed), "{message:?}");
         let (above, streams) = (SEQUENCE_MAX + 1, [StreamHead { next: u64::MAX, digest: 0 }; SHARDS]);
         refused(Message::Batch { shard: 0, sequence: above, sent_ms: 0, deltas: b"" });
         refused(Message::Resend { shard: 0, first: 1, last: above });
         refused(Message::Gone { shard: 0, first: above });
         refused(Message::Heads { snapshot: 1, nodes: Heads(&[Heads::encode_node(ME, [above; SHARDS])]) });
         let (is_ready, is_whole) = (true, true);
-        refused(Message::Hello(Box::new(Hello { is_ready, is_whole, sent_ms: 5, uptime_ms: 6, name: "", streams })));
+        refused(Message::Hello(Box::new(Hello {
+            is_ready,
+            is_whole,
+            sent_ms: 5,
+            uptime_ms: 6,
+            name: "",
+            streams,
+        })));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use shoal_types::{Delta, Presence};
 
+use crate::allowance::Allowance;
 use crate::api::{Counters, NodeId, NodeState, Outgoing, Settings, Status, Swarms};
 use crate::delta::Deltas;
 use crate::message::{Decoded, FRAME_BYTES, Hello, Malformed, Message, decode, encode};
@@ -64,6 +65,9 @@ pub struct Node<E> {
     next_snapshot: u32,
     resync_after_ms: u64,
     resync_pause_ms: u64,
+    /// Snapshots that have failed since the last one that has not.
+    failures: u32,
+    resends: Allowance,
     exports: Exports<E>,
     hello_ms: Option<u64>,
     /// Whether a node has appeared that does not know this one.
@@ -98,6 +102,8 @@ impl<E> Node<E> {
             next_snapshot: 0,
             resync_after_ms: 0,
             resync_pause_ms: snapshots::RESYNC_PAUSE_MS.0,
+            failures: 0,
+            resends: Allowance::new(batches::RESENT_BYTES_PER_S, now_ms),
             exports: Exports::default(),
             hello_ms: None,
             owes_hello: false,
@@ -177,7 +183,7 @@ impl<E> Node<E> {
                     remote.receive_other_version(now_ms);
                 }
             }
-            Decoded::Message { from, .. } if from == self.id => {}
+            Decoded::Message { from, .. } if from == self.id => self.counters.forged += 1,
             Decoded::Message { from, message: content } => {
                 let Some(remote) = self.remote(from, now_ms) else {
                     self.counters.refused += 1;
@@ -320,7 +326,8 @@ impl<E> Node<E> {
             }
             (Subject::Node(_), &Message::Gone { shard, first }) => {
                 let Some(remote) = self.remotes.get_mut(&from) else { return Ok(()) };
-                self.counters.lost += remote.skip_to(shard, first, now_ms);
+                let lost = remote.skip_to(shard, first, now_ms);
+                self.counters.lost = self.counters.lost.saturating_add(lost);
                 self.apply_waiting(from, shard, now_ms, swarms);
                 Ok(())
             }

@@ -2,6 +2,7 @@
 
 use core::mem;
 
+use crate::allowance::Allowance;
 use crate::api::{NodeId, NodeState, NodeStatus};
 use crate::message::Hello;
 use crate::meter::{DelayMeter, RateMeter};
@@ -19,6 +20,9 @@ const PING_MS: u64 = 5_000;
 
 /// Batches a second that are sent again for one node.
 const RESENT_PER_S: u64 = 512;
+
+/// The number of failed snapshots of a node after which others do without them.
+const FAILURES_MAX: u32 = 3;
 
 /// Another node.
 #[derive(Debug)]
@@ -41,9 +45,10 @@ pub(crate) struct Remote {
     excess_ms: Option<u64>,
     round_trip_ms: Option<u64>,
     pinged_ms: Option<u64>,
-    /// The batches that may be sent again for it now, in thousandths.
-    resend_allowance: u64,
-    allowed_ms: u64,
+    /// The batches that may be sent again for it.
+    resends: Allowance,
+    /// Snapshots of it that have failed since the last one that has not.
+    failures: u32,
 }
 
 impl Remote {
@@ -65,8 +70,8 @@ impl Remote {
             excess_ms: None,
             round_trip_ms: None,
             pinged_ms: None,
-            resend_allowance: 1000 * RESENT_PER_S,
-            allowed_ms: now_ms,
+            resends: Allowance::new(RESENT_PER_S, now_ms),
+            failures: 0,
         }
     }
 
@@ -161,11 +166,8 @@ impl Remote {
 
     /// Takes up to this many batches from what may be sent again for it. Returns how many.
     pub(crate) fn allow_resends(&mut self, wanted: u64, now_ms: u64) -> u64 {
-        let earned = now_ms.saturating_sub(self.allowed_ms).min(1000) * RESENT_PER_S;
-        self.resend_allowance = (self.resend_allowance + earned).min(1000 * RESENT_PER_S);
-        self.allowed_ms = now_ms;
-        let allowed = wanted.min(self.resend_allowance / 1000);
-        self.resend_allowance -= 1000 * allowed;
+        let allowed = wanted.min(self.resends.available(now_ms));
+        self.resends.take(allowed);
         allowed
     }
 
@@ -195,6 +197,21 @@ impl Remote {
         if connected {
             self.missing_ms.take_if(|missing_ms| *missing_ms <= began_ms);
         }
+    }
+
+    /// Records that a snapshot of it has failed, or has not.
+    pub(crate) const fn note_snapshot(&mut self, has_failed: bool) {
+        self.failures = if has_failed { self.failures.saturating_add(1) } else { 0 };
+    }
+
+    /// Returns how many snapshots of it have failed since the last one that has not.
+    pub(crate) const fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Returns whether its snapshots fail again and again, so that no other node should depend on them.
+    pub(crate) const fn is_failing(&self) -> bool {
+        self.failures >= FAILURES_MAX
     }
 
     /// Returns whether its connected peers have to be fetched from it.

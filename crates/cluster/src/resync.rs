@@ -118,6 +118,8 @@ struct Running<E> {
     acknowledged: u32,
     is_over: bool,
     asked_ms: u64,
+    /// When parts were sent again.
+    repeated_ms: Option<u64>,
 }
 
 impl<E> Default for Exports<E> {
@@ -135,6 +137,8 @@ pub(crate) enum Request {
     Continued,
     /// These parts were sent before, and are to be sent again.
     Repeated(Vec<Bytes>),
+    /// These parts were sent again just before.
+    Ignored,
     /// There are too many exports, or this one is over.
     Refused,
 }
@@ -153,7 +157,7 @@ impl<E> Exports<E> {
             self.running.iter_mut().find(|running| running.to == to && running.snapshot == snapshot)
         {
             running.asked_ms = now_ms;
-            return running.acknowledge(next);
+            return running.acknowledge(next, now_ms);
         }
         self.running.retain(|running| running.to != to);
         let is_soon = self.begun_ms.get(&to).is_some_and(|&begun_ms| now_ms < begun_ms + EXPORT_MS_MIN);
@@ -172,6 +176,7 @@ impl<E> Exports<E> {
             acknowledged: 0,
             is_over: false,
             asked_ms: now_ms,
+            repeated_ms: None,
         });
         Request::Begun(first)
     }
@@ -198,7 +203,7 @@ impl<E> Exports<E> {
 }
 
 impl<E> Running<E> {
-    fn acknowledge(&mut self, next: u32) -> Request {
+    fn acknowledge(&mut self, next: u32, now_ms: u64) -> Request {
         let Some(count) = next.checked_sub(self.acknowledged) else { return Request::Refused };
         if count as usize > self.sent.len() {
             return Request::Refused;
@@ -206,8 +211,14 @@ impl<E> Running<E> {
         self.sent.drain(..count as usize);
         self.acknowledged = next;
         if count > 0 || self.sent.is_empty() {
-            Request::Continued
+            return Request::Continued;
+        }
+        // A request is small, and what it brings is large.
+        let is_soon = self.repeated_ms.is_some_and(|repeated_ms| now_ms < repeated_ms + REPEAT_MS / 2);
+        if is_soon {
+            Request::Ignored
         } else {
+            self.repeated_ms = Some(now_ms);
             Request::Repeated(self.sent.iter().cloned().collect())
         }
     }

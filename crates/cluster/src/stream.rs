@@ -12,6 +12,9 @@ use crate::message::StreamHead;
 /// Maximum number of batches that wait for an earlier one.
 const WAITING_MAX: usize = 256;
 
+/// Memory of a batch that waits, beside its bytes: its place in the map, and what an allocator adds.
+pub(crate) const WAITING_BYTES_EACH: usize = 128;
+
 /// Maximum number of batches that are requested at once.
 const REQUESTED_MAX: u64 = 256;
 
@@ -101,7 +104,8 @@ impl Stream {
             // It counts as told, so that it is requested in its turn.
             return Arrival::Refused;
         }
-        self.waiting.insert(sequence, message.clone());
+        // A copy, since the message may be a part of a larger buffer.
+        self.waiting.insert(sequence, Bytes::copy_from_slice(message));
         Arrival::Early
     }
 
@@ -121,9 +125,9 @@ impl Stream {
         self.waiting.remove(&self.next?)
     }
 
-    /// Returns the number and the size of the batches that wait.
+    /// Returns the memory of the batches that wait.
     pub(crate) fn waiting_bytes(&self) -> usize {
-        self.waiting.values().map(Bytes::len).sum()
+        self.waiting.values().map(|message| message.len() + WAITING_BYTES_EACH).sum()
     }
 
     /// Records the end of the stream as its node has told it. Returns whether the digests differ.

@@ -169,6 +169,8 @@ impl World {
         assert!(count <= MESSAGES_PER_STEP_MAX, "{count} messages");
         let status = self.node.status(self.now_ms);
         assert!(status.nodes.len() <= 7, "no other node sends");
-        assert!(!status.nodes.iter().any(|node| node.name.len() > 64 || node.name.chars().any(char::is_control)));
+        assert!(
+            !status.nodes.iter().any(|node| node.name.len() > 64 || node.name.chars().any(char::is_control))
+        );
     }
 }

@@ -32,7 +32,9 @@ pub fn remote_messages(input: &[u8]) {
     assert_eq!(again, input[..again.len()]);
     let bytes_max = input.first().map_or(0, |&byte| usize::from(byte) * 4);
     for piece in Nodes::split(&again, bytes_max) {
-        assert!(piece.len() <= bytes_max && RemoteMessage::decode_all(piece).all(|message| message.is_some()));
+        assert!(
+            piece.len() <= bytes_max && RemoteMessage::decode_all(piece).all(|message| message.is_some())
+        );
     }
     deliver(input);
 }

@@ -11,7 +11,7 @@ use shoal_store::{Settings, SharedStore};
 const NOW: Now = Now { monotonic_s: 100_000, monotonic_ms: 100_000_000, unix_s: 1_700_000_000 };
 
 /// Reads the input as a block, and as the timeout, the family and the parts of one whose magic and checksum are right. All that
-/// can be read goes to a small store. What that exports is read by another one, which learns nothing more from it the second time.
+/// can be read goes to a small store. Another one reads the blocks that this exports, and learns nothing more from them the second time.
 ///
 /// # Panics
 /// Panics if a property does not hold.

@@ -7,8 +7,11 @@ use crate::api::{NodeId, Swarms};
 use crate::delta::Deltas;
 use crate::delta::decode_deltas;
 use crate::message::{Decoded, Malformed, Message, checksum_of, decode};
-use crate::stream::Arrival;
+use crate::stream::{Arrival, WAITING_BYTES_EACH};
 use crate::subject::{Subject, shard_of};
+
+/// Bytes a second of batches that are sent again, for all nodes together.
+pub(super) const RESENT_BYTES_PER_S: u64 = 32 << 20;
 
 impl<E> Node<E> {
     /// Takes a batch, and applies it if it is the next one of its stream.
@@ -23,14 +26,15 @@ impl<E> Node<E> {
         let &Message::Batch { shard, sequence, .. } = batch else { return Err(Malformed) };
         let waiting_bytes = self.waiting_bytes;
         let Some(remote) = self.remotes.get_mut(&from) else { return Ok(()) };
-        let has_room = || waiting_bytes + message.len() <= WAITING_BYTES_MAX;
+        let bytes = message.len() + WAITING_BYTES_EACH;
+        let has_room = || waiting_bytes + bytes <= WAITING_BYTES_MAX;
         match remote.streams[shard].arrive(sequence, message, has_room) {
             Arrival::Next => {
                 self.apply(from, batch, checksum_of(message), now_ms, swarms)?;
                 self.apply_waiting(from, shard, now_ms, swarms);
             }
             Arrival::Early => {
-                self.waiting_bytes += message.len();
+                self.waiting_bytes += bytes;
                 self.counters.reordered += 1;
             }
             Arrival::Duplicate => self.counters.duplicates += 1,
@@ -99,6 +103,12 @@ impl<E> Node<E> {
         self.counters.refused += u64::from(allowed < wanted);
         for sequence in first..first + allowed {
             if let Some(message) = self.outbox.retained(shard, sequence) {
+                let bytes = message.len() as u64;
+                if self.resends.available(now_ms) < bytes {
+                    self.counters.refused += 1;
+                    return;
+                }
+                self.resends.take(bytes);
                 self.counters.resent += 1;
                 self.push(Subject::Node(to), message);
             }
@@ -120,7 +130,7 @@ impl<E> Node<E> {
             }
             for (shard, lost) in remote.give_up(now_ms).into_iter().enumerate().filter(|(_, lost)| *lost > 0)
             {
-                self.counters.lost += lost;
+                self.counters.lost = self.counters.lost.saturating_add(lost);
                 skipped.push((id, shard));
             }
         }

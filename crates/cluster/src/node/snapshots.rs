@@ -15,6 +15,9 @@ pub(super) const RESYNC_PAUSE_MS: (u64, u64) = (1_000, 60_000);
 /// The pause after a snapshot that was refused, in milliseconds.
 pub(super) const REFUSED_MS: u64 = 500;
 
+/// The number of failed snapshots after which a node that joins does without.
+const JOIN_FAILURES_MAX: u32 = 5;
+
 /// Minimum time between two snapshots, in milliseconds. Each costs a walk over all swarms.
 const RESYNC_MS_MIN: u64 = 10_000;
 
@@ -67,6 +70,7 @@ impl<E> Node<E> {
                 self.push(Subject::Node(to), first);
             }
             Request::Continued => {}
+            Request::Ignored => self.counters.refused += 1,
             Request::Repeated(parts) => {
                 parts.into_iter().for_each(|part| self.push(Subject::Node(to), part));
             }
@@ -121,8 +125,13 @@ impl<E> Node<E> {
 
     /// Fetches a snapshot if this node joins, or has missed something.
     pub(super) fn resync<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
-        if self.fetch.as_ref().is_some_and(|fetch| fetch.is_stalled(now_ms)) {
+        if let Some(stalled) = self.fetch.as_ref().filter(|fetch| fetch.is_stalled(now_ms)) {
+            self.remotes.entry(stalled.from).and_modify(|remote| remote.note_snapshot(true));
             self.fail_fetch(now_ms);
+            if !self.has_joined && self.failures >= JOIN_FAILURES_MAX {
+                // The peers that it misses come with their next announces, and it tries on.
+                self.join_alone(now_ms, swarms);
+            }
         }
         let is_early = self.connected_ms.is_none_or(|connected_ms| now_ms < connected_ms + JOIN_MS);
         if self.fetch.is_none() && !is_early && !self.is_whole(now_ms) && now_ms >= self.resync_after_ms {
@@ -145,20 +154,25 @@ impl<E> Node<E> {
 
     /// Returns the node whose snapshot is to be fetched next. A node that joins begins with all peers of UDP and HTTP, from the
     /// nearest node that misses nothing, or else from the nearest. Then come the nodes from which something is missing, as
-    /// soon as they are ready, and the peers that are connected to each node.
+    /// soon as they are ready, and the peers that are connected to each node. Nodes whose snapshots have failed come last.
     fn source(&self, now_ms: u64) -> Option<(NodeId, Scope)> {
         let is_ready = |remote: &Remote| remote.is_alive(now_ms) && remote.is_ready;
         let ready = || self.remotes.iter().filter(|(_, remote)| is_ready(remote));
-        let nearest = || ready().min_by_key(|(_, remote)| (!remote.is_whole, remote.distance_ms()));
+        let rank = |remote: &Remote| {
+            (remote.is_failing(), !remote.is_whole, remote.failures(), remote.distance_ms())
+        };
+        let nearest = || ready().min_by_key(|(_, remote)| rank(remote));
         let diverged = || ready().filter(|(_, remote)| remote.diverged_ms().is_some());
         let is_lost = |remote: &Remote| remote.diverged_ms().is_some() && !remote.is_alive(now_ms);
         let addresses = |(&id, _): (&NodeId, &Remote)| (id, Scope::Addresses);
         if !self.has_swarms {
             return nearest().map(addresses);
         }
-        let of_diverged = diverged().min_by_key(|(_, remote)| remote.diverged_ms()).map(addresses);
+        let of_diverged =
+            diverged().min_by_key(|(_, remote)| (remote.failures(), remote.diverged_ms())).map(addresses);
         let of_connected = || {
-            let (&id, _) = self.remotes.iter().find(|(_, remote)| remote.misses_connected(now_ms))?;
+            let missing = self.remotes.iter().filter(|(_, remote)| remote.misses_connected(now_ms));
+            let (&id, _) = missing.min_by_key(|(_, remote)| remote.failures())?;
             Some((id, Scope::Connected))
         };
         // Others may have what a lost node has sent.
@@ -170,7 +184,8 @@ impl<E> Node<E> {
     pub(super) fn complete_fetch(&mut self, now_ms: u64) {
         let Some(Fetch { from, scope, began_ms, .. }) = self.fetch.take() else { return };
         self.counters.resyncs += 1;
-        self.resync_pause_ms = RESYNC_PAUSE_MS.0;
+        (self.resync_pause_ms, self.failures) = (RESYNC_PAUSE_MS.0, 0);
+        self.remotes.entry(from).and_modify(|remote| remote.note_snapshot(false));
         let is_of_addresses = scope == Scope::Addresses;
         let is_first = is_of_addresses && !core::mem::replace(&mut self.has_swarms, true);
         let is_whole = self.remotes.get(&from).is_some_and(|remote| remote.is_whole);
@@ -185,7 +200,8 @@ impl<E> Node<E> {
             }
         }
         let misses_connected = self.remotes.values().any(|remote| remote.misses_connected(now_ms));
-        self.has_joined |= self.has_swarms && !misses_connected;
+        let waits_for = |remote: &Remote| remote.misses_connected(now_ms) && !remote.is_failing();
+        self.has_joined |= self.has_swarms && !self.remotes.values().any(waits_for);
         // The connected peers of each node, and snapshots of others from which something is missing, follow at once.
         let missed_before =
             |remote: &Remote| remote.diverged_ms().is_some_and(|diverged_ms| diverged_ms < began_ms);
@@ -198,6 +214,7 @@ impl<E> Node<E> {
     pub(super) fn fail_fetch(&mut self, now_ms: u64) {
         if self.fetch.take().is_some() {
             self.counters.failed_resyncs += 1;
+            self.failures += 1;
             self.resync_after_ms = now_ms + self.resync_pause_ms;
             self.resync_pause_ms = (2 * self.resync_pause_ms).min(RESYNC_PAUSE_MS.1);
         }
