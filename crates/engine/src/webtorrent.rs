@@ -32,7 +32,7 @@ use self::announce::{Announcement, Joining};
 use self::claim::{Claim, Claims, Suspect, Suspects};
 pub use self::member::Member;
 use self::member::Peer;
-pub use self::nodes::{NodeCounters, Nodes};
+pub use self::nodes::{ForwardedMessage, NodeCounters, Nodes, RefusedRemotePeer};
 pub use self::remote::{Content, RemoteMessage};
 use self::transfer::FormerConnections;
 pub use self::transfer::MemberState;

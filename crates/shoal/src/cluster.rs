@@ -27,7 +27,7 @@ pub(crate) use connection::Link;
 use connection::{Connection, ConnectionSettings, INBOX_BYTES_MAX};
 use node::NodeThread;
 use swarms::ClusterSwarms;
-pub(crate) use swarms::{Recorded, Shared};
+pub(crate) use swarms::{Recorded, Shared, SwarmCounters};
 
 /// Maximum number of messages of this node that wait for the connection. Their batches are 16 KiB or so.
 const OUTGOING_MESSAGES_MAX: usize = 1024;
@@ -64,6 +64,7 @@ pub(crate) struct Observed {
     pub(crate) cluster: String,
     pub(crate) link: Arc<Link>,
     pub(crate) status: Published<Status>,
+    pub(crate) swarms: SwarmCounters,
 }
 
 impl ClusterSettings {
@@ -103,9 +104,14 @@ impl Cluster {
         let waker = shared.waker.clone();
         let (link, inbox) = Link::new(waker.clone());
         let swarms = ClusterSwarms::new(shared);
+        let counters = swarms.counters();
         let mut thread = NodeThread::new(&node, swarms, Arc::clone(&link), (inbox, waker), outgoing);
-        let observed =
-            Arc::new(Observed { cluster, link: Arc::clone(&link), status: Published::new(thread.status()) });
+        let observed = Arc::new(Observed {
+            cluster,
+            link: Arc::clone(&link),
+            status: Published::new(thread.status()),
+            swarms: counters,
+        });
         let connection = Connection::start(connection, thread.subscriptions(), link, to_send)
             .context("cannot start the thread of the connection to NATS")?;
         let publish = Arc::clone(&observed);

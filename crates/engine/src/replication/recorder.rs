@@ -129,6 +129,12 @@ impl<T> RecordedDeltas<T> {
         waiting
     }
 
+    /// Returns the count of deltas that were lost because the ring was full, for an exporter.
+    #[must_use]
+    pub const fn lost_counter(&self) -> &Arc<Counter> {
+        &self.lost
+    }
+
     /// Returns the number of deltas that were lost because the ring was full.
     #[must_use]
     pub fn lost(&self) -> u64 {

@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use shoal_metrics::{counters, labels};
 use shoal_relay::{
     Address, AnswerMatch, CHALLENGE_S, Dispatcher, Mailboxes, MessageKind, QueueLimits, REMOTE_WORKER,
     Rejection, RemoteAnnounce, Source, Swarms,
@@ -29,21 +30,38 @@ const QUEUE_LIMITS: QueueLimits = QueueLimits { queue_bytes_max: 4 << 20, reply_
 /// Maximum number of challenges of other nodes that wait for their outcome. Of further ones, the claims are refused.
 const CHALLENGES_MAX: usize = 1024;
 
-/// Counts of what was done for other nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeCounters {
-    /// Messages of other nodes that were delivered to a connection.
-    pub delivered: u64,
-    /// Messages of other nodes whose receiver is gone, or not owed an answer.
-    pub unwanted: u64,
-    /// Messages that did not fit a queue.
-    pub dropped: u64,
-    /// Messages of other nodes that are malformed.
-    pub malformed: u64,
-    /// Peers of other nodes that the lists forbid.
-    pub forbidden: u64,
-    /// Peers of other nodes for which there is no room.
-    pub refused: u64,
+labels! {
+    /// The outcome of a message between clients of different nodes.
+    pub enum ForwardedMessage {
+        /// It was delivered to a connection of this node.
+        Delivered = "delivered",
+        /// Its receiver is gone, or not owed an answer.
+        Unwanted = "unwanted",
+        /// It did not fit a queue.
+        Dropped = "dropped",
+        /// It is malformed.
+        Malformed = "malformed",
+    }
+}
+
+labels! {
+    /// Why a WebTorrent peer of another node is refused.
+    pub enum RefusedRemotePeer {
+        /// A list forbids its torrent.
+        Torrent = "torrent_denied",
+        /// There is no room for it, or for its node.
+        NoRoom = "no_room",
+    }
+}
+
+counters! {
+    /// The counters of the clients of other nodes.
+    pub struct NodeCounters {
+        /// Messages between WebTorrent clients of different nodes, by outcome at this one.
+        pub messages = "shoal_cluster_forwarded", by outcome: ForwardedMessage;
+        /// WebTorrent peers of other nodes that were refused, by reason.
+        pub refused = "shoal_cluster_webtorrent_refused", by reason: RefusedRemotePeer;
+    }
 }
 
 /// The clients of other nodes.
@@ -54,7 +72,7 @@ pub struct Nodes {
     /// The nodes, by the indexes of their handles.
     slots: Vec<Slot>,
     challenges: VecDeque<Challenge>,
-    counters: NodeCounters,
+    counters: Arc<NodeCounters>,
 }
 
 /// The place of a node. The generation of its handle rises with each node that has it.
@@ -78,13 +96,7 @@ impl Nodes {
     #[must_use]
     pub fn new(swarms: Arc<Swarms>, mailboxes: Arc<Mailboxes>) -> Self {
         let dispatcher = Dispatcher::new(REMOTE_WORKER, mailboxes).with_limits(QUEUE_LIMITS);
-        Self {
-            swarms,
-            dispatcher,
-            slots: Vec::new(),
-            challenges: VecDeque::new(),
-            counters: NodeCounters::default(),
-        }
+        Self { swarms, dispatcher, slots: Vec::new(), challenges: VecDeque::new(), counters: Arc::default() }
     }
 
     /// Applies changes of the clients of the node `from`. Torrents that are not `permitted` are left out.
@@ -96,12 +108,12 @@ impl Nodes {
         now_s: u32,
     ) {
         let Some(node) = self.meet(from) else {
-            self.counters.refused += presences.len() as u64;
+            self.refuse(RefusedRemotePeer::NoRoom, presences.len());
             return;
         };
         for &Presence { info_hash, action, peer_id, source } in presences {
             if !permitted(&info_hash) {
-                self.counters.forbidden += 1;
+                self.refuse(RefusedRemotePeer::Torrent, 1);
                 continue;
             }
             let announce = RemoteAnnounce { node, source: Source::from_bytes(source), peer_id, action };
@@ -109,7 +121,7 @@ impl Nodes {
             match self.swarms.announce_remote(&key, &announce, now_s) {
                 // A connection of this node has it. One of the nodes will give it up.
                 Ok(()) | Err(Rejection::PeerIdTaken(_)) => {}
-                Err(_) => self.counters.refused += 1,
+                Err(_) => self.refuse(RefusedRemotePeer::NoRoom, 1),
             }
         }
     }
@@ -132,7 +144,7 @@ impl Nodes {
         for message in RemoteMessage::decode_all(messages) {
             match message {
                 Some(message) => self.deliver_one(from, &message, now_s),
-                None => self.counters.malformed += 1,
+                None => self.count(ForwardedMessage::Malformed),
             }
         }
     }
@@ -160,7 +172,8 @@ impl Nodes {
         }
         self.dispatcher.dispatch().for_each(&mut wake);
         let losses = self.dispatcher.take_losses();
-        self.counters.dropped += losses.mailbox_full + losses.queue_full;
+        let lost = losses.mailbox_full + losses.queue_full;
+        self.counters.messages.of(ForwardedMessage::Dropped).add(lost);
     }
 
     /// Divides messages for a node, as [`exchange`](Self::exchange) hands them out, into pieces of at most `bytes_max` that hold
@@ -174,10 +187,10 @@ impl Nodes {
         self.dispatcher.trim();
     }
 
-    /// Returns the counts since the start.
+    /// Returns the counts, for an exporter.
     #[must_use]
-    pub const fn counters(&self) -> NodeCounters {
-        self.counters
+    pub const fn counters(&self) -> &Arc<NodeCounters> {
+        &self.counters
     }
 
     fn deliver_one(&mut self, from: Handle, message: &RemoteMessage<'_>, now_s: u32) {
@@ -194,7 +207,7 @@ impl Nodes {
                 match self.swarms.match_answer(&key, &to, answerer, offer, now_s) {
                     AnswerMatch::Offerer(address) => self.forward(address, MessageKind::Answer, frame),
                     AnswerMatch::Remote(_) | AnswerMatch::NotPending | AnswerMatch::PeerGone => {
-                        self.counters.unwanted += 1;
+                        self.count(ForwardedMessage::Unwanted);
                     }
                 }
             }
@@ -209,7 +222,7 @@ impl Nodes {
             }
             (Content::Alive, None) => self.swarms.confirm_alive(&key, &to, Address::of_node(from)),
             _ => {
-                self.counters.unwanted += 1;
+                self.count(ForwardedMessage::Unwanted);
             }
         }
     }
@@ -231,11 +244,19 @@ impl Nodes {
         }
     }
 
+    fn count(&self, outcome: ForwardedMessage) {
+        self.counters.messages.of(outcome).increment();
+    }
+
+    fn refuse(&self, reason: RefusedRemotePeer, peers: usize) {
+        self.counters.refused.of(reason).add(peers as u64);
+    }
+
     /// Writes bytes of another node to a connection of this one.
     fn forward(&mut self, address: Address, kind: MessageKind, bytes: &[u8]) {
         match self.dispatcher.write(address, kind, |out| out.extend_from_slice(bytes)) {
-            Ok(()) => self.counters.delivered += 1,
-            Err(_) => self.counters.dropped += 1,
+            Ok(()) => self.count(ForwardedMessage::Delivered),
+            Err(_) => self.count(ForwardedMessage::Dropped),
         }
     }
 
@@ -243,7 +264,7 @@ impl Nodes {
     fn write(&mut self, node: Handle, message: RemoteMessage<'_>) {
         let to = Address::of_node(node);
         if self.dispatcher.write(to, MessageKind::Answer, |out| message.encode(out, |_| {})).is_err() {
-            self.counters.dropped += 1;
+            self.count(ForwardedMessage::Dropped);
         }
     }
 

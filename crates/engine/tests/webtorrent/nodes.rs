@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use shoal_config::Config;
 use shoal_engine::replication::RecordedDeltas;
-use shoal_engine::webtorrent::Nodes;
+use shoal_engine::webtorrent::{ForwardedMessage, Nodes, RefusedRemotePeer};
 use shoal_relay::{Mailboxes, Settings, Swarms};
 use shoal_types::Presence;
 
@@ -107,7 +107,7 @@ fn an_offer_and_its_answer_cross_between_nodes_once() {
     // No client awaits an answer to an offer that was not relayed.
     cluster.say(1, &mut other, &answer(2, 1, "x-1"));
     assert_eq!(cluster.received(0, &one), [answer_heard(2, "x-0")]);
-    assert_eq!(cluster.nodes[0].clients.counters().unwanted, 2);
+    assert_eq!(cluster.nodes[0].clients.counters().messages.of(ForwardedMessage::Unwanted).read(), 2);
     // All nodes count both peers.
     for node in &cluster.nodes {
         let counts = node.tracker.swarms.scrape(&node.tracker.swarms.swarm_key(&hash(HASH)));
@@ -181,8 +181,8 @@ fn torrents_that_the_lists_forbid_are_left_out_and_garbage_is_counted() {
     let mut one = cluster.connect(0, 0, v4(1));
     let forbidden = crate::harness::announce("ffffffffffffffffffff", 1, r#""left":1"#);
     cluster.say(0, &mut one, &forbidden);
-    assert_eq!(cluster.nodes[1].clients.counters().forbidden, 1);
+    assert_eq!(cluster.nodes[1].clients.counters().refused.of(RefusedRemotePeer::Torrent).read(), 1);
     assert_eq!(cluster.nodes[1].tracker.swarms.totals().leechers, 0);
     cluster.nodes[1].clients.deliver(0, b"garbage", 1000);
-    assert_eq!(cluster.nodes[1].clients.counters().malformed, 1);
+    assert_eq!(cluster.nodes[1].clients.counters().messages.of(ForwardedMessage::Malformed).read(), 1);
 }

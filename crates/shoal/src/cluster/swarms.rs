@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use shoal_cluster::{Damaged, Deltas, Node, NodeId, Scope, Swarms, decode_deltas, encode_presence};
 use shoal_engine::Now;
-use shoal_engine::replication::{Applier, RecordedDeltas, Replica, ReplicaExport};
-use shoal_engine::webtorrent::Nodes;
+use shoal_engine::replication::{Applier, RecordedDeltas, Replica, ReplicaExport, ReplicationCounters};
+use shoal_engine::webtorrent::{NodeCounters, Nodes};
+use shoal_metrics::Counter;
 use shoal_net::Waker;
 use shoal_relay::Mailboxes;
 use shoal_store::SharedStore;
@@ -65,6 +66,16 @@ pub(super) struct ClusterSwarms {
     deltas: Deltas,
 }
 
+/// The counters of swarms that are exchanged with other nodes.
+#[derive(Debug)]
+pub(crate) struct SwarmCounters {
+    pub(crate) replication: Arc<ReplicationCounters>,
+    /// Those of WebTorrent, if it is served.
+    pub(crate) clients: Option<Arc<NodeCounters>>,
+    /// The changes that were lost in the ring of each worker.
+    pub(crate) unrecorded: Vec<Arc<Counter>>,
+}
+
 /// The progress of an export.
 #[derive(Debug)]
 pub(crate) enum Export {
@@ -90,6 +101,18 @@ impl ClusterSwarms {
             now: Now::default(),
             trimmed_ms: 0,
             deltas: Deltas::default(),
+        }
+    }
+
+    /// Returns the counters of these swarms.
+    pub(super) fn counters(&self) -> SwarmCounters {
+        let Recorded { addresses, presences } = &self.recorded;
+        let of_addresses = addresses.iter().map(RecordedDeltas::lost_counter);
+        let unrecorded = of_addresses.chain(presences.iter().map(RecordedDeltas::lost_counter));
+        SwarmCounters {
+            replication: Arc::clone(self.replica.applier().counters()),
+            clients: self.nodes.as_ref().map(|nodes| Arc::clone(nodes.counters())),
+            unrecorded: unrecorded.cloned().collect(),
         }
     }
 

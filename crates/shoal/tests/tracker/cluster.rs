@@ -85,6 +85,16 @@ fn nodes_at_three_servers_know_each_other() {
     let metrics = trackers[0].page("/metrics").body;
     assert!(metrics.contains("shoal_cluster_connected 1\n"), "{metrics}");
     assert!(metrics.contains("shoal_cluster_nodes{state=\"ready\"} 2\n"), "{metrics}");
+    assert!(metrics.contains("shoal_cluster_ready 1\n"), "{metrics}");
+    for metric in [
+        "shoal_cluster_lag_seconds ",
+        "shoal_cluster_deltas_unrecorded_total 0\n",
+        "shoal_cluster_messages_refused_total{reason=\"forged\"} 0\n",
+        "shoal_replication_refused_total{reason=\"torrent_denied\"} 0\n",
+        "shoal_cluster_forwarded_total{outcome=\"delivered\"} 0\n",
+    ] {
+        assert!(metrics.contains(&format!("\n{metric}")), "{metric} in {metrics}");
+    }
 }
 
 #[test]

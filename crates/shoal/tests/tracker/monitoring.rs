@@ -12,10 +12,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use shoal_interop::tools::PROMETHEUS;
+use shoal_test_nats::{Options, Server};
 use tempfile::TempDir;
 
 use crate::browser::{self, Browser};
 use crate::client::{Announce, Client};
+use crate::cluster;
 use crate::harness::Tracker;
 use crate::http::{Way, self_signed};
 use crate::page::send;
@@ -139,9 +141,11 @@ fn the_panels_of_the_dashboard_are_whole() {
     }
 }
 
-/// A tracker with a list and a certificate, which makes series of all kinds.
+/// A tracker with a list and a certificate that is a node of a cluster with another one, which makes series of all kinds.
 struct Loaded {
     tracker: Tracker,
+    _other: Tracker,
+    _nats: Server,
     _folder: TempDir,
 }
 
@@ -150,8 +154,18 @@ impl Loaded {
         let folder = tempfile::tempdir().unwrap();
         let deny = folder.path().join("deny");
         fs::write(&deny, format!("{}\n", "02".repeat(20))).unwrap();
-        let tracker = Way::new(false, true).start(&[("SHOAL_ACCESS_TORRENTS_DENY", deny.to_str().unwrap())]);
-        Self { tracker, _folder: folder }
+        let nats = Server::start(&Options::default()).unwrap();
+        let settings = [
+            ("SHOAL_ACCESS_TORRENTS_DENY", deny.to_str().unwrap()),
+            ("SHOAL_CLUSTER_SERVERS", &nats.url()),
+            ("SHOAL_CLUSTER_NODE", "a"),
+        ];
+        let tracker = Way::new(false, true).start(&settings);
+        let other = cluster::start("b", &nats.url(), &[]);
+        for (node, other) in [(&tracker, "b"), (&other, "a")] {
+            cluster::wait_for_nodes(node, &[other], "ready");
+        }
+        Self { tracker, _other: other, _nats: nats, _folder: folder }
     }
 
     /// Announces over every protocol and family. A few requests are refused.

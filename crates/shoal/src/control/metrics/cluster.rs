@@ -1,11 +1,14 @@
 //! The metrics of a node of a cluster. A tracker without a cluster has none of them.
 
 use core::fmt;
+use core::time::Duration;
 
-use shoal_cluster::NodeState;
+use shoal_cluster::{Counters, NodeState, Status};
+use shoal_engine::replication::ReplicationCounters;
+use shoal_engine::webtorrent::NodeCounters;
 
 use super::page::Page;
-use crate::cluster::Observed;
+use crate::cluster::{Observed, SwarmCounters};
 use crate::stats::state_name;
 
 /// Every state of another node.
@@ -19,9 +22,16 @@ const STATES: [NodeState; 6] = [
 ];
 
 pub(super) fn encode(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
-    let (link, flow, status) = (&observed.link, observed.link.flow(), observed.status.latest());
-    let directions =
-        |incoming, outgoing| [([("direction", "in")], incoming), ([("direction", "out")], outgoing)];
+    let status = observed.status.latest();
+    encode_link(observed, page)?;
+    encode_nodes(&status, page)?;
+    encode_counters(&status.counters, page)?;
+    encode_swarms(&observed.swarms, page)
+}
+
+/// The connection to NATS.
+fn encode_link(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
+    let (link, flow) = (&observed.link, observed.link.flow());
     page.gauge(
         "shoal_cluster_connected",
         "Whether NATS is there: 1 or 0.",
@@ -29,11 +39,6 @@ pub(super) fn encode(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
         link.is_connected().into(),
     )?;
     page.counter("shoal_cluster_connects", "Connections to NATS that were made.", link.connects())?;
-    let nodes = STATES.map(|state| {
-        let count = status.nodes.iter().filter(|node| node.state == state).count();
-        ([("state", state_name(state))], count as u64)
-    });
-    page.gauges("shoal_cluster_nodes", "Other nodes of the cluster, by state.", None, nodes)?;
     page.counters(
         "shoal_cluster_messages",
         "Messages of the cluster that NATS has carried.",
@@ -50,28 +55,104 @@ pub(super) fn encode(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
         [
             ([("reason", "overflow")], link.overflowed()),
             ([("reason", "slow_consumer")], link.slow_consumer()),
-            ([("reason", "unsent")], link.unsent()),
+            ([("reason", "unsent")], link.unsent() + observed.status.latest().counters.unsent),
         ],
+    )
+}
+
+/// This node, and those that it knows.
+fn encode_nodes(status: &Status, page: &mut Page<'_>) -> fmt::Result {
+    page.gauge(
+        "shoal_cluster_ready",
+        "Whether the node has what the others have, so that clients can be sent to it: 1 or 0.",
+        None,
+        status.is_ready.into(),
     )?;
-    let counters = &status.counters;
+    let nodes = STATES.map(|state| {
+        let count = status.nodes.iter().filter(|node| node.state == state).count();
+        ([("state", state_name(state))], count as u64)
+    });
+    page.gauges("shoal_cluster_nodes", "Other nodes of the cluster, by state.", None, nodes)?;
+    let behind = status.nodes.iter().map(|node| node.behind).sum();
+    page.gauge(
+        "shoal_cluster_batches_behind",
+        "Batches of other nodes that were sent and not applied here.",
+        None,
+        behind,
+    )?;
+    let lag_ms =
+        status.nodes.iter().filter(|node| node.state != NodeState::Lost).filter_map(|node| node.lag_ms).max();
+    page.seconds_gauge(
+        "shoal_cluster_lag",
+        "How long the last batch of another node was on its way, of the node with the longest time.",
+        Duration::from_millis(lag_ms.unwrap_or(0)).as_secs_f64(),
+    )
+}
+
+/// The protocol between the nodes.
+fn encode_counters(counters: &Counters, page: &mut Page<'_>) -> fmt::Result {
     page.counters(
         "shoal_cluster_deltas",
         "Changes of peers: those of other nodes that were applied, and those of this node.",
         directions(counters.deltas_in, counters.deltas_out),
+    )?;
+    page.counters(
+        "shoal_cluster_batches",
+        "Batches of changes: those of other nodes that were applied, and those of this node.",
+        directions(counters.batches_in, counters.batches_out),
     )?;
     page.counter(
         "shoal_cluster_batches_lost",
         "Batches of changes that never came, so that a snapshot had to replace them.",
         counters.lost,
     )?;
-    page.counter(
-        "shoal_cluster_messages_malformed",
-        "Messages of the cluster that were not well-formed.",
-        counters.malformed,
+    let kind = |kind, count| ([("kind", kind)], count);
+    page.counters(
+        "shoal_cluster_batches_irregular",
+        "Batches of other nodes that came twice (duplicate), too early (reordered) or were requested again, those that were sent again for others, and streams that differ from those of their nodes (diverged).",
+        [
+            kind("duplicate", counters.duplicates),
+            kind("reordered", counters.reordered),
+            kind("requested", counters.requested),
+            kind("resent", counters.resent),
+            kind("diverged", counters.diverged),
+        ],
+    )?;
+    let reason = |reason, count| ([("reason", reason)], count);
+    page.counters(
+        "shoal_cluster_messages_refused",
+        "Messages of other nodes that were refused: not well-formed, of another version, in the name of this node, or too many.",
+        [
+            reason("malformed", counters.malformed),
+            reason("other_version", counters.other_version),
+            reason("forged", counters.forged),
+            reason("too_many", counters.refused),
+        ],
     )?;
     page.counters(
         "shoal_cluster_resyncs",
         "Snapshots of other nodes that were received to the end, or not.",
         [([("outcome", "complete")], counters.resyncs), ([("outcome", "failed")], counters.failed_resyncs)],
+    )?;
+    page.counter("shoal_cluster_exports", "Snapshots that were begun for other nodes.", counters.exports)?;
+    page.counters(
+        "shoal_cluster_relayed",
+        "Messages with offers and answers between clients of different nodes.",
+        directions(counters.relayed_in, counters.relayed_out),
     )
+}
+
+/// The peers of other nodes, and the changes of this one that no other node was told.
+fn encode_swarms(counters: &SwarmCounters, page: &mut Page<'_>) -> fmt::Result {
+    page.sums::<ReplicationCounters>([&counters.replication].into_iter())?;
+    page.sums::<NodeCounters>(counters.clients.iter())?;
+    page.counter(
+        "shoal_cluster_deltas_unrecorded",
+        "Changes of peers that other nodes were not told, because the ring of a worker was full.",
+        counters.unrecorded.iter().map(|lost| lost.read()).sum(),
+    )
+}
+
+fn directions(incoming: u64, outgoing: u64) -> [([(&'static str, &'static str); 1], u64); 2] {
+    [([("direction", "in")], incoming), ([("direction", "out")], outgoing)]
 }

@@ -110,6 +110,13 @@ impl<'e> Page<'e> {
         ConstGauge::new(value).encode(metric)
     }
 
+    /// Appends a gauge of seconds and fractions of them, without labels.
+    pub(super) fn seconds_gauge(&mut self, name: &str, help: &str, seconds: f64) -> fmt::Result {
+        let unit = Some(&Unit::Seconds);
+        let metric = self.encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+        ConstGauge::new(seconds).encode(metric)
+    }
+
     /// Appends an info metric, which consists of labels only. `_info` is appended to its name.
     pub(super) fn info(&mut self, name: &str, help: &str, labels: impl EncodeLabelSet) -> fmt::Result {
         self.encoder.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(&labels)
