@@ -625,6 +625,13 @@ settings! {
         /// Name of this node in the log and the status of all nodes. "" is the host name.
         node: Option<Name> = None => Restart;
 
+        /// Share lists, bans, limits and keys with the other nodes, in a bucket of JetStream. false leaves each node its own.
+        shared_state: bool = true => Restart;
+
+        /// JetStream domain of the bucket, for trackers at leaf nodes that have a JetStream of their own. "" is that of the
+        /// server.
+        jetstream_domain: Option<Name> = None => Restart;
+
         /// File of the credentials of a NATS user, as nsc makes it (".creds"), or of the seed of an nkey. Read again at each
         /// connection, as are the files of the password and the token.
         credentials: Option<PathBuf> = None => Restart;

@@ -26,7 +26,7 @@ pub use keys::{
 };
 pub use print::{default_toml, environment_names};
 pub use problem::{Problem, Problems, Provenance};
-pub use read::{ConfigFile, read, reread};
+pub use read::{ConfigFile, is_shared, read, reread, reread_with};
 pub use reload::{Differences, Reloaded};
 pub use values::{
     AccessLogTarget, Auto, BindAddress, BlocklistField, ByteSize, ClientHeader, ClusterName, DatagramBackend,

@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::ENVIRONMENT_PREFIX;
-use crate::declare::{Key, Section};
+use crate::declare::{Applies, Key, Section};
 use crate::keys::{Config, compare, sections};
 use crate::print::environment_name;
 use crate::problem::{Problem, Problems, Provenance};
@@ -43,7 +43,28 @@ pub fn read(
     file: Option<ConfigFile<'_>>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Config, Problems> {
-    read_all(file, environment).map(|(config, _)| config)
+    read_all(file, environment, &[]).map(|(config, _)| config)
+}
+
+/// Returns whether the nodes of a cluster can share the value of a key: the limits, and the intervals of announces, as far as
+/// a change applies while the tracker runs.
+#[must_use]
+pub fn is_shared(name: &str) -> bool {
+    let mut config = Config::default();
+    let sections = sections(&mut config);
+    let mut keys =
+        sections.iter().flat_map(|section| section.keys.iter().map(move |key| (section.name, key)));
+    keys.any(|(section, key)| {
+        let is_limit = section == "limits";
+        let is_interval = match section {
+            "announce" => key.name.contains("interval"),
+            "webtorrent" => key.name.starts_with("interval"),
+            _ => false,
+        };
+        (is_limit || is_interval)
+            && key.applies == Applies::Reload
+            && name.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')) == Some(key.name)
+    })
 }
 
 /// Reads the configuration of a tracker that runs with `running` once more.
@@ -58,7 +79,21 @@ pub fn reread(
     file: Option<ConfigFile<'_>>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Reloaded, Problems> {
-    let (mut config, mut shown) = read_all(file, environment)?;
+    reread_with(running, file, environment, &[])
+}
+
+/// Reads the configuration likewise, with values of a cluster for keys that [`is_shared`] accepts. They override the
+/// environment.
+///
+/// # Errors
+/// Returns all problems, like [`read`].
+pub fn reread_with(
+    running: &Config,
+    file: Option<ConfigFile<'_>>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    cluster: &[(String, String)],
+) -> Result<Reloaded, Problems> {
+    let (mut config, mut shown) = read_all(file, environment, cluster)?;
     let differences = compare(&mut config, running);
     for (key, (name, value)) in shown.iter_mut().zip(values(&sections(&mut config))) {
         if differences.needs_restart.contains(&&*name) {
@@ -74,6 +109,7 @@ pub fn reread(
 fn read_all(
     file: Option<ConfigFile<'_>>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
+    cluster: &[(String, String)],
 ) -> Result<(Config, Vec<Shown>), Problems> {
     let mut config = Config::default();
     let (shown, mut problems) = {
@@ -83,6 +119,7 @@ fn read_all(
             reader.read_file(file);
         }
         reader.read_environment(environment);
+        reader.read_cluster(cluster);
         let show = |(name, value)| {
             let last = reader.written.iter().rfind(|written| written.name == name);
             Shown {
@@ -227,6 +264,30 @@ impl Reader<'_> {
             }
         };
         self.refuse(name, provenance, fault);
+    }
+
+    fn read_cluster(&mut self, values: &[(String, String)]) {
+        for (name, value) in values {
+            let quoted = abbreviate(&format!("{value:?}"));
+            let entered =
+                Entered { value: Raw::Untyped(value.clone()), quoted, provenance: Provenance::Cluster };
+            let section = name.split_once('.').filter(|_| is_shared(name));
+            let key = section.and_then(|(section, key)| {
+                let section = self.sections.iter_mut().find(|known| known.name == section)?;
+                Some((section.name, section.keys.iter_mut().find(|known| known.name == key)?))
+            });
+            match key {
+                Some((section, key)) => {
+                    let (written, problem) = assign(section, key, entered);
+                    self.written.push(written);
+                    self.problems.extend(problem);
+                }
+                None => {
+                    let fault = "not a key that a cluster shares; these are the keys of limits, and the intervals of announces";
+                    self.refuse(name.clone(), Provenance::Cluster, fault.to_owned());
+                }
+            }
+        }
     }
 
     fn refuse(&mut self, subject: String, provenance: Provenance, fault: String) {

@@ -63,7 +63,10 @@ impl fmt::Debug for ConnectionKey {
 /// Issues and checks connection ids.
 #[derive(Clone)]
 pub struct ConnectionIds {
+    key: ConnectionKey,
     keyed: SipHash,
+    /// The key before this one, and until when its ids are accepted, in seconds since 1970.
+    former: Option<(SipHash, u64)>,
     grace_s: u64,
 }
 
@@ -126,7 +129,17 @@ impl ConnectionIds {
     /// Creates ids from `key`, which are accepted for two minutes and `grace_s` more seconds, up to an hour.
     #[must_use]
     pub fn new(key: &ConnectionKey, grace_s: u32) -> Self {
-        Self { keyed: SipHash::new(key), grace_s: grace_s.min(GRACE_S_MAX).into() }
+        Self { key: *key, keyed: SipHash::new(key), former: None, grace_s: grace_s.min(GRACE_S_MAX).into() }
+    }
+
+    /// Issues ids from another key from now on. Those of the key before are accepted for as long as they would have been.
+    pub fn replace_key(&mut self, key: &ConnectionKey, unix_s: u64) {
+        if self.key == *key {
+            return;
+        }
+        let until_s = unix_s.saturating_add(2 * SLOT_S + VALID_S_MIN + self.grace_s);
+        self.former = Some((self.keyed, until_s));
+        (self.key, self.keyed) = (*key, SipHash::new(key));
     }
 
     /// Replaces the grace period.
@@ -155,21 +168,35 @@ impl ConnectionIds {
         let in_time = unix_s.saturating_sub(slot_end_s) < VALID_S_MIN + self.grace_s;
         // This runs in constant time: no secret decides how far the check gets, and one instruction compares all
         // 64 bits.
-        in_time && self.id_of_slot(ip, slot) == id
+        in_time && (self.id_of_slot(ip, slot) == id || self.former_accepts(id, ip, slot, unix_s))
+    }
+
+    /// Returns whether the key before made this id, while its ids are accepted. Which key it was is no secret.
+    #[cold]
+    fn former_accepts(&self, id: ConnectionId, ip: IpAddr, slot: u64, unix_s: u64) -> bool {
+        let former = self.former.filter(|(_, until_s)| unix_s < *until_s);
+        former.is_some_and(|(keyed, _)| keyed.id_of_slot(ip, slot) == id)
     }
 
     #[inline]
     fn id_of_slot(&self, ip: IpAddr, slot: u64) -> ConnectionId {
+        self.keyed.id_of_slot(ip, slot)
+    }
+}
+
+impl SipHash {
+    #[inline]
+    fn id_of_slot(self, ip: IpAddr, slot: u64) -> ConnectionId {
         // The message is the address, followed by three bytes of the slot.
         let low_slot = slot & 0xff_ffff;
         let hash = match ip.to_canonical() {
             IpAddr::V4(ip) => {
                 let ip = u64::from(u32::from_le_bytes(ip.octets()));
-                self.keyed.hash([ip | low_slot << 32 | 7 << 56])
+                self.hash([ip | low_slot << 32 | 7 << 56])
             }
             IpAddr::V6(ip) => {
                 let [first, second] = words(ip.octets());
-                self.keyed.hash([first, second, low_slot | 19 << 56])
+                self.hash([first, second, low_slot | 19 << 56])
             }
         };
         ConnectionId(hash & HASH_BITS | VERSION | slot & SLOT_BITS)
@@ -292,6 +319,25 @@ mod tests {
             let other = ConnectionId(id.0 & !0xc0 | version << 6);
             assert!(!ids.accepts(other, ip("192.0.2.1"), SLOT_START_S), "{version}");
         }
+    }
+
+    #[test]
+    fn ids_of_the_key_before_are_accepted_for_their_time() {
+        let mut ids = ids(60);
+        let (ip, next) = (ip("192.0.2.1"), ConnectionKey::new([1; 16]));
+        let old = ids.issue(ip, SLOT_START_S);
+        ids.replace_key(&next, SLOT_START_S);
+        ids.replace_key(&next, SLOT_START_S + 1);
+        let new = ids.issue(ip, SLOT_START_S);
+        assert_eq!(new, ConnectionIds::new(&next, 0).issue(ip, SLOT_START_S));
+        let last_s = SLOT_START_S + SLOT_S + VALID_S_MIN + 60 - 1;
+        for id in [old, new] {
+            assert!(ids.accepts(id, ip, SLOT_START_S) && ids.accepts(id, ip, last_s));
+            assert!(!ids.accepts(id, ip, last_s + 1));
+        }
+        // It issues none any more, so none of a later slot is one of its own.
+        let forged = self::ids(60).issue(ip, SLOT_START_S + 4 * SLOT_S);
+        assert!(!ids.accepts(forged, ip, SLOT_START_S + 4 * SLOT_S));
     }
 
     #[test]

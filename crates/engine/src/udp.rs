@@ -141,6 +141,11 @@ impl Responder {
         front.policy = policy;
     }
 
+    /// Makes connection ids from another key for all later batches. Those of the key before are accepted for their time.
+    pub fn set_connection_key(&mut self, key: &ConnectionKey, unix_s: u64) {
+        self.front.connection_ids.replace_key(key, unix_s);
+    }
+
     /// Sets the pace of all later batches.
     pub fn set_pace(&mut self, pace: Pace) {
         self.front.pace = pace;

@@ -21,6 +21,7 @@ mod list;
 mod networks;
 pub(crate) mod operations;
 mod publish;
+mod shared;
 mod torrents;
 mod watch;
 
@@ -37,7 +38,7 @@ use shoal_access::{Access, HashKey};
 use shoal_config::{AccessConfig, BlocklistField, Config};
 
 pub(crate) use self::audit::Author;
-use self::bans::Bans;
+use self::bans::{Ban, Bans};
 use self::changes::SourceChange;
 use self::control::SourceState;
 pub(crate) use self::control::{ListControl, ListEntry};
@@ -48,8 +49,10 @@ pub(crate) use self::file::Seen;
 use self::large::LargeFile;
 use self::list::{List, Place};
 use self::networks::Networks;
-use self::operations::Which;
+pub(crate) use self::operations::Which;
 pub(crate) use self::publish::Publisher;
+use self::shared::SharedLists;
+pub(crate) use self::shared::{BY_BYTES_MAX, SharedEntries, SharedError, SharedTables, SharedTorrent};
 use self::torrents::Torrents;
 use self::watch::Bell;
 pub(crate) use self::watch::watch;
@@ -64,6 +67,8 @@ pub(crate) struct Lists {
     networks_allow: List<Networks>,
     networks_deny: List<Networks>,
     bans: Bans,
+    /// The entries that all nodes of a cluster have.
+    shared: SharedLists,
     /// When the next ban ends, in seconds since 1970.
     next_ban_end: Arc<AtomicU64>,
     fetches: Arc<Fetches>,
@@ -91,12 +96,20 @@ impl Lists {
             networks_allow: List::new("networks_allow"),
             networks_deny: List::new("networks_deny"),
             bans: Bans::default(),
+            shared: SharedLists::default(),
             next_ban_end: Arc::new(AtomicU64::new(u64::MAX)),
             fetches: Arc::default(),
             publication: (None, None),
             counters: Arc::default(),
             bell: None,
         }
+    }
+
+    /// Replaces the shared entries before [`read_all`](Self::read_all): they count from now on.
+    pub(crate) fn share(&mut self, tables: impl FnOnce(&HashKey) -> SharedTables, bans: Vec<Ban>) {
+        self.shared.is_configured = true;
+        self.shared.set_tables(tables(&self.key));
+        self.shared.bans.replace_all(bans, clock::unix_s());
     }
 
     /// Returns the counters, for the metrics.
@@ -184,7 +197,8 @@ impl Lists {
     fn apply(&mut self, changes: Changes, rules: &mut Access) {
         if changes.torrents {
             let is_published = self.publication.0.is_some();
-            let lists = torrents::lists(&self.torrents_allow, &self.torrents_deny, is_published, &self.key);
+            let (allow, deny) = (&self.torrents_allow, &self.torrents_deny);
+            let lists = torrents::lists(allow, deny, &self.shared, is_published, &self.key);
             rules.torrents = lists.map(|lists| {
                 let publication = self.publication(&lists);
                 Arc::new(lists.with_publication(publication))
@@ -192,8 +206,9 @@ impl Lists {
             self.count_torrents(rules);
         }
         if changes.networks {
-            self.next_ban_end.store(self.bans.next_end(), Ordering::Relaxed);
-            let bans = self.bans.networks();
+            let next_end = self.bans.next_end().min(self.shared.bans.next_end());
+            self.next_ban_end.store(next_end, Ordering::Relaxed);
+            let bans = self.bans.networks().chain(self.shared.bans.networks());
             rules.networks = networks::table(&self.networks_allow, &self.networks_deny, bans).map(Arc::new);
         }
     }
@@ -205,11 +220,11 @@ impl Lists {
             Which::Allow => &self.torrents_allow,
         };
         let named = list.states().zip(list.entries());
-        named
-            .flat_map(|(state, torrents)| {
-                torrents.tables().map(move |table| (state.name.clone(), Arc::clone(table)))
-            })
-            .collect()
+        let local = named.flat_map(|(state, torrents)| {
+            torrents.tables().map(move |table| (state.name.clone(), Arc::clone(table)))
+        });
+        let shared = self.shared.table(which).map(|table| (shared::SOURCE.to_owned(), Arc::clone(table)));
+        shared.into_iter().chain(local).collect()
     }
 
     /// Returns how the deny list is published. The digest of a new table takes a moment, so a list that is not published has none.
@@ -238,7 +253,8 @@ impl Lists {
     /// Returns the state of every source.
     fn sources(&self) -> impl Iterator<Item = SourceState<'_>> {
         let torrents = self.torrents_allow.states().chain(self.torrents_deny.states());
-        torrents.chain(self.networks_allow.states()).chain(self.networks_deny.states())
+        let networks = self.networks_allow.states().chain(self.networks_deny.states());
+        torrents.chain(networks).chain(self.shared.states())
     }
 
     /// Writes to the log what has changed since the last call.

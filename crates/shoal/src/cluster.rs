@@ -8,6 +8,7 @@ pub(crate) mod command;
 mod connection;
 mod credentials;
 mod node;
+pub(crate) mod shared;
 mod swarms;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::settings;
 pub(crate) use connection::Link;
 use connection::{Connection, ConnectionSettings, INBOX_BYTES_MAX};
 use node::NodeThread;
+use shared::{Copy, NodeKeys, SharedState, SharedThread, Targets};
 use swarms::ClusterSwarms;
 pub(crate) use swarms::{Recorded, Shared, SwarmCounters};
 
@@ -47,6 +49,7 @@ pub(crate) const MESSAGES_BYTES_MAX: usize = INBOX_BYTES_MAX
 pub(crate) struct ClusterSettings {
     node: shoal_cluster::Settings,
     connection: ConnectionSettings,
+    config: Config,
 }
 
 /// A running node. When it is dropped, it tells the others that it leaves.
@@ -55,6 +58,8 @@ pub(crate) struct Cluster {
     node: PeriodicThread,
     connection: Option<Connection>,
     observed: Arc<Observed>,
+    /// Applies the state that all nodes share.
+    applier: Option<SharedThread>,
 }
 
 /// The parts of a node that its status and the metrics are read from.
@@ -65,6 +70,8 @@ pub(crate) struct Observed {
     pub(crate) link: Arc<Link>,
     pub(crate) status: Published<Status>,
     pub(crate) swarms: SwarmCounters,
+    /// The state that all nodes share, unless each has its own.
+    pub(crate) shared: Option<Arc<SharedState>>,
 }
 
 impl ClusterSettings {
@@ -86,7 +93,7 @@ impl ClusterSettings {
             id: NodeId(u64::from_ne_bytes(settings::random()?)),
             retained_bytes_max: RETAINED_BYTES_MAX,
         };
-        Ok(Some(Self { node, connection }))
+        Ok(Some(Self { node, connection, config: config.clone() }))
     }
 }
 
@@ -95,8 +102,12 @@ impl Cluster {
     ///
     /// # Errors
     /// Fails if the kernel provides no more threads.
-    pub(crate) fn start(settings: ClusterSettings, shared: Shared) -> anyhow::Result<Self> {
-        let ClusterSettings { node, connection } = settings;
+    pub(crate) fn start(
+        settings: ClusterSettings,
+        shared: Shared,
+        (copy, keys): (Copy, NodeKeys),
+    ) -> anyhow::Result<Self> {
+        let ClusterSettings { node, connection, config } = settings;
         let cluster = node.cluster.clone();
         let (outgoing, to_send) = mpsc::channel(OUTGOING_MESSAGES_MAX);
         let servers: Vec<String> = connection.servers.iter().map(ToString::to_string).collect();
@@ -106,18 +117,32 @@ impl Cluster {
         let swarms = ClusterSwarms::new(shared);
         let counters = swarms.counters();
         let mut thread = NodeThread::new(&node, swarms, Arc::clone(&link), (inbox, waker), outgoing);
+        let state = SharedState::new(&config, Arc::clone(&link), copy);
+        let followed = state.clone().map(|state| (state, keys));
         let observed = Arc::new(Observed {
             cluster,
             link: Arc::clone(&link),
             status: Published::new(thread.status()),
             swarms: counters,
+            shared: state,
         });
-        let connection = Connection::start(connection, thread.subscriptions(), link, to_send)
+        let connection = Connection::start(connection, thread.subscriptions(), link, to_send, followed)
             .context("cannot start the thread of the connection to NATS")?;
         let publish = Arc::clone(&observed);
         let node = PeriodicThread::start("cluster", Duration::ZERO, move || thread.turn(&publish.status))
             .context("cannot start the thread of the cluster")?;
-        Ok(Self { node, connection: Some(connection), observed })
+        Ok(Self { node, connection: Some(connection), observed, applier: None })
+    }
+
+    /// Lets the state that all nodes share apply here from now on.
+    ///
+    /// # Errors
+    /// Fails if the kernel provides no more threads.
+    pub(crate) fn apply_shared(&mut self, targets: Targets, config: &Config) -> anyhow::Result<()> {
+        let Some(state) = &self.observed.shared else { return Ok(()) };
+        let thread = SharedThread::start(state, targets, config);
+        self.applier = Some(thread.context("cannot start the thread of the shared state")?);
+        Ok(())
     }
 
     /// Returns what the status and the metrics are read from.
@@ -127,13 +152,19 @@ impl Cluster {
 
     /// Waits until a thread fails, and returns the reason.
     pub(crate) async fn failure(&mut self) -> anyhow::Error {
-        self.node.failure().await
+        match &mut self.applier {
+            Some(applier) => tokio::select! {
+                error = self.node.failure() => error,
+                error = applier.failure() => error,
+            },
+            None => self.node.failure().await,
+        }
     }
 
     /// Tells the others that this node leaves, and ends the connection. Takes a fraction of a second.
     pub(crate) fn stop(self) {
-        let Self { node, connection, .. } = self;
-        drop(node);
+        let Self { node, connection, applier, .. } = self;
+        drop((node, applier));
         if let Some(connection) = connection {
             connection.finish();
         }

@@ -31,9 +31,22 @@ pub(crate) fn read(path: Option<&Path>) -> Result<Config, Failure> {
 
 /// Reads the configuration of a tracker that runs with `running` once more. If there is no file, or only the pipe from
 /// which the tracker was started, the configuration is unchanged.
-pub(crate) fn reread(running: &Config, path: Option<&Path>) -> Result<Reloaded, String> {
+///
+/// The values of a cluster override the others. Without a file, they and the environment are all that there is.
+pub(crate) fn reread(
+    running: &Config,
+    path: Option<&Path>,
+    cluster: Option<&[(String, String)]>,
+) -> Result<Reloaded, String> {
     let unchanged = || Reloaded { config: running.clone(), differences: Differences::default() };
-    let Some(path) = path else { return Ok(unchanged()) };
+    let read = |file| {
+        let values = cluster.unwrap_or_default();
+        shoal_config::reread_with(running, file, std::env::vars_os(), values)
+            .map_err(|problems| problems.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    };
+    let Some(path) = path else {
+        return if cluster.is_some() { read(None) } else { Ok(unchanged()) };
+    };
     let shown = path.display().to_string();
     let text = read_regular(path, FILE_BYTES_MAX);
     let text = text.map_err(|error| format!("the configuration file {shown} cannot be read: {error}"))?;
@@ -44,9 +57,7 @@ pub(crate) fn reread(running: &Config, path: Option<&Path>) -> Result<Reloaded, 
         );
         return Ok(unchanged());
     };
-    let file = ConfigFile { path: &shown, text: &text };
-    shoal_config::reread(running, Some(file), std::env::vars_os())
-        .map_err(|problems| problems.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    read(Some(ConfigFile { path: &shown, text: &text }))
 }
 
 /// Reads a regular file of bounded size. Other files are not even opened: a reader of a FIFO would wait for a writer.

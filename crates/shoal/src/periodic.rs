@@ -4,7 +4,7 @@ use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -48,6 +48,11 @@ impl PeriodicThread {
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(body)?;
         Ok(Self { name, stopping, thread: Some(thread), panicked })
+    }
+
+    /// Returns the thread, so that others can end its pause.
+    pub(crate) fn thread(&self) -> Thread {
+        self.thread.as_ref().map_or_else(thread::current, |thread| thread.thread().clone())
     }
 
     /// Waits until the thread fails, and returns the reason.

@@ -8,7 +8,6 @@ use std::thread;
 
 use anyhow::{Context, anyhow};
 use shoal_engine::access_log::{self, AccessRecords};
-use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::counter::Tally;
 use shoal_engine::policy::Policy;
 use shoal_engine::{http, replication, udp, webtorrent};
@@ -46,7 +45,6 @@ pub(crate) struct WorkerSetup {
     pub(crate) measures: bool,
     /// The values that a reload changes.
     pub(crate) live: Arc<Published<Live>>,
-    pub(crate) connection_key: ConnectionKey,
     pub(crate) tls: Option<shoal_tls::Server>,
     pub(crate) key_shares: shoal_tls::KeyShares,
     pub(crate) store: SharedStore,
@@ -309,7 +307,7 @@ impl WorkerSetup {
         };
         let mut http = http::Responder::new(policy(), store(), tallies.http, rng()?);
         http.set_sampler(sampler()?);
-        let mut datagrams = udp::Responder::new(policy(), &self.connection_key, store(), tallies.udp, rng()?);
+        let mut datagrams = udp::Responder::new(policy(), &live.connection_key, store(), tallies.udp, rng()?);
         datagrams.set_sampler(sampler()?);
         let mut webtorrent = match &self.webtorrent {
             Some(webtorrent) => {

@@ -8,10 +8,11 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
-use shoal_config::{ByteSize, Differences};
+use shoal_config::{ByteSize, Config, Differences, Reloaded};
+use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::policy::Policy;
 use shoal_net::stream::StreamLimits;
 
@@ -33,6 +34,8 @@ pub(crate) struct Live {
     pub(crate) sessions: Arc<shoal_session::SessionSettings>,
     pub(crate) stream_limits: StreamLimits,
     pub(crate) endpoints: Arc<Endpoints>,
+    /// A node of a cluster changes it while it runs.
+    pub(crate) connection_key: ConnectionKey,
 }
 
 impl Live {
@@ -67,6 +70,8 @@ pub(crate) struct Reloader {
     pub(crate) sandbox: Sandbox,
     /// It is told of each reload.
     pub(crate) manager: ServiceManager,
+    /// The values that all nodes of a cluster have, once there were some.
+    pub(crate) cluster_values: Mutex<Option<Vec<(String, String)>>>,
     /// Held during a reload.
     pub(crate) running: Mutex<()>,
 }
@@ -114,11 +119,38 @@ impl Reloader {
         outcome
     }
 
+    /// Replaces the values that all nodes of a cluster have, and reads everything again.
+    ///
+    /// # Errors
+    /// Returns why everything stays as it was.
+    pub(crate) fn apply_cluster(&self, values: Vec<(String, String)>) -> Result<Differences, String> {
+        *self.cluster_values() = Some(values);
+        self.reload()
+    }
+
+    /// Returns what is wrong with a value that all nodes of a cluster are to have, if something is.
+    ///
+    /// # Errors
+    /// Returns the key, the value, and what would be accepted.
+    pub(crate) fn check_cluster(&self, values: &[(String, String)]) -> Result<(), String> {
+        let live = self.publisher.live.latest();
+        config_file::reread(live.policy.config(), self.file.as_deref(), Some(values)).map(drop)
+    }
+
+    fn reread(&self, running: &Config) -> Result<Reloaded, String> {
+        let values = self.cluster_values().clone();
+        config_file::reread(running, self.file.as_deref(), values.as_deref())
+    }
+
+    fn cluster_values(&self) -> MutexGuard<'_, Option<Vec<(String, String)>>> {
+        self.cluster_values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn try_reload(&self) -> Result<Differences, String> {
         // An upgrade that begins later reads what is read here, or what is newer.
         self.hand_over.check_reload()?;
         let live = self.publisher.live.latest();
-        let mut reloaded = config_file::reread(live.policy.config(), self.file.as_deref())?;
+        let mut reloaded = self.reread(live.policy.config())?;
         if !self.serves_tls && reloaded.config.tls.listen != live.policy.config().tls.listen {
             // The workers have no certificates.
             reloaded.keep_tls_listen(live.policy.config());
@@ -168,6 +200,7 @@ impl Reloader {
             stream_limits: settings::stream_limits(&config, endpoints.connections_max),
             endpoints: Arc::clone(endpoints),
             policy: Arc::new(policy.with_access(access).with_draining(live.policy.is_draining())),
+            connection_key: live.connection_key,
         });
         if let Some(change) = change {
             change.commit();

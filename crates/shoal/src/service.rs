@@ -46,6 +46,7 @@ impl WorkerService {
         }
         let Some(live) = self.live.update() else { return };
         self.datagrams.set_policy(Arc::clone(&live.policy));
+        self.datagrams.set_connection_key(&live.connection_key, clock::unix_s());
         self.connections.reconfigure(Arc::clone(&live.sessions), &live.policy);
         self.new_limits = Some(live.stream_limits);
         if let Some(endpoints) = live.endpoints.take(self.number) {

@@ -198,6 +198,11 @@ pub(crate) const fn is_node(config: &Config) -> bool {
     !config.cluster.servers.is_empty()
 }
 
+/// Returns whether the tracker shares lists, bans, limits and keys with the other nodes of its cluster.
+pub(crate) const fn shares_state(config: &Config) -> bool {
+    is_node(config) && config.cluster.shared_state
+}
+
 /// Returns the memory of a node of a cluster: the rings of its workers and its messages.
 pub(crate) fn cluster_bytes(config: &Config) -> u64 {
     if !is_node(config) {

@@ -29,6 +29,7 @@ use crate::activation::Given;
 use crate::bound::{self, Bound};
 use crate::broker::Broker;
 use crate::certificates::Certificates;
+use crate::cluster::shared::{self, Copy, NodeKeys, Targets};
 use crate::cluster::{self, Cluster, ClusterSettings};
 use crate::control::{self, Control, Sources, TokenSet, Tokens};
 use crate::drain::Drain;
@@ -141,7 +142,11 @@ async fn live(
     let control_tokens = load_control_tokens(config).await?;
     let token_keys = load_token_keys(config).await?;
     let cluster_settings = load_cluster_settings(config).await?;
-    let (lists, access) = load_lists(config).await?;
+    let copy = load_copy(config).await?;
+    if let Some(key) = copy.connection_key().filter(|_| config.state.keys) {
+        state.keys.adopt_connections(key);
+    }
+    let (lists, access, copy) = load_lists(config, copy).await?;
     let counters = Arc::<ReloadCounters>::default();
     let access_target = access_log::open(&config.log.access)?;
     let Running {
@@ -167,11 +172,21 @@ async fn live(
         (Arc::clone(&counters), access_target),
     )
     .await?;
+    let node_keys = NodeKeys {
+        live: Arc::clone(&sources.live),
+        wakers: publisher.wakers.clone(),
+        state: offered.keys.clone(),
+        configured: config.connection_id.key.0,
+        tickets: certificates.as_ref().map(Certificates::server),
+    };
     let mut cluster = cluster_settings
         .zip(shared)
-        .map(|(settings, shared)| Cluster::start(settings, shared))
+        .map(|(settings, shared)| Cluster::start(settings, shared, (copy, node_keys)))
         .transpose()?;
     sources.cluster = cluster.as_ref().map(Cluster::observed);
+    if let Some(state) = sources.cluster.as_ref().and_then(|observed| observed.shared.clone()) {
+        sources.list_control.shared = Some(state);
+    }
     sources.tls.extend(control_certificates.as_ref().map(Certificates::server));
     let reopener = access_log.as_ref().map(AccessLog::reopener);
     drop(tokio::spawn(log_signals.obey(move || reopener.iter().for_each(Reopener::reopen))));
@@ -204,9 +219,14 @@ async fn live(
         policy_bytes_max,
         sandbox,
         manager: manager.clone(),
+        cluster_values: Mutex::default(),
         running: Mutex::default(),
     };
     let reloader = Arc::new(reloader);
+    if let Some(cluster) = &mut cluster {
+        cluster
+            .apply_shared(Targets { lists: list_control.clone(), reloader: Arc::clone(&reloader) }, config)?;
+    }
     drop(tokio::spawn(upgrade_signals.obey(Arc::clone(&hand_over))));
     let shared =
         Control::new(sources, Arc::clone(&reloader), drain.clone(), holdings, Arc::clone(&hand_over));
@@ -266,7 +286,7 @@ async fn live(
     }
     // These threads use the store, and are waited for.
     drop((keeper, collector));
-    frozen_swarms::keep(&store, &keys, &manager);
+    frozen_swarms::keep(&store, &keys.to_bytes(), &manager);
     tracing::info!("stopped");
     Ok(())
 }
@@ -377,6 +397,7 @@ async fn start(
         sessions: Arc::new(settings::sessions(config)),
         stream_limits: settings::stream_limits(config, connections_max),
         endpoints: Arc::new(listening.endpoints(connections_max)),
+        connection_key: settings::connection_key(config, &state.keys),
     })));
     let insight =
         Arc::new(Insight::new(config, division.changes_max, workers.get(), store.clone(), swarms.clone()));
@@ -391,7 +412,6 @@ async fn start(
         insight: Arc::clone(&insight),
         measures: config.insight.latency,
         live: Arc::clone(&live),
-        connection_key: settings::connection_key(config, &state.keys),
         tls: certificates.map(Certificates::server),
         key_shares: if config.tls.key_share_reuse { KeyShares::Reused } else { KeyShares::Fresh },
         store: store.clone(),
@@ -424,7 +444,7 @@ async fn start(
         keeper::start(store.clone(), connections).context("cannot start the memory keeper thread")?;
     let snapshots = Arc::<SnapshotCounters>::default();
     let offered = Offered {
-        keys: state.keys.to_bytes(),
+        keys: state.keys.clone(),
         lock: state.lock()?,
         listening: Mutex::new(listening),
         store: store.clone(),
@@ -456,7 +476,11 @@ async fn start(
         tls: certificates.map(Certificates::server).into_iter().collect(),
         reloads,
         lists: list_counters,
-        list_control: ListControl { lists: Arc::clone(lists), publisher: Arc::clone(&publisher) },
+        list_control: ListControl {
+            lists: Arc::clone(lists),
+            publisher: Arc::clone(&publisher),
+            shared: None,
+        },
         token_keys: token_keys.counters(),
         access_log: access_log.as_ref().map(AccessLog::counters).unwrap_or_default(),
         control: Arc::default(),
@@ -486,14 +510,24 @@ async fn start(
 }
 
 /// Reads the lists of torrents on a separate thread, since a file system can hang.
-async fn load_lists(config: &Config) -> Result<(Arc<Mutex<Lists>>, Access), Failure> {
+async fn load_lists(config: &Config, copy: Copy) -> Result<(Arc<Mutex<Lists>>, Access, Copy), Failure> {
     let mut lists = Lists::new(settings::list_key()?);
     let config = config.clone();
     let read = tokio::task::spawn_blocking(move || {
+        if settings::shares_state(&config) {
+            lists.share(|key| copy.tables(key), copy.bans());
+        }
         let access = lists.read_all(&config);
-        (Arc::new(Mutex::new(lists)), access)
+        (Arc::new(Mutex::new(lists)), access, copy)
     });
     Ok(read.await.context("the thread that reads lists has failed")?)
+}
+
+/// Reads the copy of the state that the nodes of a cluster share, for the same reason.
+async fn load_copy(config: &Config) -> Result<Copy, Failure> {
+    let file = shared::copy_file(config);
+    let read = tokio::task::spawn_blocking(move || Copy::read(file.as_deref()));
+    Ok(read.await.context("the thread that reads the copy of the shared state has failed")?)
 }
 
 /// Reads the keys of tokens on a separate thread, for the same reason.

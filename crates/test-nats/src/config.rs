@@ -12,6 +12,8 @@ pub struct Options {
     pub access: Access,
     /// Serves clients over TLS, if present.
     pub tls: Option<Tls>,
+    /// Whether the server has no JetStream.
+    pub without_jetstream: bool,
 }
 
 /// The clients that may connect to a server.
@@ -27,6 +29,17 @@ pub enum Access {
         /// The password.
         password: String,
     },
+    /// Clients that know the password of this user, who may use these subjects only.
+    Permitted {
+        /// The name of the user.
+        user: String,
+        /// The password.
+        password: String,
+        /// The subjects to which the user may publish.
+        publish: Vec<String>,
+        /// The subjects to which the user may subscribe.
+        subscribe: Vec<String>,
+    },
     /// Clients that know this token.
     Token(String),
     /// Clients that can sign with the key of this public key (`U...`).
@@ -39,7 +52,9 @@ impl Options {
     /// Returns the part of a URL that names the user and the password, with its `@`.
     pub(crate) fn user_info(&self) -> String {
         match &self.access {
-            Access::User { user, password } => format!("{user}:{password}@"),
+            Access::User { user, password } | Access::Permitted { user, password, .. } => {
+                format!("{user}:{password}@")
+            }
             Access::Token(token) => format!("{token}@"),
             Access::Open | Access::NKey(_) | Access::Credentials(_) => String::new(),
         }
@@ -52,6 +67,12 @@ impl Access {
             Self::Open => String::new(),
             Self::User { user, password } => {
                 format!("authorization {{ user: {user:?}, password: {password:?} }}\n")
+            }
+            Self::Permitted { user, password, publish, subscribe } => {
+                let permissions = format!("{{ publish: {publish:?}, subscribe: {subscribe:?} }}");
+                format!(
+                    "authorization {{ users: [ {{ user: {user:?}, password: {password:?}, permissions: {permissions} }} ] }}\n"
+                )
             }
             Self::Token(token) => format!("authorization {{ token: {token:?} }}\n"),
             Self::Credentials(operator) => operator.text(),
@@ -74,7 +95,9 @@ pub(crate) fn text(
     let streams = directory.join("streams");
     // A leaf node has a JetStream of its own, in a domain that differs from the one of its hub.
     let domain = remote.map_or("", |_| ", domain: leaf");
-    let _ = writeln!(text, "jetstream {{ store_dir: {streams:?}, max_file: 256MB{domain} }}");
+    if !options.without_jetstream {
+        let _ = writeln!(text, "jetstream {{ store_dir: {streams:?}, max_file: 256MB{domain} }}");
+    }
     if !routes.is_empty() {
         let urls: Vec<String> = routes.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
         let route = ports.route;

@@ -81,19 +81,19 @@ async fn a_server_that_was_killed_comes_back_on_its_port() {
 #[tokio::test]
 async fn a_password_a_token_or_a_key_is_needed_if_the_server_asks_for_it() {
     let access = Access::User { user: "shoal".to_owned(), password: "secret".to_owned() };
-    let server = Server::start(&Options { access, tls: None }).expect("the server starts");
+    let server = Server::start(&Options { access, ..Options::default() }).expect("the server starts");
     let with = |password: &str| ConnectOptions::with_user_and_password("shoal".into(), password.into());
     connect(&server, with("secret")).await;
     assert!(is_refused(&server, with("wrong")).await);
 
     let access = Access::Token("a-token".to_owned());
-    let server = Server::start(&Options { access, tls: None }).expect("the server starts");
+    let server = Server::start(&Options { access, ..Options::default() }).expect("the server starts");
     connect(&server, ConnectOptions::with_token("a-token".into())).await;
     assert!(is_refused(&server, ConnectOptions::with_token("another".into())).await);
 
     // The pair of the NATS documentation.
     let access = Access::NKey("UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4".to_owned());
-    let server = Server::start(&Options { access, tls: None }).expect("the server starts");
+    let server = Server::start(&Options { access, ..Options::default() }).expect("the server starts");
     let seed = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
     connect(&server, ConnectOptions::with_nkey(seed.into())).await;
     assert!(is_refused(&server, ConnectOptions::new()).await);
@@ -103,7 +103,7 @@ async fn a_password_a_token_or_a_key_is_needed_if_the_server_asks_for_it() {
 async fn credentials_of_a_user_are_accepted_for_its_subjects() {
     let operator = Operator::create().expect("the keys are made");
     let access = Access::Credentials(operator.clone());
-    let server = Server::start(&Options { access, tls: None }).expect("the server starts");
+    let server = Server::start(&Options { access, ..Options::default() }).expect("the server starts");
     let with =
         |credentials: &str| ConnectOptions::with_credentials(credentials).expect("they are well-formed");
     let credentials = operator.credentials("test.>").expect("the keys are made");
@@ -119,7 +119,7 @@ async fn credentials_of_a_user_are_accepted_for_its_subjects() {
 async fn tls_is_served_with_a_certificate_of_a_private_authority() {
     let mut tls = Tls::create().expect("there is room for files");
     tls.verifies_clients = true;
-    let options = Options { access: Access::Open, tls: Some(tls.clone()) };
+    let options = Options { access: Access::Open, tls: Some(tls.clone()), ..Options::default() };
     let server = Server::start(&options).expect("the server starts");
     let trusting = || ConnectOptions::new().add_root_certificates(tls.authority());
     let [certificate, key] = tls.client();
@@ -131,7 +131,7 @@ async fn tls_is_served_with_a_certificate_of_a_private_authority() {
 #[tokio::test]
 async fn a_leaf_node_passes_messages_to_its_hub() {
     let access = Access::User { user: "shoal".to_owned(), password: "secret".to_owned() };
-    let options = Options { access, tls: None };
+    let options = Options { access, ..Options::default() };
     let hub = Server::start(&options).expect("the server starts");
     let leaf = Server::start_leaf(&hub, &options).expect("the leaf node starts");
     let client = ConnectOptions::with_user_and_password("shoal".into(), "secret".into());

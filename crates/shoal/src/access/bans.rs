@@ -12,6 +12,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use shoal_access::networks::Network;
 
+use super::shared::SharedError;
 use crate::{config_file, replace_file};
 
 /// Maximum number of bans. A list of networks takes more.
@@ -50,6 +51,14 @@ pub(crate) enum BanError {
     File(String),
     /// There are too many.
     TooMany,
+    /// Bans of the cluster cannot be changed.
+    Shared(SharedError),
+}
+
+impl From<SharedError> for BanError {
+    fn from(error: SharedError) -> Self {
+        Self::Shared(error)
+    }
 }
 
 /// All bans.
@@ -138,6 +147,12 @@ impl Bans {
         tracing::info!(ended = before - self.bans.len(), "bans have ended");
         // The file may name bans that have ended: they are removed when it is read.
         true
+    }
+
+    /// Replaces all bans by those of these that have not ended. There is no file.
+    pub(super) fn replace_all(&mut self, bans: Vec<Ban>, now_unix_s: u64) {
+        self.bans = bans;
+        self.bans.retain(|ban| ban.until_unix_s.is_none_or(|until| until > now_unix_s));
     }
 
     /// Sets a ban, in place of the one of the same network.

@@ -8,13 +8,14 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::{Value, json};
-use shoal_access::Access;
 use shoal_access::torrents::Details;
+use shoal_access::{Access, HashKey};
 use shoal_engine::policy::Policy;
 use shoal_types::InfoHash;
 
 use super::bans::{Ban, BanError, Bans};
 use super::operations::Which;
+use super::shared::{SharedEntries, SharedTables};
 use super::watch::{apply_changes, follow_files};
 use super::{Changes, Lists, Publisher};
 use crate::clock;
@@ -27,6 +28,8 @@ const BANS_LOOK_EVERY: Duration = Duration::from_millis(500);
 pub(crate) struct ListControl {
     pub(crate) lists: Arc<Mutex<Lists>>,
     pub(crate) publisher: Arc<Publisher>,
+    /// Where entries are changed that all nodes of a cluster share, if this tracker is one.
+    pub(crate) shared: Option<Arc<dyn SharedEntries>>,
 }
 
 impl core::fmt::Debug for ListControl {
@@ -100,24 +103,57 @@ impl ListControl {
         self.publisher.publish(|live| live.with_policy(change((*live.policy).clone())));
     }
 
-    /// Returns all bans.
-    pub(crate) fn bans(&self) -> Vec<Ban> {
-        self.lock().bans.all().to_vec()
+    /// Returns the secret on which the order of tables depends.
+    pub(crate) fn key(&self) -> HashKey {
+        self.lock().key
+    }
+
+    /// Replaces the shared entries, those that have changed, and applies them.
+    pub(crate) fn share(&self, tables: Option<SharedTables>, bans: Option<Vec<Ban>>) {
+        let changes = apply_changes(&self.lists, &self.publisher, |lists| {
+            let changes = Changes { torrents: tables.is_some(), networks: bans.is_some() };
+            tables.into_iter().for_each(|tables| lists.shared.set_tables(tables));
+            bans.into_iter().for_each(|bans| lists.shared.bans.replace_all(bans, clock::unix_s()));
+            changes
+        });
+        debug_assert!(changes.is_empty(), "sources of files and URLs have not changed");
+    }
+
+    /// Returns the place where shared entries are changed, if they are to be.
+    pub(crate) fn shared(&self) -> Option<&dyn SharedEntries> {
+        self.shared.as_deref().filter(|shared| shared.is_used())
+    }
+
+    /// Returns all bans of this tracker, and those that all nodes of a cluster share.
+    pub(crate) fn bans(&self) -> (Vec<Ban>, Vec<Ban>) {
+        let lists = self.lock();
+        (lists.bans.all().to_vec(), lists.shared.bans.all().to_vec())
     }
 
     /// Returns the ban of an address that ends last.
     pub(crate) fn ban_of(&self, ip: IpAddr) -> Option<Ban> {
-        self.lock().bans.of(ip).cloned()
+        let lists = self.lock();
+        let bans = lists.bans.of(ip).into_iter().chain(lists.shared.bans.of(ip));
+        bans.max_by_key(|ban| ban.until_unix_s.unwrap_or(u64::MAX)).cloned()
     }
 
-    /// Sets a ban, and applies it.
+    /// Sets a ban, and applies it: at all nodes of a cluster, or here.
     pub(crate) fn ban(&self, ban: Ban) -> Result<(), BanError> {
+        if let Some(shared) = self.shared() {
+            return Ok(shared.ban(&ban)?);
+        }
         self.change_bans(|bans| Ok((bans.set(ban)?, true)))
     }
 
-    /// Lifts the ban of a network, and returns it if there was one.
+    /// Lifts the ban of a network, everywhere that it has one, and returns it if there was one.
     pub(crate) fn lift_ban(&self, network: &IpNet) -> Result<Option<Ban>, BanError> {
-        self.change_bans(|bans| bans.lift(network).map(|lifted| (lifted, true)))
+        let shared = self.shared().map(|shared| shared.lift(network)).transpose()?.flatten();
+        let is_local = self.lock().bans.all().iter().any(|ban| ban.network == *network);
+        if !is_local {
+            return Ok(shared);
+        }
+        let local = self.change_bans(|bans| bans.lift(network).map(|lifted| (lifted, true)))?;
+        Ok(shared.or(local))
     }
 
     /// Ends the bans whose time is over, forever.
@@ -133,7 +169,11 @@ impl ListControl {
             }
             let lists = self.clone();
             let ended = tokio::task::spawn_blocking(move || {
-                lists.change_bans(|bans| Ok(((), bans.expire(clock::unix_s()))))
+                apply_changes(&lists.lists, &lists.publisher, |lists| {
+                    let now_s = clock::unix_s();
+                    let networks = lists.bans.expire(now_s) | lists.shared.bans.expire(now_s);
+                    Changes { networks, ..Changes::default() }
+                })
             });
             let _ = ended.await;
         }
@@ -177,6 +217,11 @@ pub(crate) struct ListEntry {
 }
 
 impl ListEntry {
+    /// Returns the source of the entry.
+    pub(crate) fn source(&self) -> &String {
+        &self.source
+    }
+
     fn new(source: &str, info_hash: &InfoHash, details: Details<'_>) -> Self {
         let Details { date, reference, reason } = details;
         let [date, reference, reason] = [date, reference, reason].map(|text| text.map(str::to_owned));

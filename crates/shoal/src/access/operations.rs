@@ -13,6 +13,7 @@ use shoal_config::{Config, ListSource};
 use shoal_types::InfoHash;
 
 use super::audit::{Audit, Author, Change};
+use super::shared::{BY_BYTES_MAX, SOURCE, SharedEntries, SharedError, SharedTorrent};
 use super::{edit, file};
 use crate::failure::Failure;
 
@@ -59,6 +60,12 @@ impl Which {
         }
     }
 
+    /// Returns whether a shared entry of the list has an effect at this tracker: without a list of torrents that are served,
+    /// all of them are.
+    pub(crate) fn takes_shared(self, config: &Config) -> bool {
+        self == Self::Deny || !self.sources(config).is_empty()
+    }
+
     /// Returns whether the list has a file that can be changed.
     pub(crate) fn has_file(self, config: &Config) -> bool {
         self.sources(config).iter().any(|source| matches!(source, ListSource::Path(path) if !path.is_dir()))
@@ -69,6 +76,74 @@ impl Which {
             Self::Deny => &config.access.torrents_deny,
             Self::Allow => &config.access.torrents_allow,
         }
+    }
+}
+
+/// Adds torrents to the list that all nodes of a cluster share.
+pub(crate) fn add_shared(
+    config: &Config,
+    (shared, which): (&dyn SharedEntries, Which),
+    wanted: &[InfoHash],
+    details: &NewDetails,
+    author: Author,
+) -> Result<Changed, SharedFailure> {
+    let by = author.to_string();
+    let path = PathBuf::from(SOURCE);
+    let audit = begin_audit(config, Change::Added, which, &path, author)?;
+    let details = NewDetails {
+        date: Some(details.date.as_deref().unwrap_or(audit.today()).to_owned()),
+        ..details.clone()
+    };
+    let trimmed = |text: &Option<String>| {
+        let text = text.as_deref().map(str::trim).filter(|text| !text.is_empty());
+        text.map(str::to_owned)
+    };
+    let torrent = SharedTorrent {
+        date: details.date.clone(),
+        reference: trimmed(&details.reference),
+        reason: trimmed(&details.reason),
+        by: by.chars().filter(|c| !c.is_control()).take(BY_BYTES_MAX / 4).collect(),
+    };
+    let mut torrents = Vec::with_capacity(wanted.len());
+    for info_hash in wanted {
+        // The same texts as in a file are accepted.
+        line(info_hash, &details)?;
+        torrents.push((*info_hash, torrent.clone()));
+    }
+    let info_hashes = shared.add(which, &torrents)?;
+    Ok(Changed { path, info_hashes, details, audit })
+}
+
+/// Removes torrents from the list that all nodes of a cluster share.
+pub(crate) fn remove_shared(
+    config: &Config,
+    (shared, which): (&dyn SharedEntries, Which),
+    wanted: &[InfoHash],
+    author: Author,
+) -> Result<Changed, SharedFailure> {
+    let path = PathBuf::from(SOURCE);
+    let audit = begin_audit(config, Change::Removed, which, &path, author)?;
+    let info_hashes = shared.remove(which, wanted)?;
+    Ok(Changed { path, info_hashes, details: NewDetails::default(), audit })
+}
+
+/// Why a shared list was not changed.
+pub(crate) enum SharedFailure {
+    /// The request cannot be made.
+    Refused(Failure),
+    /// The entries cannot be changed.
+    Shared(SharedError),
+}
+
+impl From<Failure> for SharedFailure {
+    fn from(failure: Failure) -> Self {
+        Self::Refused(failure)
+    }
+}
+
+impl From<SharedError> for SharedFailure {
+    fn from(error: SharedError) -> Self {
+        Self::Shared(error)
     }
 }
 

@@ -19,6 +19,8 @@ use super::entries::{Body, Entries, Reading};
 use super::fetches::{Fetched, UrlReading};
 use super::file::{self, ReadPart, Text};
 use super::list::List;
+use super::operations::Which;
+use super::shared::SharedLists;
 
 /// Maximum size of a file, compressed as well as decompressed. A hundred million torrents with short reasons fit.
 const FILE_BYTES_MAX: u64 = 16 << 30;
@@ -210,24 +212,31 @@ fn read_document(
     Reading::new(Torrents::of(builder.build(key)), outcome.err())
 }
 
-/// Returns the lists that follow from both keys, or `None` if neither names a source and none is published.
+/// Returns the lists that follow from both keys and the shared entries, or `None` if there are none and none is published.
 pub(super) fn lists(
     allow: &List<Torrents>,
     deny: &List<Torrents>,
+    shared: &SharedLists,
     is_published: bool,
     key: &HashKey,
 ) -> Option<TorrentLists> {
-    if allow.is_empty() && deny.is_empty() && !is_published {
+    let (shared_allow, shared_deny) = (shared.table(Which::Allow), shared.table(Which::Deny));
+    if allow.is_empty() && deny.is_empty() && shared_deny.is_none() && !is_published {
         return None;
     }
-    let allow_tables = (!allow.is_empty()).then(|| tables(allow, key));
-    Some(TorrentLists::new(*key, allow_tables, tables(deny, key)))
+    // Without a list of its own, a tracker serves all torrents, whichever ones others allow.
+    let allow_tables = (!allow.is_empty()).then(|| tables(allow, shared_allow, key));
+    Some(TorrentLists::new(*key, allow_tables, tables(deny, shared_deny, key)))
 }
 
 /// Returns the tables of a list: each large one, and one for all others.
-fn tables(list: &List<Torrents>, key: &HashKey) -> Vec<Arc<TorrentTable>> {
+fn tables(
+    list: &List<Torrents>,
+    shared: Option<&Arc<TorrentTable>>,
+    key: &HashKey,
+) -> Vec<Arc<TorrentTable>> {
     let is_large = |table: &&Arc<TorrentTable>| table.len() > SHARED_TORRENTS_MAX;
-    let all = || list.entries().flat_map(Torrents::tables);
+    let all = || list.entries().flat_map(Torrents::tables).chain(shared);
     let mut tables: Vec<_> = all().filter(is_large).cloned().collect();
     let small: Vec<_> = all().filter(|table| !is_large(table)).collect();
     match &small[..] {

@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::control_client::{ControlClient, Endpoint};
 use crate::ctl::show::{lines, table};
 use crate::failure::Failure;
 use crate::printable;
-use crate::stats::{self, ClusterNode};
+use crate::stats::{self, ClusterNode, SharedStateStats};
 use crate::top::STATS_PATH;
 use crate::top::numbers::{UNKNOWN, bytes, count, rate, time};
 
@@ -35,18 +35,84 @@ pub(crate) struct Cluster {
 enum Action {
     /// Print the state of the node, its connection to NATS, and the other nodes
     Status,
+    /// Set keys of the configuration at all nodes: those of limits, and the intervals of announces
+    Set {
+        /// A key and its value, such as announce.interval_s=900
+        #[arg(value_name = "KEY=VALUE", required = true)]
+        values: Vec<String>,
+    },
+    /// Let each node have its own values of keys again
+    Unset {
+        /// A key, such as announce.interval_s
+        #[arg(value_name = "KEY", required = true)]
+        keys: Vec<String>,
+    },
+    /// Print the keys that are set at all nodes
+    Show,
 }
 
 /// The text that `shoal cluster --help` prints after the arguments.
 const HELP: &str = "\
 Exit codes: 0 connected to NATS, 1 no reply or the tracker failed, 2 the arguments are invalid, 3 the tracker is not part of
-a cluster, 4 NATS is away, 5 the token does not permit it.";
+a cluster, 4 NATS is away, 5 the token does not permit it.
+
+Examples:
+  shoal cluster status
+  shoal cluster set announce.interval_s=900 limits.udp_requests_per_s=50
+  shoal cluster unset announce.interval_s
+  shoal cluster show";
+
+/// The path of the values that all nodes share.
+const VALUES_PATH: &str = "/api/v1/cluster/values";
 
 /// Executes the command, and returns its output and its exit code.
-pub(crate) fn run(
-    Cluster { endpoint, json, action: Action::Status }: &Cluster,
-) -> Result<(String, ExitCode), Failure> {
+pub(crate) fn run(Cluster { endpoint, json, action }: &Cluster) -> Result<(String, ExitCode), Failure> {
     let client = ControlClient::new(endpoint)?;
+    match action {
+        Action::Status => return run_status(&client, *json),
+        Action::Show => {}
+        Action::Set { values } => {
+            for pair in values {
+                let (key, value) = pair.split_once('=').ok_or_else(|| {
+                    Failure::Configuration(format!(
+                        "{pair:?} is no KEY=VALUE, such as announce.interval_s=900"
+                    ))
+                })?;
+                let (path, body) = (value_path(key)?, json!({ "value": value }));
+                client.request("PUT", &path, Some(&body))?;
+            }
+        }
+        Action::Unset { keys } => {
+            for key in keys {
+                client.request("DELETE", &value_path(key)?, None)?;
+            }
+        }
+    }
+    let reply = client.get(VALUES_PATH)?;
+    let text = if *json { printable::json(&reply.to_string()) + "\n" } else { values_text(&reply) };
+    Ok((text, ExitCode::SUCCESS))
+}
+
+/// Returns the path of the value of a key.
+fn value_path(key: &str) -> Result<String, Failure> {
+    let is_key =
+        !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte));
+    if !is_key {
+        return Err(Failure::Configuration(format!("{key:?} is no key, such as announce.interval_s")));
+    }
+    Ok(format!("{VALUES_PATH}/{key}"))
+}
+
+/// Returns the values that all nodes share as text for people.
+fn values_text(reply: &Value) -> String {
+    let row = |value: &Value| {
+        ["key", "value", "by"].map(|part| printable::line(value[part].as_str().unwrap_or_default()))
+    };
+    let rows = reply["values"].as_array().into_iter().flatten().map(row).collect();
+    table(["key", "value", "by"], rows, "no values; each node has its own")
+}
+
+fn run_status(client: &ControlClient, json: bool) -> Result<(String, ExitCode), Failure> {
     let reply = client.get(STATS_PATH)?;
     let node = match &reply["cluster"] {
         Value::Null => {
@@ -58,7 +124,7 @@ pub(crate) fn run(
     let status: stats::Cluster = serde_json::from_value(node.clone())
         .map_err(|error| anyhow!("the reply has no status of a cluster: {error}"))?;
     let code = if status.connected { ExitCode::SUCCESS } else { ExitCode::from(ALONE) };
-    let text = if *json { printable::json(&node.to_string()) + "\n" } else { text(&status) };
+    let text = if json { printable::json(&node.to_string()) + "\n" } else { text(&status) };
     Ok((text, code))
 }
 
@@ -84,11 +150,16 @@ fn text(status: &stats::Cluster) -> String {
         .filter(|(_, count)| **count > 0)
         .map(|(reason, dropped)| format!("{} {}", count(*dropped), shown(reason)))
         .collect();
+    let shared = match &status.shared {
+        None => "off".to_owned(),
+        Some(shared) => shared_text(shared),
+    };
     let facts = [
         ("cluster", shown(&status.name)),
         ("node", format!("{} ({})", shown(&status.node), shown(&status.id))),
         ("state", shown(&status.state)),
         ("NATS", nats),
+        ("shared state", shared),
         ("in", traffic("in")),
         ("out", traffic("out")),
         ("batches lost", count(of(&status.counters, "lost"))),
@@ -96,6 +167,16 @@ fn text(status: &stats::Cluster) -> String {
     ];
     let head = ["other node", "state", "seen", "round trip", "lag", "behind", "deltas"];
     lines(&facts) + "\n" + &table(head, status.nodes.iter().map(row).collect(), "no other nodes")
+}
+
+/// Returns the state that all nodes share, as one line.
+fn shared_text(shared: &SharedStateStats) -> String {
+    let kinds =
+        shared.entries.iter().map(|(kind, entries)| format!("{} {}", count(*entries), printable::line(kind)));
+    let entries = kinds.collect::<Vec<_>>().join(", ");
+    let faults = [&shared.fault, &shared.values_fault].into_iter().flatten();
+    let faults: String = faults.map(|fault| format!("; {}", printable::line(fault))).collect();
+    format!("{} ({entries}){faults}", printable::line(&shared.state))
 }
 
 fn row(node: &ClusterNode) -> [String; 7] {

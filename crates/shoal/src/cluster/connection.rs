@@ -5,6 +5,7 @@
 //! NATS is away and when it is back, and passes messages on by two bounded queues. A message that finds its queue full is
 //! dropped and counted; the protocol of the nodes notices and asks again.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, SyncSender, sync_channel};
@@ -23,6 +24,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::Instant;
 
 use super::credentials::{Certificates, Credentials};
+use super::shared::{self, NodeKeys, SharedState};
 use crate::repeated::Repeated;
 
 /// Maximum number of messages that wait for the node, and their memory.
@@ -44,6 +46,9 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// Pauses between attempts to connect: the second one follows after about the first, and each pause is twice the one before.
 const RETRY_MS: (u64, u64) = (100, 4000);
 
+/// Number of refusals of the server that are remembered.
+const VIOLATIONS_MAX: usize = 8;
+
 /// Maximum time for the last messages of a node that ends.
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(300);
 
@@ -52,6 +57,7 @@ const FLUSH_TIME_MAX: Duration = Duration::from_millis(300);
 pub(super) struct ConnectionSettings {
     pub(super) servers: Vec<NatsServer>,
     name: String,
+    inbox_prefix: String,
     credentials: Credentials,
     certificates: Certificates,
 }
@@ -65,6 +71,7 @@ impl ConnectionSettings {
         Ok(Self {
             servers: config.servers.clone(),
             name,
+            inbox_prefix: SharedState::inbox_prefix(config.name.as_str()),
             credentials: Credentials::read(config)?,
             certificates: Certificates::read(config)?,
         })
@@ -107,6 +114,8 @@ struct Notices {
     /// The faults of the servers at the last attempt.
     server_faults: String,
     errors: Repeated,
+    /// The last refusals of the server because of a permission.
+    violations: VecDeque<String>,
 }
 
 /// Messages and bytes of the connection since the start, without the overhead of the protocol of NATS.
@@ -243,7 +252,14 @@ impl Link {
                 tracing::info!("the NATS server is about to end; another one will be used")
             }
             Event::Draining => {}
-            Event::ServerError(error) => self.log_error(&error.to_string()),
+            Event::ServerError(error) => {
+                let error = error.to_string();
+                self.note_violation(&error);
+                // The log tells in its own words that the shared state may not be used.
+                if !["$JS.", "$KV."].into_iter().any(|part| error.contains(part)) {
+                    self.log_error(&error);
+                }
+            }
             Event::ClientError(error) if self.is_connected() => self.log_error(&error.to_string()),
             Event::ClientError(error) => {
                 let detail = self.notices().server_faults.clone();
@@ -262,6 +278,24 @@ impl Link {
             Some(format!("{}:{}: {error}", server.addr.host(), server.addr.port()))
         };
         self.notices().server_faults = servers.iter().filter_map(fault).collect::<Vec<_>>().join("; ");
+    }
+
+    fn note_violation(&self, error: &str) {
+        if error.to_lowercase().contains("permissions violation") {
+            let violations = &mut self.notices().violations;
+            violations.truncate(VIOLATIONS_MAX - 1);
+            violations.push_front(error.to_owned());
+        }
+    }
+
+    /// Returns whether the server has refused a message because its user may not publish to this subject.
+    pub(super) fn may_not_publish(&self, subject: &str) -> bool {
+        self.notices().violations.iter().any(|violation| violation.contains(subject))
+    }
+
+    /// Returns the client, once there is one.
+    pub(super) fn client(&self) -> Option<&Client> {
+        self.client.get()
     }
 
     /// Logs an error of a connection that goes on, at most once a minute.
@@ -296,10 +330,11 @@ impl Connection {
         subjects: Vec<String>,
         link: Arc<Link>,
         outgoing: Receiver<Outgoing>,
+        shared: Option<(Arc<SharedState>, NodeKeys)>,
     ) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let body = move || {
-            let ended = runtime.block_on(pass_messages(settings, subjects, &link, outgoing));
+            let ended = runtime.block_on(pass_messages(settings, subjects, &link, outgoing, shared));
             if let Err(error) = ended {
                 tracing::error!("the connection to NATS has ended: {error:#}");
             }
@@ -322,6 +357,7 @@ async fn pass_messages(
     subjects: Vec<String>,
     link: &Arc<Link>,
     mut outgoing: Receiver<Outgoing>,
+    shared: Option<(Arc<SharedState>, NodeKeys)>,
 ) -> anyhow::Result<()> {
     let servers: Result<Vec<ServerAddr>, io::Error> =
         settings.servers.iter().map(|server| server.to_string().parse()).collect();
@@ -338,6 +374,7 @@ async fn pass_messages(
             into.put(Received { subject: message.subject, payload: message.payload });
         }
     });
+    let follow = shared.map(|(state, keys)| tokio::spawn(shared::follow(state, keys)));
     while let Some(message) = outgoing.recv().await {
         // Messages that wait while NATS is away would be out of date when it is back.
         if !link.is_connected() || client.publish(message.subject, message.payload).await.is_err() {
@@ -345,6 +382,9 @@ async fn pass_messages(
         }
     }
     receive.abort();
+    if let Some(follow) = follow {
+        follow.abort();
+    }
     if link.is_connected() {
         let _in_time_or_not = tokio::time::timeout(FLUSH_TIME_MAX, client.flush()).await;
     }
@@ -352,7 +392,7 @@ async fn pass_messages(
 }
 
 fn options(settings: ConnectionSettings, link: &Arc<Link>) -> ConnectOptions {
-    let ConnectionSettings { name, credentials, certificates, .. } = settings;
+    let ConnectionSettings { name, inbox_prefix, credentials, certificates, .. } = settings;
     let (of_events, of_servers) = (Arc::clone(link), Arc::clone(link));
     let mut options = ConnectOptions::with_auth_callback(move |nonce| {
         let auth = credentials.authenticate(&nonce);
@@ -360,6 +400,7 @@ fn options(settings: ConnectionSettings, link: &Arc<Link>) -> ConnectOptions {
     });
     options = options
         .name(name)
+        .custom_inbox_prefix(inbox_prefix)
         .no_echo()
         .retry_on_initial_connect()
         .max_reconnects(None)

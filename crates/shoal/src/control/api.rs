@@ -6,6 +6,7 @@
 
 mod bans;
 mod changes;
+mod cluster;
 mod drain;
 mod lists;
 mod log;
@@ -73,6 +74,9 @@ endpoints! {
     Admin: post "/api/v1/bans" => bans::set,
     Admin: delete "/api/v1/bans/{network}" => bans::lift,
     Read: get "/api/v1/changes" => changes::changes,
+    Read: get "/api/v1/cluster/values" => cluster::show,
+    Admin: put "/api/v1/cluster/values/{key}" => cluster::set,
+    Admin: delete "/api/v1/cluster/values/{key}" => cluster::unset,
     Read: get "/api/v1/drain" => drain::show,
     Admin: put "/api/v1/drain" => drain::begin,
     Admin: delete "/api/v1/drain" => drain::cancel,

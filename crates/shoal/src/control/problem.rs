@@ -8,6 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::counters::RequestOutcome;
+use crate::access::SharedError;
 
 /// Maximum length of a text. It may quote what the client has sent.
 const ERROR_BYTES_MAX: usize = 600;
@@ -47,6 +48,15 @@ impl Problem {
     /// Counts the refusal for this reason instead of the one of its status.
     pub(super) fn counted_as(self, outcome: RequestOutcome) -> Self {
         Self { outcome: Some(outcome), ..self }
+    }
+}
+
+impl From<SharedError> for Problem {
+    fn from(error: SharedError) -> Self {
+        match error {
+            SharedError::TooMany(error) => Self::new(StatusCode::CONFLICT, error),
+            SharedError::Unavailable(error) => Self::new(StatusCode::SERVICE_UNAVAILABLE, error),
+        }
     }
 }
 

@@ -13,7 +13,9 @@ const RATES: [&str; 6] = ["udp", "http", "webtorrent", "udp_connect", "tcp_conne
 /// Returns the reply to a command as text.
 pub(super) fn show(action: &Action, reply: &Value) -> String {
     match action {
-        Action::Bans { action: None | Some(BanAction::List) } => bans(rows(&reply["bans"])),
+        Action::Bans { action: None | Some(BanAction::List) } => {
+            bans(&[rows(&reply["bans"]), rows(&reply["cluster"])].concat())
+        }
         Action::Bans { action: Some(BanAction::Add { .. }) } => bans(core::slice::from_ref(reply)),
         Action::Lists { action: None | Some(ListAction::Sources) } => {
             columns(&reply["sources"], &["list", "source", "entries", "fault"], "no lists")

@@ -29,7 +29,7 @@ use crate::clock;
 use crate::listening::{Change, Listening};
 use crate::phase::{Departure, Phase, WorkerPhase};
 use crate::service_manager::ServiceManager;
-use crate::state::SnapshotWriter;
+use crate::state::{SnapshotWriter, StateKeys};
 
 /// Maximum time for the new process to read its configuration and its lists.
 const PREPARE_TIME_MAX: Duration = Duration::from_secs(120);
@@ -58,7 +58,7 @@ const REST: Duration = Duration::from_millis(500);
 /// Everything that a new process can take over.
 pub(crate) struct Offered {
     /// The secret keys.
-    pub(crate) keys: Vec<u8>,
+    pub(crate) keys: StateKeys,
     /// The lock of the state, if there is one.
     pub(crate) lock: Option<OwnedFd>,
     pub(crate) listening: Mutex<Listening>,
@@ -269,7 +269,7 @@ impl Attempt<'_> {
     fn prepare(&self) -> anyhow::Result<bool> {
         let Offered { keys, lock, listening, store, .. } = self.offered;
         let lock_descriptor: Vec<_> = lock.iter().map(AsFd::as_fd).collect();
-        let offer = ToNew::Offer { version: VERSION, keys: keys.clone(), has_lock: lock.is_some() };
+        let offer = ToNew::Offer { version: VERSION, keys: keys.to_bytes(), has_lock: lock.is_some() };
         self.send(&offer, &lock_descriptor)?;
         for sockets in lock_of(listening).descriptors()?.chunks(DESCRIPTORS_MAX) {
             let names = sockets.iter().map(|(name, _)| name.clone()).collect();

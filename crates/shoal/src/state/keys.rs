@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -20,11 +21,16 @@ const BYTES: usize = 32 + 16 + 16;
 
 const COMMENT: &str = "Secret keys of Shoal. They let others predict its tables and its connection ids.";
 
-/// Secret keys.
+/// Size of a key of connection ids in bytes.
+const CONNECTION_BYTES: usize = 16;
+
+/// Secret keys. Clones share the key that a cluster has given.
 #[derive(Clone)]
 pub(crate) struct StateKeys {
     /// The keys of the hashes of the store, of fingerprints, and of connection ids.
     bytes: [u8; BYTES],
+    /// The key of connection ids that all nodes of a cluster have.
+    adopted: Arc<Mutex<Option<[u8; CONNECTION_BYTES]>>>,
 }
 
 impl StateKeys {
@@ -33,7 +39,7 @@ impl StateKeys {
     /// # Errors
     /// Fails if the kernel provides no random numbers.
     pub(crate) fn random() -> anyhow::Result<Self> {
-        Ok(Self { bytes: settings::random()? })
+        Ok(Self::of_bytes(settings::random()?))
     }
 
     /// Reads the keys of a directory. If there are none, or they are damaged, creates new ones there.
@@ -45,7 +51,7 @@ impl StateKeys {
         let shown = file.display();
         let read = read_secret(&file).with_context(|| format!("the file of keys {shown} cannot be read"))?;
         match read.map(TryInto::try_into) {
-            Some(Ok(bytes)) => return Ok(Self { bytes }),
+            Some(Ok(bytes)) => return Ok(Self::of_bytes(bytes)),
             Some(Err(_)) => tracing::error!(
                 file = %shown,
                 "the file of keys is damaged; new keys replace it, so swarms of private networks, fingerprints and \
@@ -64,12 +70,31 @@ impl StateKeys {
 
     /// Takes the keys over from another process. Returns `None` if they are not of this form.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        Some(Self { bytes: bytes.try_into().ok()? })
+        let (own, adopted) = bytes.split_at_checked(BYTES)?;
+        let keys = Self::of_bytes(own.try_into().ok()?);
+        if !adopted.is_empty() {
+            keys.adopt_connections(adopted.try_into().ok()?);
+        }
+        Some(keys)
     }
 
     /// Returns the keys, for another process of this tracker.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        self.bytes.to_vec()
+        let adopted = *self.adopted();
+        [&self.bytes[..], adopted.as_ref().map_or(&[], |key| &key[..])].concat()
+    }
+
+    /// Makes connection ids depend on a key that other trackers have as well.
+    pub(crate) fn adopt_connections(&self, key: [u8; CONNECTION_BYTES]) {
+        *self.adopted() = Some(key);
+    }
+
+    fn adopted(&self) -> MutexGuard<'_, Option<[u8; CONNECTION_BYTES]>> {
+        self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of_bytes(bytes: [u8; BYTES]) -> Self {
+        Self { bytes, adopted: Arc::default() }
     }
 
     /// Returns the secret of the counts of sources.
@@ -102,8 +127,8 @@ impl StateKeys {
     }
 
     /// Returns the key of connection ids.
-    pub(crate) fn connections(&self) -> [u8; 16] {
-        self.part(48)
+    pub(crate) fn connections(&self) -> [u8; CONNECTION_BYTES] {
+        self.adopted().unwrap_or_else(|| self.part(48))
     }
 
     /// Returns a number that only stores with these keys have, and that tells nothing of them.
@@ -143,6 +168,20 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn another_process_takes_over_the_key_of_the_cluster() {
+        let keys = StateKeys::random().unwrap();
+        let own = StateKeys::from_bytes(&keys.to_bytes()).unwrap();
+        assert_eq!(own.connections(), keys.connections());
+        keys.clone().adopt_connections([7; 16]);
+        let next = StateKeys::from_bytes(&keys.to_bytes()).unwrap();
+        assert_eq!((next.connections(), next.id()), ([7; 16], keys.id()));
+        assert_eq!(next.holdings(), keys.holdings());
+        for length in [0, BYTES - 1, BYTES + 1, BYTES + 17] {
+            assert!(StateKeys::from_bytes(&vec![0; length]).is_none(), "{length}");
+        }
+    }
 
     #[test]
     fn keys_outlive_a_run_and_are_replaced_if_damaged() {

@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 use super::CountMap;
 use crate::cluster::Observed;
+use crate::cluster::shared::{Phase, Summary};
 
 /// The node of a cluster and what it knows of the others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -40,6 +41,30 @@ pub(crate) struct Cluster {
     pub(crate) counters: CountMap,
     /// The other nodes, by name.
     pub(crate) nodes: Vec<ClusterNode>,
+    /// The state that all nodes share, unless each has its own.
+    pub(crate) shared: Option<SharedStateStats>,
+}
+
+/// The state that all nodes of a cluster share, as this one knows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+#[schema(as = SharedState)]
+pub(crate) struct SharedStateStats {
+    /// The name of its bucket.
+    pub(crate) bucket: String,
+    /// `followed`; `away` if it cannot be reached at present; `unavailable` if the NATS server has no JetStream or does not
+    /// permit its use. In these states, the node goes on with what it has.
+    pub(crate) state: String,
+    /// Why it is not followed.
+    pub(crate) fault: Option<String>,
+    /// Why the values of the configuration do not apply at this node, if so.
+    pub(crate) values_fault: Option<String>,
+    /// The number of `torrents` of both lists, of `bans`, and of `values` of the configuration.
+    pub(crate) entries: CountMap,
+    /// Keys and values that were ignored, because this version cannot read them.
+    pub(crate) ignored: u64,
+    /// How often the whole bucket was read.
+    pub(crate) syncs: u64,
 }
 
 /// Another node, as this one knows it.
@@ -92,7 +117,21 @@ impl Cluster {
             ]),
             counters: counters.unwrap_or_default(),
             nodes: nodes.iter().map(ClusterNode::from).collect(),
+            shared: observed.shared.as_ref().map(|shared| shared.summary().into()),
         }
+    }
+}
+
+impl From<Summary> for SharedStateStats {
+    fn from(summary: Summary) -> Self {
+        let entries = summary.entries().map(|(kind, count)| (kind.to_owned(), count)).into();
+        let Summary { phase, bucket, values_fault, ignored, syncs, .. } = summary;
+        let (state, fault) = match phase {
+            Phase::Followed => ("followed", None),
+            Phase::Away(reason) => ("away", reason),
+            Phase::Unavailable(reason) => ("unavailable", Some(reason)),
+        };
+        Self { bucket, state: state.to_owned(), fault, values_fault, entries, ignored, syncs }
     }
 }
 

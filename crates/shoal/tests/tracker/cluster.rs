@@ -9,7 +9,7 @@ use shoal_test_nats::{Access, Cluster, Operator, Options, Server, Tls, write_sec
 use crate::harness::{Tracker, eventually, run};
 
 /// The statistics of the cluster, from the control listener. It limits how often a client may ask.
-fn status(tracker: &Tracker) -> Value {
+pub(crate) fn status(tracker: &Tracker) -> Value {
     let url = format!("http://{}", tracker.control);
     eventually("the tracker replies", || {
         let output = run(&["ctl", "stats", "--json", "--url", &url], &[]);
@@ -170,7 +170,7 @@ fn wrong_credentials_are_in_the_log() {
     let directory = tempfile::tempdir().expect("there is room for files");
     let file = directory.path().join("password");
     let access = Access::User { user: "shoal".to_owned(), password: "right".to_owned() };
-    let nats = Server::start(&Options { access, tls: None }).expect("the server starts");
+    let nats = Server::start(&Options { access, ..Options::default() }).expect("the server starts");
     write_secret(&file, "wrong-password\n").expect("there is room for a file");
     let settings = [("SHOAL_CLUSTER_USER", "shoal"), ("SHOAL_CLUSTER_PASSWORD_FILE", path(&file))];
     let tracker = start("one", &nats.url(), &settings);
@@ -190,13 +190,13 @@ fn tokens_and_keys_are_accepted() {
     let directory = tempfile::tempdir().expect("there is room for files");
     let file = directory.path().join("secret");
     let access = Access::Token("a-token".to_owned());
-    let nats = Server::start(&Options { access, tls: None }).expect("the server starts");
+    let nats = Server::start(&Options { access, ..Options::default() }).expect("the server starts");
     write_secret(&file, "a-token\n").expect("there is room for a file");
     start("one", &nats.url(), &[("SHOAL_CLUSTER_TOKEN_FILE", path(&file))])
         .wait_for_line("connected to NATS");
 
     let key = nkeys::KeyPair::new_user();
-    let nats = Server::start(&Options { access: Access::NKey(key.public_key()), tls: None });
+    let nats = Server::start(&Options { access: Access::NKey(key.public_key()), ..Options::default() });
     let nats = nats.expect("the server starts");
     write_secret(&file, &key.seed().expect("it is new")).expect("there is room for a file");
     start("one", &nats.url(), &[("SHOAL_CLUSTER_CREDENTIALS", path(&file))])
@@ -207,7 +207,8 @@ fn tokens_and_keys_are_accepted() {
 fn a_user_with_credentials_needs_the_subjects_of_the_cluster_only() {
     let directory = tempfile::tempdir().expect("there is room for files");
     let operator = Operator::create().expect("the keys are made");
-    let nats = Server::start(&Options { access: Access::Credentials(operator.clone()), tls: None });
+    let nats =
+        Server::start(&Options { access: Access::Credentials(operator.clone()), ..Options::default() });
     let nats = nats.expect("the server starts");
     let file = |name: &str, subjects: &str| {
         let file = directory.path().join(name);
@@ -262,7 +263,7 @@ fn a_tracker_that_is_upgraded_leaves_the_cluster_to_the_new_one() {
 fn tls_with_a_private_authority_works_in_the_sandbox() {
     let mut tls = Tls::create().expect("there is room for files");
     tls.verifies_clients = true;
-    let nats = Server::start(&Options { access: Access::Open, tls: Some(tls.clone()) });
+    let nats = Server::start(&Options { access: Access::Open, tls: Some(tls.clone()), ..Options::default() });
     let nats = nats.expect("the server starts");
     let (authority, [certificate, key]) = (tls.authority(), tls.client());
     let settings = [

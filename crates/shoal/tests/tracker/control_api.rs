@@ -19,8 +19,8 @@ use crate::harness::{PATIENCE, Tracker, run};
 use crate::page::{Page, send};
 use crate::udp::hash;
 
-const READ: &str = "read-token-0123456789";
-const ADMIN: &str = "admin-token-0123456789";
+pub(crate) const READ: &str = "read-token-0123456789";
+pub(crate) const ADMIN: &str = "admin-token-0123456789";
 
 /// A tracker with tokens, lists, bans, limits and an audit file.
 struct Controlled {
@@ -73,7 +73,13 @@ fn start_in(directory: &TempDir, settings: &[(&str, &str)]) -> Tracker {
     Tracker::start_with_path(&config, &[&tokens[..], settings].concat())
 }
 
-fn ask(tracker: &Tracker, method: &str, path: &str, token: Option<&str>, body: Option<&Value>) -> Page {
+pub(crate) fn ask(
+    tracker: &Tracker,
+    method: &str,
+    path: &str,
+    token: Option<&str>,
+    body: Option<&Value>,
+) -> Page {
     send(tracker.control, &request_bytes(method, path, token, body))
 }
 

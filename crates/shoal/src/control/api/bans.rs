@@ -18,7 +18,12 @@ use crate::control::{Control, audit};
 /// All bans.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct BanList {
+    /// The bans of this tracker.
     bans: Vec<Ban>,
+    /// Those of all nodes of the cluster, if there are any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    cluster: Vec<Ban>,
 }
 
 /// A ban to set.
@@ -44,6 +49,7 @@ impl From<BanError> for Problem {
                 "there is no place for bans: set access.bans_file to a file that the tracker may write, such as \
                  \"/var/lib/shoal/bans\", and reload",
             ),
+            BanError::Shared(error) => error.into(),
             BanError::File(error) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, error),
             BanError::TooMany => Self::new(
                 StatusCode::CONFLICT,
@@ -56,23 +62,26 @@ impl From<BanError> for Problem {
     }
 }
 
-/// All bans, in the order in which they were set.
+/// All bans: those of this tracker in the order in which they were set, and those of its cluster.
 #[utoipa::path(
     get, path = "/api/v1/bans", tag = "bans", security(("token" = ["read"])),
     responses((status = 200, body = BanList))
 )]
 pub(super) async fn list(State(control): State<Control>) -> Result<Json<BanList>, Problem> {
     let lists = control.sources.list_control.clone();
-    Ok(Json(BanList { bans: looking_up(move || Ok(lists.bans())).await? }))
+    let (bans, cluster) = looking_up(move || Ok(lists.bans())).await?;
+    Ok(Json(BanList { bans, cluster }))
 }
 
-/// Bans a network, in place of an earlier ban of the same network. It applies to all protocols before the reply.
+/// Bans a network, in place of an earlier ban of the same network. It applies to all protocols before the reply, and within a
+/// second at all other nodes of a cluster.
 #[utoipa::path(
     post, path = "/api/v1/bans", tag = "bans", security(("token" = ["admin"])), request_body = BanRequest,
     responses(
         (status = 200, body = Ban),
         (status = 400, body = ProblemBody),
-        (status = 409, description = "No more bans can be set.", body = ProblemBody)
+        (status = 409, description = "No more bans can be set.", body = ProblemBody),
+        (status = 503, description = "The shared state of the cluster cannot be changed now.", body = ProblemBody)
     )
 )]
 pub(super) async fn set(
@@ -102,14 +111,15 @@ pub(super) async fn set(
     Ok(Json(ban))
 }
 
-/// Lifts the ban of a network.
+/// Lifts the ban of a network, at all nodes of a cluster.
 #[utoipa::path(
     delete, path = "/api/v1/bans/{network}", tag = "bans", security(("token" = ["admin"])),
     params(("network" = String, Path, description = "The network, with %2F for the slash.", example = "192.0.2.0%2F24")),
     responses(
         (status = 200, description = "The ban that was lifted.", body = Ban),
         (status = 400, body = ProblemBody),
-        (status = 404, description = "The network has no ban.", body = ProblemBody)
+        (status = 404, description = "The network has no ban.", body = ProblemBody),
+        (status = 503, description = "The shared state of the cluster cannot be changed now.", body = ProblemBody)
     )
 )]
 pub(super) async fn lift(

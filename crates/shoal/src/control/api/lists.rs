@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{blocking, looking_up};
-use crate::access::operations::{self, Changed, NewDetails, Which};
+use crate::access::operations::{self, Changed, NewDetails, SharedFailure, Which};
 use crate::access::{ListControl, ListEntry};
 use crate::control::Control;
 use crate::control::auth::Caller;
@@ -108,8 +108,19 @@ pub(crate) struct ListChange {
     changed: Vec<String>,
     /// Those that were there before, or were not.
     unchanged: Vec<String>,
-    /// The file that was changed.
+    /// The file that was changed, or "cluster" for the list that all nodes of a cluster share.
     source: String,
+    /// Entries of these torrents in other sources of the list, which stay as they are.
+    others: Vec<ListEntry>,
+}
+
+impl From<SharedFailure> for Problem {
+    fn from(failure: SharedFailure) -> Self {
+        match failure {
+            SharedFailure::Refused(failure) => failure.into(),
+            SharedFailure::Shared(error) => error.into(),
+        }
+    }
 }
 
 impl From<Failure> for Problem {
@@ -170,14 +181,15 @@ pub(super) async fn search(
     found.await.map(Json)
 }
 
-/// Adds torrents to the first file of a list. It applies before the reply, or for a file of more than 8 MiB, perhaps after it.
+/// Adds torrents to a list: to that of all nodes in a cluster, or to its first file. It applies before the reply, or for a file of more than 8 MiB, perhaps after it.
 #[utoipa::path(
     post, path = "/api/v1/lists/{list}/add", tag = "lists", security(("token" = ["admin"])),
     params(("list" = ListName, Path)), request_body = Addition,
     responses(
         (status = 200, body = ListChange),
         (status = 400, body = ProblemBody),
-        (status = 409, description = "The list has no file.", body = ProblemBody)
+        (status = 409, description = "The list has no file, or is full.", body = ProblemBody),
+        (status = 503, description = "The shared state of the cluster cannot be changed now.", body = ProblemBody)
     )
 )]
 pub(super) async fn add(
@@ -189,20 +201,25 @@ pub(super) async fn add(
     let Addition { torrents, reason, reference, date } = addition;
     let details = NewDetails { date, reference, reason };
     change(&control, list, torrents, move |lists, wanted| {
-        let config = lists.publisher.live.latest();
-        operations::add(config.policy.config(), (list.into(), None), wanted, &details, caller.author())
+        let (live, which, author) = (lists.publisher.live.latest(), list.into(), caller.author());
+        let config = live.policy.config();
+        match lists.shared() {
+            Some(shared) => Ok(operations::add_shared(config, (shared, which), wanted, &details, author)?),
+            None => Ok(operations::add(config, (which, None), wanted, &details, author)?),
+        }
     })
     .await
 }
 
-/// Removes torrents from the first file of a list. It applies before the reply, or for a file of more than 8 MiB, after it.
+/// Removes torrents from a list: from that of all nodes in a cluster, or from its first file. It applies before the reply, or for a file of more than 8 MiB, after it.
 #[utoipa::path(
     post, path = "/api/v1/lists/{list}/remove", tag = "lists", security(("token" = ["admin"])),
     params(("list" = ListName, Path)), request_body = Removal,
     responses(
         (status = 200, body = ListChange),
         (status = 400, body = ProblemBody),
-        (status = 409, description = "The list has no file.", body = ProblemBody)
+        (status = 409, description = "The list has no file, or is full.", body = ProblemBody),
+        (status = 503, description = "The shared state of the cluster cannot be changed now.", body = ProblemBody)
     )
 )]
 pub(super) async fn remove(
@@ -212,25 +229,32 @@ pub(super) async fn remove(
     JsonBody(removal): JsonBody<Removal>,
 ) -> Result<Json<ListChange>, Problem> {
     change(&control, list, removal.torrents, move |lists, wanted| {
-        let config = lists.publisher.live.latest();
-        operations::remove(config.policy.config(), (list.into(), None), wanted, caller.author())
+        let (live, which, author) = (lists.publisher.live.latest(), list.into(), caller.author());
+        let config = live.policy.config();
+        match lists.shared() {
+            Some(shared) => Ok(operations::remove_shared(config, (shared, which), wanted, author)?),
+            None => Ok(operations::remove(config, (which, None), wanted, author)?),
+        }
     })
     .await
 }
 
-/// Changes a file, records that, and applies it.
+/// Changes a list, records that, and applies it.
 async fn change(
     control: &Control,
     list: ListName,
     torrents: Vec<String>,
-    change: impl FnOnce(&ListControl, &[shoal_types::InfoHash]) -> Result<Changed, Failure> + Send + 'static,
+    change: impl FnOnce(&ListControl, &[shoal_types::InfoHash]) -> Result<Changed, Problem> + Send + 'static,
 ) -> Result<Json<ListChange>, Problem> {
     if torrents.is_empty() || torrents.len() > ENTRIES_MAX {
         let error = format!("torrents must name 1 to {ENTRIES_MAX} torrents");
         return Err(Problem::new(StatusCode::BAD_REQUEST, error));
     }
     let which = Which::from(list);
-    if !which.has_file(control.sources.live.latest().policy.config()) {
+    let live = control.sources.live.latest();
+    let config = live.policy.config();
+    let is_shared = control.sources.list_control.shared().is_some();
+    if !(is_shared && which.takes_shared(config) || !is_shared && which.has_file(config)) {
         let name = which.name();
         let error = format!(
             "access.torrents_{name} names no file to change: set it to a file that the tracker may write, and reload"
@@ -249,7 +273,9 @@ async fn change(
             info_hashes.iter().map(|info_hash| format!("{info_hash:?}")).collect()
         };
         let source = changed.path.display().to_string();
-        Ok(ListChange { changed: shown(did), unchanged: shown(did_not), source })
+        let entries = wanted.iter().filter_map(|info_hash| lists.entry(which, info_hash));
+        let others = entries.filter(|entry| *entry.source() != source).collect();
+        Ok(ListChange { changed: shown(did), unchanged: shown(did_not), source, others })
     });
     changed.await.map(Json)
 }

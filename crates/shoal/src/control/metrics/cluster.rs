@@ -8,6 +8,7 @@ use shoal_engine::replication::ReplicationCounters;
 use shoal_engine::webtorrent::NodeCounters;
 
 use super::page::Page;
+use crate::cluster::shared::{Phase, Summary};
 use crate::cluster::{Observed, SwarmCounters};
 use crate::stats::state_name;
 
@@ -26,7 +27,8 @@ pub(super) fn encode(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
     encode_link(observed, page)?;
     encode_nodes(&status, page)?;
     encode_counters(&status.counters, page)?;
-    encode_swarms(&observed.swarms, page)
+    encode_swarms(&observed.swarms, page)?;
+    observed.shared.as_ref().map_or(Ok(()), |shared| encode_shared(&shared.summary(), page))
 }
 
 /// The connection to NATS.
@@ -139,6 +141,32 @@ fn encode_counters(counters: &Counters, page: &mut Page<'_>) -> fmt::Result {
         "shoal_cluster_relayed",
         "Messages with offers and answers between clients of different nodes.",
         directions(counters.relayed_in, counters.relayed_out),
+    )
+}
+
+/// The state that all nodes share.
+fn encode_shared(summary: &Summary, page: &mut Page<'_>) -> fmt::Result {
+    page.gauge(
+        "shoal_cluster_shared_followed",
+        "Whether the node follows the shared state of the cluster: 1 or 0.",
+        None,
+        (summary.phase == Phase::Followed).into(),
+    )?;
+    page.gauges(
+        "shoal_cluster_shared_entries",
+        "Entries of the shared state of the cluster, by kind.",
+        None,
+        summary.entries().map(|(kind, count)| ([("kind", kind)], count)),
+    )?;
+    page.counter(
+        "shoal_cluster_shared_syncs",
+        "How often the whole shared state of the cluster was read.",
+        summary.syncs,
+    )?;
+    page.counter(
+        "shoal_cluster_shared_ignored",
+        "Keys and values of the shared state of the cluster that were ignored, because they could not be read.",
+        summary.ignored,
     )
 }
 

@@ -247,6 +247,13 @@ function listTable(stats) {
   return element("div", {}, ...parts);
 }
 
+/** The state that all nodes of a cluster share. */
+function sharedText(shared) {
+  if (!shared) return "off";
+  const entries = Object.entries(shared.entries).map(([kind, count]) => `${whole(count)} ${kind}`);
+  return [`${shared.state} (${entries.join(", ")})`, shared.fault, shared.values_fault].filter(Boolean).join("; ");
+}
+
 /** The node of a cluster: its connection to NATS, and the other nodes. */
 function clusterPart(stats) {
   const { cluster } = stats;
@@ -257,6 +264,7 @@ function clusterPart(stats) {
     ["Cluster", { text: cluster.name }],
     ["This node", { text: `${cluster.node}, ${cluster.state}` }],
     ["NATS", { text: nats }],
+    ["Shared state", { text: sharedText(cluster.shared) }],
     ["Messages in", { text: flow("in") }],
     ["Messages out", { text: flow("out") }],
     ["Messages dropped", { text: whole(total(cluster.dropped)) }],

@@ -52,6 +52,7 @@ impl Endpoint {
     /// Returns its path for a resource that may exist, with a valid value of each parameter.
     fn target(&self) -> String {
         let values = [
+            ("{key}", "announce.interval_s"),
             ("{network}", "192.0.2.0%2F24"),
             ("{list}", "deny"),
             ("{address}", "192.0.2.1"),
@@ -72,6 +73,7 @@ impl Endpoint {
                 json!({ "torrents": torrents })
             }
             ("POST", "/api/v1/torrents") => json!({ "info_hashes": torrents }),
+            ("PUT", "/api/v1/cluster/values/{key}") => json!({ "value": "900" }),
             ("PUT", "/api/v1/log") => json!({ "level": "info" }),
             ("POST", "/api/v1/reload" | "/access/reload" | "/api/v1/snapshot" | "/api/v1/upgrade") => {
                 json!({})

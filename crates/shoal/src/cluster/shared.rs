@@ -1,0 +1,274 @@
+//! The state that all nodes of a cluster share: entries of lists, bans, values of the configuration, and secret keys.
+//!
+//! It lies in a bucket of JetStream ([`jetstream`]), whose keys and values [`entry`] declares. A task on the thread of the
+//! connection follows the bucket ([`session`]) and adopts the keys ([`keys`]). It hands everything else to the thread
+//! `shared` ([`apply`]), which may wait for the lists and the disk. Changes are written from the threads of their requests.
+//!
+//! Nothing here delays a request to the tracker. Without the bucket, a node goes on with what it knows: from the bucket, or
+//! after a restart from the copy in the directory of the state ([`copy`]).
+
+mod apply;
+mod contents;
+mod copy;
+mod entry;
+mod jetstream;
+mod keys;
+mod session;
+mod write;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+
+use ipnet::IpNet;
+use shoal_config::Config;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+pub(crate) use self::apply::{SharedThread, Targets};
+use self::contents::{Contents, Ignored, Parts, Secrets};
+pub(crate) use self::copy::Copy;
+use self::entry::Key;
+pub(crate) use self::entry::Value;
+use self::jetstream::{Fault, JetStream, StreamInfo};
+pub(crate) use self::keys::NodeKeys;
+use self::session::Bucket;
+pub(crate) use self::session::follow;
+use super::connection::Link;
+use crate::repeated::Repeated;
+use crate::settings;
+
+/// Maximum number of torrents that nodes add to both lists together. A longer list belongs in a file or behind a URL.
+pub(crate) const TORRENTS_MAX: usize = 50_000;
+
+/// Maximum number of values of the configuration.
+pub(crate) const VALUES_MAX: usize = 200;
+
+/// Maximum size of the bucket.
+const BUCKET_BYTES_MAX: u64 = 32 << 20;
+
+/// The shared state, as this node knows it.
+#[derive(Debug)]
+pub(crate) struct SharedState {
+    link: Arc<Link>,
+    /// The name of the bucket.
+    name: String,
+    domain: Option<String>,
+    inner: Mutex<Inner>,
+    /// The last revision that applies here.
+    applied: watch::Sender<u64>,
+    /// The thread that applies changes.
+    applier: OnceLock<Thread>,
+    /// Keys and values that were ignored.
+    ignored: AtomicU64,
+    /// How often everything was read.
+    syncs: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Inner {
+    phase: Phase,
+    contents: Contents,
+    /// The parts that the thread has not applied yet.
+    waiting: Parts,
+    /// When the bucket was created whose contents these are.
+    created: Option<String>,
+    ignored_log: Repeated,
+    /// Why the values of the configuration do not apply here, if so.
+    values_fault: Option<String>,
+}
+
+/// The connection with the bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It is followed.
+    Followed,
+    /// It cannot be reached at present. The reason is absent before the first attempt.
+    Away(Option<String>),
+    /// The NATS server has no JetStream, or does not permit this user to use it.
+    Unavailable(String),
+}
+
+/// A summary, for the statistics and the metrics.
+#[derive(Clone, Debug)]
+pub(crate) struct Summary {
+    pub(crate) phase: Phase,
+    pub(crate) bucket: String,
+    pub(crate) torrents: usize,
+    pub(crate) bans: usize,
+    pub(crate) values: usize,
+    /// Why the values do not apply here, if so.
+    pub(crate) values_fault: Option<String>,
+    pub(crate) ignored: u64,
+    pub(crate) syncs: u64,
+}
+
+impl Summary {
+    /// Returns the number of entries of each kind.
+    pub(crate) fn entries(&self) -> [(&'static str, u64); 3] {
+        let kinds = [("torrents", self.torrents), ("bans", self.bans), ("values", self.values)];
+        kinds.map(|(kind, count)| (kind, count as u64))
+    }
+}
+
+impl SharedState {
+    /// Returns the state of a node before it has found the bucket, with what it knew at the end of its last run. Returns
+    /// `None` if the nodes share none.
+    pub(crate) fn new(config: &Config, link: Arc<Link>, copy: Copy) -> Option<Arc<Self>> {
+        if !settings::shares_state(config) {
+            return None;
+        }
+        let (contents, created) = copy.into_parts();
+        let waiting = Contents::default().differences(&contents);
+        let inner = Inner {
+            phase: Phase::Away(None),
+            contents,
+            waiting,
+            created,
+            ignored_log: Repeated::default(),
+            values_fault: None,
+        };
+        Some(Arc::new(Self {
+            link,
+            name: format!("shoal_{}", config.cluster.name.as_str()),
+            domain: config.cluster.jetstream_domain.as_ref().map(ToString::to_string),
+            inner: Mutex::new(inner),
+            applied: watch::Sender::new(0),
+            applier: OnceLock::new(),
+            ignored: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+        }))
+    }
+
+    /// Returns the prefix of the subjects at which replies arrive: one of those that a node may subscribe to.
+    pub(super) fn inbox_prefix(cluster: &str) -> String {
+        format!("shoal.{cluster}.inbox")
+    }
+
+    /// Returns the state at this moment.
+    pub(crate) fn summary(&self) -> Summary {
+        let inner = self.lock();
+        Summary {
+            phase: inner.phase.clone(),
+            bucket: self.name.clone(),
+            torrents: inner.contents.torrents_len(),
+            bans: inner.contents.bans.len(),
+            values: inner.contents.config.len(),
+            values_fault: inner.values_fault.clone(),
+            ignored: self.ignored.load(Ordering::Relaxed),
+            syncs: self.syncs.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns the bucket, once there is a client.
+    fn bucket(&self) -> Option<Bucket> {
+        let jetstream = JetStream::new(self.link.client()?.clone(), self.domain.as_deref());
+        Some(Bucket::new(jetstream, &self.name))
+    }
+
+    /// Takes over the contents of a bucket that was read as a whole. Returns the entries of the bucket before, if this is
+    /// another one: it has lost them.
+    fn begin(&self, contents: Contents, info: &StreamInfo) -> Vec<(Key, String)> {
+        let mut inner = self.lock();
+        let is_other = inner.created.as_ref().is_some_and(|created| *created != info.created);
+        let missing: Vec<_> = if is_other { inner.contents.entries().collect() } else { Vec::new() };
+        inner.waiting = inner.waiting.or(inner.contents.differences(&contents));
+        inner.contents = contents;
+        inner.created = Some(info.created.clone());
+        let was_followed = core::mem::replace(&mut inner.phase, Phase::Followed) == Phase::Followed;
+        let entries = inner.contents.len();
+        drop(inner);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        if is_other {
+            tracing::warn!(
+                entries = missing.len(),
+                "the bucket of the cluster is a new one; this node fills it"
+            );
+        } else if !was_followed {
+            let (bucket, replicas) = (&self.name, info.replicas);
+            tracing::info!(bucket, entries, replicas, "this node has the shared state of the cluster");
+        }
+        self.wake_applier();
+        missing
+    }
+
+    /// Takes over a change of a key: a new value, or its removal.
+    fn change(&self, key: &str, value: Option<&[u8]>, revision: u64) {
+        let mut inner = self.lock();
+        match inner.contents.apply(key, value, revision) {
+            Ok(parts) => {
+                inner.waiting = inner.waiting.or(parts);
+                drop(inner);
+                self.wake_applier();
+            }
+            Err(Ignored) => {
+                drop(inner);
+                self.note_ignored(key);
+            }
+        }
+    }
+
+    /// Returns the secret keys of the bucket.
+    fn secrets(&self) -> Secrets {
+        self.lock().contents.secrets.clone()
+    }
+
+    /// Returns up to `max` networks whose bans have ended before a time, with the revisions of the bans.
+    fn bans_before(&self, unix_s: u64, max: usize) -> Vec<(IpNet, u64)> {
+        let inner = self.lock();
+        let bans = inner.contents.bans.iter();
+        let ended = bans.filter(|(_, (ban, _))| ban.until_unix_s.is_some_and(|until_s| until_s < unix_s));
+        ended.map(|(network, (_, revision))| (*network, *revision)).take(max).collect()
+    }
+
+    /// Records why the bucket is not followed any more, and logs that once.
+    fn note_fault(&self, fault: Fault) {
+        let fault = match fault {
+            Fault::NoReply(subject) if self.link.may_not_publish(&subject) => Fault::NotPermitted(subject),
+            fault => fault,
+        };
+        let reason = fault.to_string();
+        let mut inner = self.lock();
+        let phase = if fault.is_lasting() {
+            Phase::Unavailable(reason.clone())
+        } else {
+            Phase::Away(Some(reason.clone()))
+        };
+        let is_known = inner.phase == phase;
+        inner.phase = phase;
+        drop(inner);
+        if !is_known && self.link.is_connected() {
+            tracing::warn!(
+                bucket = self.name,
+                reason,
+                "the shared state of the cluster is away: this node goes on with what it has, and tries again and again"
+            );
+        }
+    }
+
+    /// Records a key or a value that was ignored, and logs it at most once a minute.
+    fn note_ignored(&self, key: &str) {
+        self.ignored.fetch_add(1, Ordering::Relaxed);
+        let noted = self.lock().ignored_log.note(Instant::now());
+        if let Some(unlogged) = noted {
+            let key = crate::printable::line(key);
+            tracing::warn!(key, unlogged, "a value in the bucket of the cluster was ignored");
+        }
+    }
+
+    fn wake_applier(&self) {
+        if let Some(applier) = self.applier.get() {
+            applier.unpark();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the file of the copy, if there is a place for it.
+pub(crate) fn copy_file(config: &Config) -> Option<PathBuf> {
+    config.state.path.as_ref().filter(|_| settings::shares_state(config)).map(|path| path.join("cluster"))
+}

@@ -1,0 +1,157 @@
+//! The copy of the bucket in the directory of the state, with which a tracker starts while NATS is away.
+//!
+//! Each line is an object: the first tells the bucket, all others a key and its value.
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use shoal_access::HashKey;
+
+use super::contents::Contents;
+use super::entry::{ConnectionSecret, Key};
+use crate::access::bans::Ban;
+use crate::access::{SharedTables, Which};
+use crate::{config_file, replace_file};
+
+/// The mode of the file: it has a secret key, and reasons may name cases.
+const MODE: u32 = 0o600;
+
+/// Maximum size of the file.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// The contents of a bucket when this node saw it last.
+#[derive(Debug, Default)]
+pub(crate) struct Copy {
+    contents: Contents,
+    created: Option<String>,
+}
+
+/// The file of the copy.
+#[derive(Clone, Debug)]
+pub(super) struct CopyFile {
+    pub(super) path: PathBuf,
+    /// Whether secret keys may be stored.
+    pub(super) has_keys: bool,
+}
+
+impl Copy {
+    /// Reads a file, if there is one. One that cannot be read is as good as none.
+    pub(crate) fn read(file: Option<&Path>) -> Self {
+        let Some(file) = file else { return Self::default() };
+        if !file.exists() {
+            return Self::default();
+        }
+        let text = config_file::read_regular(file, BYTES_MAX);
+        let text = text.and_then(|text| text.ok_or_else(|| io::Error::other("it is not a regular file")));
+        match text {
+            Ok(text) => Self::of(&text),
+            Err(error) => {
+                tracing::error!(
+                    file = %file.display(), %error,
+                    "the copy of the shared state cannot be read; its entries are known once NATS is there"
+                );
+                Self::default()
+            }
+        }
+    }
+
+    fn of(text: &str) -> Self {
+        let mut copy = Self::default();
+        for line in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            if let Some(created) = line["created"].as_str() {
+                copy.created = Some(created.to_owned());
+            }
+            if let Some(key) = line["key"].as_str() {
+                // An entry of a later version means nothing here.
+                let _ = copy.contents.apply(key, Some(line["value"].to_string().as_bytes()), 0);
+            }
+        }
+        copy
+    }
+
+    /// Returns the key of connection ids, if it was stored.
+    pub(crate) fn connection_key(&self) -> Option<[u8; 16]> {
+        self.contents.secrets.connection.0
+    }
+
+    /// Returns the torrents of both lists.
+    pub(crate) fn tables(&self, key: &HashKey) -> SharedTables {
+        tables(&self.contents, key)
+    }
+
+    /// Returns the bans.
+    pub(crate) fn bans(&self) -> Vec<Ban> {
+        bans(&self.contents)
+    }
+
+    pub(super) fn into_parts(self) -> (Contents, Option<String>) {
+        (self.contents, self.created)
+    }
+}
+
+pub(super) fn tables(contents: &Contents, key: &HashKey) -> SharedTables {
+    let list = |which| contents.torrents(which).iter().map(|(info_hash, torrent)| (info_hash, &**torrent));
+    SharedTables::build(list(Which::Deny), list(Which::Allow), key)
+}
+
+pub(super) fn bans(contents: &Contents) -> Vec<Ban> {
+    contents.bans.values().map(|(ban, _)| ban.clone()).collect()
+}
+
+impl CopyFile {
+    /// Replaces the file by a copy of these contents.
+    pub(super) fn write(&self, contents: &Contents, created: &str) -> io::Result<()> {
+        replace_file::replace(&self.path, MODE, |file| {
+            let mut file = BufWriter::new(file);
+            writeln!(file, "{}", json!({ "created": created }))?;
+            if let Some(key) = contents.secrets.connection.0.filter(|_| self.has_keys) {
+                let (name, value) = (Key::Connection.to_string(), ConnectionSecret::of(key));
+                writeln!(file, "{}", json!({ "key": name, "value": value }))?;
+            }
+            for (key, value) in contents.entries() {
+                // The value is JSON already.
+                writeln!(file, "{{\"key\":{},\"value\":{value}}}", json!(key.to_string()))?;
+            }
+            let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+            Ok((file, ()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_read_back_without_the_keys_that_may_not_be_stored() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cluster");
+        let mut contents = Contents::default();
+        let denied = format!("deny.{}", "ab".repeat(20));
+        contents.apply(&denied, Some(br#"{"date":"2026-01-31","reason":"r \"q\"","by":"kim"}"#), 1).unwrap();
+        contents
+            .apply("keys.connection", Some(format!(r#"{{"key":"{}"}}"#, "07".repeat(16)).as_bytes()), 2)
+            .unwrap();
+        for has_keys in [true, false] {
+            CopyFile { path: path.clone(), has_keys }.write(&contents, "then").unwrap();
+            let copy = Copy::read(Some(&path));
+            assert_eq!(copy.connection_key(), has_keys.then_some([7; 16]));
+            let (again, created) = copy.into_parts();
+            assert_eq!(
+                (again.torrents(Which::Deny), created.as_deref()),
+                (contents.torrents(Which::Deny), Some("then"))
+            );
+        }
+    }
+
+    #[test]
+    fn damaged_lines_are_left_out() {
+        let denied = format!("{{\"key\":\"deny.{}\",\"value\":{{}}}}", "ab".repeat(20));
+        let copy = Copy::of(&format!(
+            "{{\"created\":\"then\"}}\n{{\"key\":\"deny.\n\u{fffd}\n{denied}\n{{\"key\":\"x\"}}"
+        ));
+        assert_eq!((copy.contents.len(), copy.created.as_deref()), (1, Some("then")));
+        assert!(Copy::read(Some(Path::new("/nonexistent/cluster"))).created.is_none());
+    }
+}

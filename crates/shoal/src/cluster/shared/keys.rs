@@ -1,0 +1,108 @@
+//! The secret keys that all nodes have: that of connection ids and those of TLS tickets.
+//!
+//! The first node writes its own into the bucket, and all others adopt them while they run. A key that an operator has
+//! configured is neither written nor replaced. No key appears in a log.
+
+use std::fmt;
+use std::sync::Arc;
+
+use shoal_engine::connection_id::ConnectionKey;
+use shoal_net::Waker;
+use shoal_tls::Server;
+
+use super::contents::{Secrets, json};
+use super::entry::{ConnectionSecret, Key, TicketSecrets};
+use super::jetstream::Fault;
+use super::session::Bucket;
+use crate::published::Published;
+use crate::reload::Live;
+use crate::state::StateKeys;
+
+/// The keys of this node, and the places where they are used.
+pub(crate) struct NodeKeys {
+    pub(crate) live: Arc<Published<Live>>,
+    pub(crate) wakers: Vec<Waker>,
+    pub(crate) state: StateKeys,
+    /// The key of connection ids that the operator has configured.
+    pub(crate) configured: Option<[u8; 16]>,
+    /// The server whose tickets all nodes accept, if TLS is served.
+    pub(crate) tickets: Option<Server>,
+}
+
+/// The keys, as a session with the bucket follows them.
+pub(super) struct FollowedKeys {
+    keys: NodeKeys,
+    /// The version of the ticket keys that the bucket has.
+    tickets_version: Option<u64>,
+    has_warned: bool,
+}
+
+impl fmt::Debug for NodeKeys {
+    /// Omits the keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeKeys").finish_non_exhaustive()
+    }
+}
+
+impl FollowedKeys {
+    pub(super) const fn new(keys: NodeKeys) -> Self {
+        Self { keys, tickets_version: None, has_warned: false }
+    }
+
+    /// Adopts the keys of the bucket.
+    pub(super) fn adopt(&mut self, secrets: &Secrets) {
+        if let Some(key) = secrets.connection.0 {
+            self.adopt_connection(key);
+        }
+        if let (Some(server), Some(shared)) = (&self.keys.tickets, &secrets.tickets.0)
+            && (self.tickets_version.is_none() || server.export_ticket_keys() != *shared)
+        {
+            if server.export_ticket_keys() != *shared && !server.import_ticket_keys(shared) {
+                tracing::error!("the cluster's keys of TLS tickets cannot be read; this node has its own");
+            }
+            self.tickets_version = Some(server.ticket_keys_version());
+        }
+    }
+
+    fn adopt_connection(&mut self, key: [u8; 16]) {
+        let NodeKeys { live, wakers, state, configured, .. } = &self.keys;
+        if let Some(configured) = configured {
+            if *configured != key && !core::mem::replace(&mut self.has_warned, true) {
+                tracing::warn!(
+                    "connection_id.key is not the key of the cluster, so other nodes accept no connection ids of this one; \
+                     remove the key from the configuration, or set it at all nodes"
+                );
+            }
+            return;
+        }
+        let connection_key = ConnectionKey::new(key);
+        if live.latest().connection_key == connection_key {
+            return;
+        }
+        state.adopt_connections(key);
+        live.replace(|live| Live { connection_key, ..live.clone() });
+        wakers.iter().for_each(Waker::wake);
+        tracing::info!("connection ids are made from the key of the cluster now");
+    }
+
+    /// Writes the keys that the bucket does not have, and those of tickets that have changed here since. The keys of another
+    /// node that was faster arrive by the watch.
+    pub(super) async fn offer(&mut self, bucket: &Bucket, secrets: &Secrets) -> Result<(), Fault> {
+        let NodeKeys { state, configured, tickets, .. } = &self.keys;
+        if let (None, revision) = secrets.connection
+            && configured.is_none()
+        {
+            let value = json(&ConnectionSecret::of(state.connections()));
+            bucket.compare_and_set(&Key::Connection, &value, revision).await?;
+        }
+        let Some(server) = tickets else { return Ok(()) };
+        let version = server.ticket_keys_version();
+        if secrets.tickets.0.is_none() || self.tickets_version.is_some_and(|known| known != version) {
+            let value = json(&TicketSecrets::of(&server.export_ticket_keys()));
+            if bucket.compare_and_set(&Key::Tickets, &value, secrets.tickets.1).await? {
+                self.tickets_version = Some(version);
+            }
+        }
+        Ok(())
+    }
+}

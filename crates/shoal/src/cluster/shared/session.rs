@@ -1,0 +1,241 @@
+//! A session with the bucket: from its opening to the first fault. Another one follows after a pause.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::contents::Contents;
+use super::entry::{Key, VALUE_BYTES_MAX};
+use super::jetstream::{Fault, JetStream, StreamInfo, Update, Watch};
+use super::keys::FollowedKeys;
+use super::{BUCKET_BYTES_MAX, NodeKeys, SharedState};
+use crate::clock;
+
+/// Number of copies of the bucket, if there are as many NATS servers.
+const REPLICAS: usize = 3;
+
+/// Attempts to create it with as many, before one copy has to do.
+const REPLICA_ATTEMPTS_MAX: u32 = 5;
+
+/// Pauses between two sessions: the first, and the longest. If the server has no JetStream, it may be long until it has.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(4);
+const PAUSE_WITHOUT_JETSTREAM_MAX: Duration = Duration::from_mins(1);
+
+/// How often a node looks for NATS, and for keys that have changed.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const TICK_EVERY: Duration = Duration::from_secs(1);
+
+/// Number of ticks between two looks for what can be removed.
+const TICKS_PER_CLEANING: u32 = 30;
+
+/// Time for which the bucket has a ban that has ended. The clocks of nodes may be apart by minutes, and each node ends
+/// the ban by its own.
+const ENDED_BAN_S: u64 = 600;
+
+/// Time for which the bucket tells of removed entries. A node that fills a new bucket leaves these out.
+const REMOVED_S: u64 = 24 * 60 * 60;
+
+/// Maximum number of removals that are remembered, and cleaned at once.
+const REMOVED_MAX: usize = 1 << 14;
+const CLEANED_MAX: usize = 64;
+
+/// The bucket that a session uses.
+#[derive(Clone, Debug)]
+pub(super) struct Bucket {
+    jetstream: JetStream,
+    stream: String,
+    prefix: String,
+}
+
+/// The entries that were removed: for each subject, the revision and when it was stored, in seconds since 1970.
+type Removed = BTreeMap<String, (u64, u64)>;
+
+/// Follows the bucket, forever.
+pub(crate) async fn follow(state: Arc<SharedState>, keys: NodeKeys) {
+    let mut keys = FollowedKeys::new(keys);
+    let (mut pause, mut failures) = (PAUSE_MIN, 0_u32);
+    loop {
+        while !state.link.is_connected() {
+            sleep(LOOK_EVERY).await;
+        }
+        let Some(bucket) = state.bucket() else { continue };
+        let ended =
+            Session { state: &state, bucket, keys: &mut keys, removed: Removed::new() }.run(failures).await;
+        let (fault, has_begun) = ended;
+        state.note_fault(fault.clone());
+        let longest = if fault.is_lasting() { PAUSE_WITHOUT_JETSTREAM_MAX } else { PAUSE_MAX };
+        pause = if has_begun { PAUSE_MIN } else { (2 * pause).min(longest) };
+        failures = if has_begun { 0 } else { failures.saturating_add(1) };
+        sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+    }
+}
+
+struct Session<'s> {
+    state: &'s SharedState,
+    bucket: Bucket,
+    keys: &'s mut FollowedKeys,
+    removed: Removed,
+}
+
+impl Session<'_> {
+    /// Returns the fault that has ended the session, and whether everything in the bucket was known before.
+    async fn run(mut self, failures: u32) -> (Fault, bool) {
+        match self.begin(failures).await {
+            Ok((watch, contents, info)) => (self.go_on(watch, contents, &info).await, true),
+            Err(fault) => (fault, false),
+        }
+    }
+
+    /// Opens the bucket, and reads all of it.
+    async fn begin(&mut self, failures: u32) -> Result<(Watch, Contents, StreamInfo), Fault> {
+        let info = self.bucket.open(failures).await?;
+        let mut watch = self.bucket.jetstream.watch(&self.bucket.stream).await?;
+        let mut contents = Contents::default();
+        loop {
+            match watch.next().await? {
+                Update::Change { subject, value, revision, unix_s } => {
+                    self.note_removal(&subject, value.is_none(), (revision, unix_s));
+                    let key = self.bucket.key(&subject);
+                    if contents.apply(key, value.as_deref(), revision).is_err() {
+                        self.state.note_ignored(key);
+                    }
+                }
+                Update::Current => return Ok((watch, contents, info)),
+            }
+        }
+    }
+
+    /// Follows the bucket until a fault.
+    async fn go_on(&mut self, mut watch: Watch, contents: Contents, info: &StreamInfo) -> Fault {
+        let missing = self.state.begin(contents, info);
+        if let Err(fault) = self.fill(missing).await {
+            return fault;
+        }
+        let (mut tick, mut ticks) = (interval(TICK_EVERY), 0_u32);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut may_clean = true;
+        loop {
+            self.keys.adopt(&self.state.secrets());
+            let update = tokio::select! {
+                update = watch.next() => update,
+                _ = tick.tick() => {
+                    if let Err(fault) = self.keys.offer(&self.bucket, &self.state.secrets()).await {
+                        return fault;
+                    }
+                    ticks = ticks.wrapping_add(1);
+                    if ticks.is_multiple_of(TICKS_PER_CLEANING) && may_clean {
+                        // A user that may not do this can do everything else.
+                        may_clean = self.clean().await.is_ok();
+                    }
+                    continue;
+                }
+            };
+            match update {
+                Ok(Update::Change { subject, value, revision, unix_s }) => {
+                    self.note_removal(&subject, value.is_none(), (revision, unix_s));
+                    self.state.change(self.bucket.key(&subject), value.as_deref(), revision);
+                }
+                Ok(Update::Current) => {}
+                Err(fault) => return fault,
+            }
+        }
+    }
+
+    /// Remembers that a key was removed, or that it has a value again.
+    fn note_removal(&mut self, subject: &str, is_removal: bool, stored: (u64, u64)) {
+        if !is_removal {
+            self.removed.remove(subject);
+        } else if self.removed.len() < REMOVED_MAX {
+            self.removed.insert(subject.to_owned(), stored);
+        }
+    }
+
+    /// Writes entries of a bucket before this one, unless this one has had them.
+    async fn fill(&self, missing: Vec<(Key, String)>) -> Result<(), Fault> {
+        for (key, value) in missing {
+            if !self.removed.contains_key(&self.bucket.subject(&key)) {
+                self.bucket.compare_and_set(&key, &value, 0).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes bans that ended a while ago, and forgets entries that were removed long ago.
+    async fn clean(&mut self) -> Result<(), Fault> {
+        let now_s = clock::unix_s();
+        for (network, revision) in self.state.bans_before(now_s.saturating_sub(ENDED_BAN_S), CLEANED_MAX) {
+            // Another node may be faster.
+            match self.bucket.delete(&Key::Ban(network), Some(revision)).await {
+                Ok(_) | Err(Fault::WrongRevision) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        let is_old = |stored_s: u64| stored_s.saturating_add(REMOVED_S) < now_s;
+        let old = self.removed.iter().filter(|(_, (_, stored_s))| is_old(*stored_s));
+        let old: Vec<_> =
+            old.take(CLEANED_MAX).map(|(subject, (revision, _))| (subject.clone(), *revision)).collect();
+        for (subject, revision) in old {
+            self.bucket.jetstream.purge(&self.bucket.stream, &subject, revision).await?;
+            self.removed.remove(&subject);
+        }
+        Ok(())
+    }
+}
+
+impl Bucket {
+    pub(super) fn new(jetstream: JetStream, name: &str) -> Self {
+        Self { jetstream, stream: format!("KV_{name}"), prefix: format!("$KV.{name}.") }
+    }
+
+    /// Returns the key of a subject.
+    fn key<'s>(&self, subject: &'s str) -> &'s str {
+        subject.strip_prefix(&self.prefix).unwrap_or_default()
+    }
+
+    fn subject(&self, key: &Key) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    /// Writes a value. Returns its revision.
+    pub(super) async fn put(&self, key: &Key, value: &str) -> Result<u64, Fault> {
+        self.jetstream.put(&self.subject(key), value.to_owned().into(), None).await
+    }
+
+    /// Removes a key, if it has the revision that is expected. Returns the revision of the removal.
+    pub(super) async fn delete(&self, key: &Key, expected: Option<u64>) -> Result<u64, Fault> {
+        self.jetstream.delete(&self.subject(key), expected).await
+    }
+
+    /// Writes a value if the key has a revision, 0 for none. Returns whether it has.
+    pub(super) async fn compare_and_set(&self, key: &Key, value: &str, revision: u64) -> Result<bool, Fault> {
+        match self.jetstream.put(&self.subject(key), value.to_owned().into(), Some(revision)).await {
+            Ok(_) => Ok(true),
+            Err(Fault::WrongRevision) => Ok(false),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Finds the stream of the bucket, or creates it.
+    async fn open(&self, failures: u32) -> Result<StreamInfo, Fault> {
+        match self.jetstream.stream(&self.stream).await {
+            Err(Fault::NoStream) => {}
+            found => return found,
+        }
+        let is_replicated = self.jetstream.servers() >= REPLICAS && failures < REPLICA_ATTEMPTS_MAX;
+        let replicas = if is_replicated { REPLICAS } else { 1 };
+        // As the tools of NATS create buckets, so that these can show it.
+        let config = json!({
+            "name": self.stream, "subjects": [format!("{}>", self.prefix)], "description": "The shared state of Shoal",
+            "storage": "file", "num_replicas": replicas, "max_bytes": BUCKET_BYTES_MAX, "max_msg_size": VALUE_BYTES_MAX,
+            "max_msgs_per_subject": 1, "max_msgs": -1, "max_consumers": -1, "retention": "limits", "discard": "new",
+            "duplicate_window": 120_000_000_000_u64, "deny_delete": true, "allow_rollup_hdrs": true, "allow_direct": true,
+        });
+        let created = self.jetstream.create_stream(&self.stream, &config).await?;
+        tracing::info!(stream = self.stream, replicas, "the bucket of the cluster was created");
+        Ok(created)
+    }
+}
