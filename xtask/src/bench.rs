@@ -1,7 +1,5 @@
 //! Micro-benchmarks, which are the `cargo bench` targets of the crates that they measure.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use shoal_interop::tools;
@@ -51,6 +49,12 @@ pub(crate) enum Bench {
     ///
     /// Exit code 1 if applying a change takes more than 150 ns.
     Replication(BenchArguments),
+    /// Measure a cluster of three nodes and three NATS servers: how soon peers are handed out by other nodes, the traffic and
+    /// the CPU time of a change, the time of offers across nodes, and requests that stay unanswered when nodes and servers are
+    /// killed: `--json` prints lines of JSON, `--filter TEXT` chooses cases
+    ///
+    /// Exit code 1 if a figure is above its bar.
+    Cluster(BenchArguments),
     /// Measure the CPU time of the I/O back ends over loopback, for each datagram and then for each response over
     /// TCP: `--only BACKEND` chooses one
     Net(BenchArguments),
@@ -76,9 +80,9 @@ impl Bench {
             Self::Relay(BenchArguments { arguments }) => ("shoal-relay", &["relay"][..], arguments),
             Self::Lists(BenchArguments { arguments }) => ("shoal-access", &["lists"][..], arguments),
             Self::Takedown(BenchArguments { arguments }) => {
-                let lab = build_lab()?.display().to_string();
-                ("shoal", &["takedown"][..], [vec!["--lab".to_owned(), lab], arguments].concat())
+                ("shoal", &["takedown"][..], with_lab(arguments)?)
             }
+            Self::Cluster(BenchArguments { arguments }) => ("shoal", &["cluster"][..], with_lab(arguments)?),
             Self::Limits(BenchArguments { arguments }) => ("shoal-engine", &["limits"][..], arguments),
             Self::Replication(BenchArguments { arguments }) => {
                 ("shoal-engine", &["replication"][..], arguments)
@@ -95,8 +99,9 @@ impl Bench {
     }
 }
 
-/// Builds `shoal-lab`, which puts load on a tracker, and returns its path.
-fn build_lab() -> Result<PathBuf> {
+/// Builds `shoal-lab`, which puts load on a tracker, and adds its path to the arguments of a benchmark.
+fn with_lab(arguments: Vec<String>) -> Result<Vec<String>> {
     run(&mut cargo(&["build", "--locked", "--release", "--package", "shoal-lab"]))?;
-    Ok(tools::target_directory()?.join("release/shoal-lab"))
+    let lab = tools::target_directory()?.join("release/shoal-lab");
+    Ok([vec!["--lab".to_owned(), lab.display().to_string()], arguments].concat())
 }

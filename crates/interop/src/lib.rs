@@ -7,6 +7,7 @@
 pub mod bencode;
 pub mod bridge;
 pub mod client;
+mod cluster;
 pub mod ingress;
 pub mod metrics;
 pub mod namespace;

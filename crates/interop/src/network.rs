@@ -21,6 +21,9 @@ pub const TRACKER_NAME: &str = "tracker.test";
 /// The name of the host whose proxies stand in front of the tracker.
 pub const PROXY_NAME: &str = "proxy.test";
 
+/// The name of the host of the second node of a cluster.
+pub const NODE_NAME: &str = "node.test";
+
 /// The file with the names of the hosts.
 const HOSTS: &str = "hosts";
 

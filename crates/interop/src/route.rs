@@ -1,6 +1,6 @@
 //! The routes by which announces reach the tracker, and the URLs of each.
 
-use crate::network::{PROXY_NAME, TRACKER_NAME};
+use crate::network::{NODE_NAME, PROXY_NAME, TRACKER_NAME};
 
 /// How the announces of a client reach the tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,10 @@ pub enum Route {
     NginxWss,
     /// A WebSocket over TLS to hitch, which terminates TLS and forwards the bytes behind a PROXY header (version 2).
     HitchWss,
+    /// UDP to the second node of a cluster.
+    NodeUdp,
+    /// A WebSocket to the second node of a cluster.
+    NodeWs,
 }
 
 /// A tracker protocol.
@@ -88,6 +92,8 @@ impl Route {
             Self::NginxWs => format!("ws://{PROXY_NAME}"),
             Self::NginxWss => format!("wss://{PROXY_NAME}"),
             Self::HitchWss => format!("wss://{PROXY_NAME}:{HITCH_V2_PORT}"),
+            Self::NodeUdp => format!("udp://{NODE_NAME}:{TRACKER_PORT}"),
+            Self::NodeWs => format!("ws://{NODE_NAME}:{TRACKER_PORT}"),
         };
         format!("{start}/announce")
     }
@@ -96,8 +102,10 @@ impl Route {
     #[must_use]
     pub fn protocol(self) -> Protocol {
         match self {
-            Self::Udp => Protocol::Udp,
-            Self::Ws | Self::Wss | Self::NginxWs | Self::NginxWss | Self::HitchWss => Protocol::WebTorrent,
+            Self::Udp | Self::NodeUdp => Protocol::Udp,
+            Self::Ws | Self::Wss | Self::NginxWs | Self::NginxWss | Self::HitchWss | Self::NodeWs => {
+                Protocol::WebTorrent
+            }
             _ => Protocol::Http,
         }
     }
@@ -105,7 +113,13 @@ impl Route {
     /// Returns whether the tracker serves this route without any configuration.
     #[must_use]
     pub fn is_default(self) -> bool {
-        matches!(self, Self::Udp | Self::Http | Self::Ws)
+        matches!(self, Self::Udp | Self::Http | Self::Ws | Self::NodeUdp | Self::NodeWs)
+    }
+
+    /// Returns whether it leads to the second node of a cluster.
+    #[must_use]
+    pub fn needs_second_node(self) -> bool {
+        matches!(self, Self::NodeUdp | Self::NodeWs)
     }
 
     /// Returns whether it leads through nginx.

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use crate::client::{LaunchOptions, PEER_PORT, Participant, QUIT_SIGNAL, Role};
+use crate::cluster::{NatsHost, SecondNode};
 use crate::ingress::Ingress;
 use crate::network::{Family, Host, Network, TRACKER_NAME};
 use crate::payload::Payload;
@@ -32,6 +33,8 @@ const SHORT_INTERVALS: [Setting; 2] =
 #[derive(Debug)]
 pub struct Testbed {
     tracker: Tracker,
+    /// Present if a route leads to it.
+    second: Option<SecondNode>,
     /// Present if a route needs more than the tracker's defaults.
     ingress: Option<Ingress>,
     peers: Vec<Peer>,
@@ -70,14 +73,19 @@ impl Testbed {
         let mut ingress =
             needs_ingress.then(|| Ingress::prepare(&mut network, directory.path())).transpose()?;
         let configuration = ingress.as_ref().map(Ingress::configuration);
-        let settings = [&SHORT_INTERVALS, settings].concat();
+        let mut settings = [&SHORT_INTERVALS, settings].concat();
+        let needs_second = routes.iter().any(|route| route.needs_second_node());
+        let nats = needs_second.then(|| NatsHost::start(&mut network, directory.path())).transpose()?;
+        settings.extend(nats.as_ref().map(|_| NatsHost::setting()));
         let tracker = Tracker::start(hosts, configuration, &settings, tracker_view, directory.path())?;
+        let join = |nats: NatsHost| nats.join(&tracker, &settings, tracker_view, directory.path());
+        let second = nats.map(join).transpose()?;
         if let Some(ingress) = &mut ingress {
             let opened = ingress.open(routes, tracker.ip(), directory.path(), tracker_view);
             opened.with_context(|| tracker.log_tail())?;
         }
         let info_hash = payload.torrent(&[]).info_hash;
-        Ok(Self { tracker, ingress, peers: Vec::new(), payload, info_hash, network, directory })
+        Ok(Self { tracker, second, ingress, peers: Vec::new(), payload, info_hash, network, directory })
     }
 
     /// Runs `scenario`. On an error, adds the logs of all programs.
@@ -273,12 +281,13 @@ impl Testbed {
     /// # Errors
     /// Returns an error if a count differs.
     pub fn check_protocols(&self) -> Result<()> {
-        let metrics = self.tracker.metrics()?;
         for protocol in Protocol::ALL {
             let label = format!("protocol=\"{}\"", protocol.name());
-            let announces = metrics.sum("shoal_requests_total", |labels| {
-                labels.contains(&label) && labels.contains("kind=\"announce\"")
-            })?;
+            let is_announce = |labels: &str| labels.contains(&label) && labels.contains("kind=\"announce\"");
+            let mut announces = 0.0;
+            for tracker in self.trackers() {
+                announces += tracker.metrics()?.sum("shoal_requests_total", is_announce)?;
+            }
             let own = self.peers.iter().filter(|peer| peer.participant.announces_over(protocol));
             let least: u32 = own.map(|peer| if peer.role == Role::Seeder { 1 } else { 2 }).sum();
             let is_right = if least == 0 { announces == 0.0 } else { announces >= f64::from(least) };
@@ -343,6 +352,7 @@ impl Testbed {
     /// Returns an error if one of them fails or does not end.
     pub fn stop_tracker(&mut self) -> Result<()> {
         self.ingress.as_mut().map_or(Ok(()), Ingress::close)?;
+        self.second.as_mut().map_or(Ok(()), |second| second.tracker.stop())?;
         self.tracker.stop()
     }
 
@@ -350,13 +360,19 @@ impl Testbed {
     fn log_tails(&self) -> String {
         let peers: String = self.peers.iter().map(|peer| peer.process.log_tail()).collect();
         let ingress = self.ingress.as_ref().map(Ingress::log_tails).unwrap_or_default();
-        format!("the scenario failed\n{}{ingress}{peers}", self.tracker.log_tail())
+        let second = self.second.as_ref().map(SecondNode::log_tails).unwrap_or_default();
+        format!("the scenario failed\n{}{second}{ingress}{peers}", self.tracker.log_tail())
     }
 
     fn subdirectory(&self, client: &str, purpose: &str) -> Result<PathBuf> {
         let path = self.directory.path().join(client).join(purpose);
         fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
         Ok(path)
+    }
+
+    /// Returns all nodes.
+    fn trackers(&self) -> impl Iterator<Item = &Tracker> {
+        [&self.tracker].into_iter().chain(self.second.as_ref().map(|second| &second.tracker))
     }
 
     /// Returns the number of running clients in `swarm`.

@@ -11,7 +11,7 @@ use shoal_engine::pace::{Load, Pace};
 use shoal_engine::policy::Protocol;
 use shoal_net::stream::{POLL_EVENTS_MAX, StreamIo, StreamLimits, StreamListeners, Tunnels};
 use shoal_net::{AnyIo, DatagramIo, POLL_BATCHES_MAX, Waker};
-use shoal_relay::{REMOTE_WORKER, Swarms};
+use shoal_relay::Swarms;
 use shoal_store::SharedStore;
 use shoal_transport::datagram::BATCH_MAX;
 
@@ -87,11 +87,9 @@ pub(crate) struct Wakers {
 }
 
 impl Wakers {
-    fn wake(&self, worker: u16) {
-        let waker = match worker {
-            REMOTE_WORKER => self.node.as_ref(),
-            worker => self.workers.get(usize::from(worker)),
-        };
+    /// Wakes a worker, or the thread of the node, which comes after the last worker.
+    fn wake(&self, thread: u16) {
+        let waker = self.workers.get(usize::from(thread)).or(self.node.as_ref());
         waker.into_iter().for_each(Waker::wake);
     }
 }

@@ -32,7 +32,9 @@ use shoal_interop::client::Participant;
 use shoal_interop::client::Role::{self, Leecher, Seeder};
 use shoal_interop::network::Family;
 use shoal_interop::payload::Pieces;
-use shoal_interop::route::Route::{HitchV1, HitchV2, Http, Https, NginxHttp, NginxHttps, NginxStream, Udp};
+use shoal_interop::route::Route::{
+    HitchV1, HitchV2, Http, Https, NginxHttp, NginxHttps, NginxStream, NodeUdp, Udp,
+};
 use shoal_interop::transfer::Transfer;
 
 /// The program that queries the tracker.
@@ -171,6 +173,23 @@ mod proxied {
     #[test]
     fn v6() -> Result<()> {
         run(Family::V6)
+    }
+}
+
+/// Clients of two nodes of a cluster form one swarm.
+mod across_nodes {
+    use super::*;
+
+    #[test]
+    fn v4() -> Result<()> {
+        let leechers = [Transmission.via(NodeUdp), Rtorrent.via(Http), Aria2.via(NodeUdp)];
+        transfer(Libtorrent.via(Udp), &leechers, Seeder, Family::V4).run()
+    }
+
+    #[test]
+    fn v6() -> Result<()> {
+        let leechers = [Transmission.via(NodeUdp), Rtorrent.via(Udp)];
+        transfer(Libtorrent.via(NodeUdp), &leechers, Leecher, Family::V6).run()
     }
 }
 

@@ -17,7 +17,7 @@ use shoal_interop::client::Participant;
 use shoal_interop::client::Role::{Leecher, Seeder};
 use shoal_interop::network::Family;
 use shoal_interop::route::Route;
-use shoal_interop::route::Route::{HitchWss, NginxWs, NginxWss, Udp, Ws, Wss};
+use shoal_interop::route::Route::{HitchWss, NginxWs, NginxWss, NodeWs, Udp, Ws, Wss};
 use shoal_interop::signalling;
 use shoal_interop::tracker::Setting;
 use shoal_interop::transfer::Transfer;
@@ -115,6 +115,21 @@ mod across_workers {
     #[test]
     fn libtorrent_to_webtorrent_over_tls() -> Result<()> {
         run(Libtorrent.via(Wss), &[WebTorrent.via(Wss)])
+    }
+}
+
+/// Clients of two nodes of a cluster find each other: in the browser, and across kinds of clients.
+mod across_nodes {
+    use super::*;
+
+    #[test]
+    fn webtorrent_to_webtorrent() -> Result<()> {
+        transfer(WebTorrent.via(Ws), &[WebTorrent.via(NodeWs)], Seeder, Family::V4).run()
+    }
+
+    #[test]
+    fn libtorrent_to_webtorrent_over_ipv6() -> Result<()> {
+        transfer(Libtorrent.via(NodeWs), &[WebTorrent.via(Ws)], Leecher, Family::V6).run()
     }
 }
 

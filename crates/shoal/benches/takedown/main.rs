@@ -15,6 +15,10 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on says where, and that is enough")]
 
 mod clients;
+#[path = "../support/figures.rs"]
+mod figures;
+mod lab;
+#[path = "../support/tracker.rs"]
 mod tracker;
 
 use std::fs;
@@ -24,29 +28,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use self::clients::Probe;
-use self::tracker::{Lab, Measured, Tracker, now_ms};
+use self::figures::Figures;
+use self::lab::{Lab, Measured, deny_torrent, wait_for_entries};
+use self::tracker::{Tracker, now_ms};
 
-/// The figures, as they are measured.
-struct Figures {
-    json: bool,
-}
-
-impl Figures {
-    fn print(&self, name: &str, value: f64, unit: &str) {
-        if self.json {
-            println!("{}", serde_json::json!({ "name": name, "value": value, "unit": unit }));
-        } else {
-            println!("{name:<44} {value:>12.2} {unit}");
-        }
-    }
-
-    /// Prints the median and the worst of some values.
-    fn print_all(&self, name: &str, mut values: Vec<f64>, unit: &str) {
-        values.sort_by(f64::total_cmp);
-        let Some(worst) = values.last() else { return };
-        self.print(&format!("{name}/median"), values[values.len() / 2], unit);
-        self.print(&format!("{name}/worst"), *worst, unit);
-    }
+/// Prints the median and the worst of some values.
+fn print_all(figures: &Figures, name: &str, mut values: Vec<f64>, unit: &str) {
+    values.sort_by(f64::total_cmp);
+    let Some(worst) = values.last() else { return };
+    figures.print(&format!("{name}/median"), values[values.len() / 2], unit);
+    figures.print(&format!("{name}/worst"), *worst, unit);
 }
 
 fn main() {
@@ -77,7 +68,7 @@ fn takedown(figures: &Figures, lab: Option<&Lab>, rounds: usize, scale: u32) {
     let directory = tempfile::tempdir().unwrap();
     let deny = directory.path().join("deny");
     fs::write(&deny, "").unwrap();
-    let tracker = Tracker::start(directory.path(), &[("access.torrents_deny", deny.to_str().unwrap())]);
+    let tracker = Tracker::start(directory.path(), &[("access.torrents_deny", &format!("[{deny:?}]"))]);
     let loads: Vec<_> = lab.iter().flat_map(|lab| lab.load_every_protocol(&tracker, scale)).collect();
     let mut times: Vec<(&str, Vec<f64>, Vec<f64>)> =
         Probe::NAMES.map(|name| (name, Vec::new(), Vec::new())).into();
@@ -86,7 +77,7 @@ fn takedown(figures: &Figures, lab: Option<&Lab>, rounds: usize, scale: u32) {
         let probes = Probe::start_all(&tracker, info_hash);
         probes.iter().for_each(Probe::wait_until_served);
         let begin_ms = now_ms();
-        tracker.deny(&info_hash);
+        deny_torrent(directory.path(), &info_hash);
         let end_ms = now_ms();
         for ((_, since_begin, since_end), probe) in times.iter_mut().zip(probes) {
             let last_ms = probe.last_served_ms();
@@ -96,8 +87,8 @@ fn takedown(figures: &Figures, lab: Option<&Lab>, rounds: usize, scale: u32) {
     }
     drop(loads);
     for (name, since_begin, since_end) in times {
-        figures.print_all(&format!("takedown/{name}/from-the-start"), since_begin, "ms");
-        figures.print_all(&format!("takedown/{name}/from-the-end"), since_end, "ms");
+        print_all(figures, &format!("takedown/{name}/from-the-start"), since_begin, "ms");
+        print_all(figures, &format!("takedown/{name}/from-the-end"), since_end, "ms");
     }
 }
 
@@ -106,11 +97,11 @@ fn takedown(figures: &Figures, lab: Option<&Lab>, rounds: usize, scale: u32) {
 fn reload(figures: &Figures, lab: Option<&Lab>, torrents: usize, rate: Option<u32>) {
     let directory = tempfile::tempdir().unwrap();
     let mut list = Alternating::new(directory.path(), torrents);
-    let deny = list.path.to_str().unwrap().to_owned();
+    let deny = format!("[{:?}]", list.path);
     let tracker = Tracker::start(directory.path(), &[("access.torrents_deny", &deny)]);
-    tracker.wait_for_entries(torrents);
+    wait_for_entries(&tracker, torrents);
     let Some(lab) = lab else {
-        figures.print_all("reload/time", vec![list.change(&tracker)], "s");
+        print_all(figures, "reload/time", vec![list.change(&tracker)], "s");
         return;
     };
     let (mut seconds, mut without, mut with) = (Vec::new(), Vec::new(), Vec::new());
@@ -129,16 +120,16 @@ fn reload(figures: &Figures, lab: Option<&Lab>, torrents: usize, rate: Option<u3
             is_over.store(true, Ordering::Relaxed);
         });
     }
-    figures.print_all("reload/time", seconds, "s");
+    print_all(figures, "reload/time", seconds, "s");
     let ratios = without.iter().zip(&with).map(|(without, with)| with.p99_us / without.p99_us).collect();
     for (name, measured) in [("without", without), ("with", with)] {
         let all = |read: fn(&Measured) -> f64| measured.iter().map(read).collect();
-        figures.print_all(&format!("reload/{name}/responses"), all(|run| run.responses_per_s), "per s");
-        figures.print_all(&format!("reload/{name}/lost"), all(|run| run.lost), "requests");
-        figures.print_all(&format!("reload/{name}/p50"), all(|run| run.p50_us), "us");
-        figures.print_all(&format!("reload/{name}/p99"), all(|run| run.p99_us), "us");
+        print_all(figures, &format!("reload/{name}/responses"), all(|run| run.responses_per_s), "per s");
+        print_all(figures, &format!("reload/{name}/lost"), all(|run| run.lost), "requests");
+        print_all(figures, &format!("reload/{name}/p50"), all(|run| run.p50_us), "us");
+        print_all(figures, &format!("reload/{name}/p99"), all(|run| run.p99_us), "us");
     }
-    figures.print_all("reload/p99-ratio", ratios, "x");
+    print_all(figures, "reload/p99-ratio", ratios, "x");
 }
 
 /// A list that changes between two contents, which are written beforehand.
@@ -168,7 +159,7 @@ impl Alternating {
         fs::hard_link(&self.contents[self.current], &new).unwrap();
         let begin_ms = now_ms();
         fs::rename(&new, &self.path).unwrap();
-        tracker.wait_for_entries(self.entries[self.current]);
+        wait_for_entries(tracker, self.entries[self.current]);
         (now_ms() - begin_ms) / 1000.0
     }
 }

@@ -100,6 +100,8 @@ pub(crate) struct Link {
     slow_consumer: AtomicU64,
     /// Messages of the node that were dropped because too many waited for the connection.
     unsent: AtomicU64,
+    traffic_in: Traffic,
+    traffic_out: Traffic,
     client: OnceLock<Client>,
     notices: Mutex<Notices>,
 }
@@ -118,7 +120,21 @@ struct Notices {
     violations: VecDeque<String>,
 }
 
-/// Messages and bytes of the connection since the start, without the overhead of the protocol of NATS.
+/// Messages of one direction since the start, and the bytes of their subjects and contents.
+#[derive(Debug, Default)]
+struct Traffic {
+    messages: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Traffic {
+    fn count(&self, subject: &str, payload: &[u8]) {
+        self.messages.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add((subject.len() + payload.len()) as u64, Ordering::Relaxed);
+    }
+}
+
+/// Messages and bytes of both directions since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flow {
     pub(crate) messages_in: u64,
@@ -140,6 +156,8 @@ impl Link {
             overflowed: AtomicU64::new(0),
             slow_consumer: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
+            traffic_in: Traffic::default(),
+            traffic_out: Traffic::default(),
             client: OnceLock::new(),
             notices: Mutex::default(),
         };
@@ -173,13 +191,12 @@ impl Link {
 
     /// Returns the messages and bytes since the start.
     pub(crate) fn flow(&self) -> Flow {
-        let Some(client) = self.client.get() else { return Flow::default() };
-        let statistics = client.statistics();
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Flow {
-            messages_in: statistics.in_messages.load(Ordering::Relaxed),
-            messages_out: statistics.out_messages.load(Ordering::Relaxed),
-            bytes_in: statistics.in_bytes.load(Ordering::Relaxed),
-            bytes_out: statistics.out_bytes.load(Ordering::Relaxed),
+            messages_in: read(&self.traffic_in.messages),
+            messages_out: read(&self.traffic_out.messages),
+            bytes_in: read(&self.traffic_in.bytes),
+            bytes_out: read(&self.traffic_out.bytes),
         }
     }
 
@@ -197,6 +214,7 @@ impl Link {
 
     /// Puts a message into the queue of the node, if there is room.
     pub(super) fn put(&self, message: Received) {
+        self.traffic_in.count(&message.subject, &message.payload);
         let bytes = size(&message);
         let waiting = self.inbox_bytes.fetch_add(bytes, Ordering::Relaxed);
         if waiting + bytes > INBOX_BYTES_MAX || self.inbox.try_send(message).is_err() {
@@ -377,7 +395,12 @@ async fn pass_messages(
     let follow = shared.map(|(state, keys)| tokio::spawn(shared::follow(state, keys)));
     while let Some(message) = outgoing.recv().await {
         // Messages that wait while NATS is away would be out of date when it is back.
-        if !link.is_connected() || client.publish(message.subject, message.payload).await.is_err() {
+        if !link.is_connected() {
+            link.count_unsent();
+            continue;
+        }
+        link.traffic_out.count(&message.subject, &message.payload);
+        if client.publish(message.subject, message.payload).await.is_err() {
             link.count_unsent();
         }
     }

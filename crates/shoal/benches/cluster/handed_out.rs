@@ -1,0 +1,127 @@
+//! How soon the other nodes hand out a peer, and the bytes of a change.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use super::nodes::{Load, Nodes};
+use super::tracker::{Tracker, now_ms};
+use super::{Run, percentile};
+
+/// The announces a second at each node of the loaded case.
+const RATE: u32 = 10_000;
+
+/// The time in which the traffic is measured.
+const TRAFFIC_TIME: Duration = Duration::from_secs(10);
+
+/// Maximum time until a peer is handed out, in milliseconds.
+const PATIENCE_MS: f64 = 10_000.0;
+
+pub(crate) fn run(run: &mut Run) {
+    let nodes = Nodes::start();
+    let samples = if run.lab.is_some() { 400 } else { 2 };
+    measure(run, &nodes, "handed-out/idle", samples);
+    let Some(lab) = run.lab.clone() else { return };
+    let loads: Vec<Load> = nodes
+        .trackers
+        .iter()
+        .enumerate()
+        .map(|(index, tracker)| Load::start(&lab, tracker, RATE, index + 1))
+        .collect();
+    thread::sleep(Duration::from_secs(3));
+    measure(run, &nodes, "handed-out/loaded", samples);
+    traffic(run, &nodes.trackers[0]);
+    drop(loads);
+}
+
+/// Announces new peers at each node in turn, and asks another one until it hands them out.
+fn measure(run: &mut Run, nodes: &Nodes, name: &str, samples: usize) {
+    let mut clients: Vec<Client> = nodes.trackers.iter().map(|tracker| Client::open(tracker.udp)).collect();
+    let mut times_ms: Vec<f64> = (0..samples)
+        .map(|sample| {
+            // Moments within a batch are equally likely.
+            thread::sleep(Duration::from_micros(fastrand::u64(..50_000)));
+            let info_hash: [u8; 20] = core::array::from_fn(|_| fastrand::u8(..));
+            let (from, to) = (sample % 3, (sample + 1 + sample / 3 % 2) % 3);
+            let begin_ms = now_ms();
+            clients[from].announce(&info_hash, 1001);
+            while !clients[to].announce(&info_hash, 1002).contains(&1001) {
+                assert!(now_ms() - begin_ms < PATIENCE_MS, "the peer is handed out");
+                thread::sleep(Duration::from_micros(200));
+            }
+            now_ms() - begin_ms
+        })
+        .collect();
+    run.figures.print(&format!("{name}/p50"), percentile(&mut times_ms, 50), "ms");
+    run.judge(&format!("{name}/p99"), percentile(&mut times_ms, 99), "ms", 100.0);
+}
+
+/// Measures the bytes that a node sends per change, with the lines of the protocol of NATS.
+fn traffic(run: &mut Run, tracker: &Tracker) {
+    let read = || {
+        [
+            "shoal_cluster_bytes_total{direction=\"out\"}",
+            "shoal_cluster_messages_total{direction=\"out\"}",
+            "shoal_cluster_deltas_total{direction=\"out\"}",
+        ]
+        .map(|name| tracker.metric(name).unwrap())
+    };
+    let before = read();
+    thread::sleep(TRAFFIC_TIME);
+    let [bytes, messages, deltas] = core::array::from_fn(|index| read()[index] - before[index]);
+    // In front of a message and behind it, apart from its subject, which is counted.
+    let lines = "PUB  16384\r\n\r\n".len() as f64;
+    run.figures.print("traffic/changes-per-message", deltas / messages, "");
+    run.judge("traffic/bytes-per-change", (bytes + messages * lines) / deltas, "B", 32.0);
+}
+
+/// A client over UDP (BEP 15).
+struct Client {
+    socket: UdpSocket,
+    connection_id: [u8; 8],
+}
+
+impl Client {
+    fn open(tracker: SocketAddr) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(tracker).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        let mut client = Self { socket, connection_id: [0; 8] };
+        client.connect();
+        client
+    }
+
+    fn connect(&mut self) {
+        let reply = self.ask(&[&0x0417_2710_1980_u64.to_be_bytes()[..], &[0; 4], &[7; 4]].concat());
+        self.connection_id.copy_from_slice(&reply[8..16]);
+    }
+
+    /// Sends a request until it is answered.
+    fn ask(&self, packet: &[u8]) -> Vec<u8> {
+        let mut buffer = [0; 2048];
+        loop {
+            self.socket.send(packet).unwrap();
+            if let Ok(length) = self.socket.recv(&mut buffer) {
+                return buffer[..length].to_vec();
+            }
+        }
+    }
+
+    /// Announces a leecher, and returns the ports of the peers of the reply.
+    fn announce(&mut self, info_hash: &[u8; 20], port: u16) -> Vec<u16> {
+        let mut packet = [&self.connection_id[..], &1_u32.to_be_bytes(), &[7; 4], info_hash].concat();
+        packet.extend(b"-CL0001-abcdefghijkl");
+        for amount in [0_u64, 1, 0] {
+            packet.extend(amount.to_be_bytes());
+        }
+        packet.extend([0; 12]);
+        packet.extend([&10_u32.to_be_bytes()[..], &port.to_be_bytes()].concat());
+        let reply = self.ask(&packet);
+        if reply[3] == 3 {
+            // The connection id has expired.
+            self.connect();
+            return Vec::new();
+        }
+        reply[20..].chunks_exact(6).map(|peer| u16::from_be_bytes([peer[4], peer[5]])).collect()
+    }
+}
