@@ -105,7 +105,7 @@ pub(crate) fn saturate(lab: &Path, tracker: &Tracker, seconds: u32) -> f64 {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let of = |kind: &str| report["run"]["responses"][kind].as_f64().unwrap();
-    of("connects") + of("announces")
+    of("connect") + of("announce")
 }
 
 /// Returns the CPU time of all threads of a process, in seconds.
