@@ -25,6 +25,8 @@ pub enum Layer {
     Relay,
     /// Tokens in the URLs of clients.
     Tokens,
+    /// Messages between the nodes of a cluster, and the bus that carries them.
+    Cluster,
     /// Observations of clients that operators and everyone can read, and the access log.
     Insight,
     /// The listener for operators.
@@ -60,6 +62,8 @@ pub struct Attack {
     pub settings: &'static [Setting],
     /// Settings that replace these in full mode.
     pub settings_full: &'static [Setting],
+    /// Whether the tracker is a node of a cluster with another one.
+    pub is_of_cluster: bool,
     /// The limit on open files of the tracker, if lower than usual.
     pub open_files_max: Option<u32>,
     /// The promise in figures.
@@ -133,6 +137,7 @@ impl Layer {
             promise,
             settings: &[],
             settings_full: &[],
+            is_of_cluster: false,
             open_files_max: None,
             bars: Bars::USUAL,
             prepare: |_| Ok(()),
@@ -153,6 +158,7 @@ impl Layer {
             Self::WebSocket => "websocket",
             Self::Relay => "relay",
             Self::Tokens => "tokens",
+            Self::Cluster => "cluster",
             Self::Insight => "insight",
             Self::Control => "control",
             Self::Signals => "signals",

@@ -1,5 +1,7 @@
 //! The attacks by layer.
 
+mod bus;
+mod cluster;
 mod connections;
 mod control;
 mod datagrams;
@@ -16,7 +18,7 @@ mod websocket;
 use crate::attack::Attack;
 
 /// All attacks.
-pub const ATTACKS: [&[Attack]; 11] = [
+pub const ATTACKS: [&[Attack]; 13] = [
     store::ATTACKS,
     datagrams::ATTACKS,
     connections::ATTACKS,
@@ -25,6 +27,8 @@ pub const ATTACKS: [&[Attack]; 11] = [
     websocket::ATTACKS,
     relay::ATTACKS,
     tokens::ATTACKS,
+    cluster::ATTACKS,
+    bus::ATTACKS,
     control::ATTACKS,
     insight::ATTACKS,
     signals::ATTACKS,

@@ -6,9 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::attack::Mode;
+use crate::cluster::Cluster;
 use crate::measure;
 use crate::tls::TlsClient;
 use crate::tracker::Tracker;
@@ -21,6 +22,8 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct Context<'t> {
     /// The tracker.
     pub(crate) tracker: &'t Tracker,
+    /// The rest of its cluster, if it is a node of one.
+    cluster: Option<&'t Cluster>,
     /// The extent of the attack.
     pub(crate) mode: Mode,
     /// The TLS client of attackers.
@@ -55,12 +58,18 @@ impl Mode {
 
 impl<'t> Context<'t> {
     /// Starts an attack: every attack lasts for the window at least, and for the limit at most.
-    pub(crate) fn new(tracker: &'t Tracker, tls: &'t TlsClient, mode: Mode) -> Self {
+    pub(crate) fn new(
+        tracker: &'t Tracker,
+        cluster: Option<&'t Cluster>,
+        tls: &'t TlsClient,
+        mode: Mode,
+    ) -> Self {
         let now = measure::now();
         let window = mode.pick(Duration::from_millis(1300), Duration::from_secs(6));
         let limit = mode.pick(Duration::from_secs(10), Duration::from_secs(90));
         Self {
             tracker,
+            cluster,
             mode,
             tls,
             window_end: now + window,
@@ -69,6 +78,14 @@ impl<'t> Context<'t> {
             hostile_messages: AtomicU64::new(0),
             checks: Mutex::default(),
         }
+    }
+
+    /// Returns the rest of the cluster.
+    ///
+    /// # Errors
+    /// Returns an error if the attack is not one on a cluster.
+    pub(crate) fn cluster(&self) -> Result<&'t Cluster> {
+        self.cluster.context("the tracker is not part of a cluster")
     }
 
     /// Returns the budget for the mode.

@@ -29,6 +29,9 @@ const REQUEST_INTERVAL: Duration = Duration::from_millis(40);
 /// The maximum number of latencies that are kept of a client.
 const LATENCIES_MAX: usize = 1 << 16;
 
+/// The number of sources that the clients of a tracker may have.
+const SOURCES_EACH: usize = 10;
+
 /// The maximum wait for the first replies, and for those after an attack.
 const RECOVERY_TIME_MAX: Duration = Duration::from_secs(15);
 
@@ -93,33 +96,39 @@ struct Shared {
 }
 
 impl HonestClients {
-    /// Starts clients of every protocol and waits until each has been answered once.
-    pub(crate) fn start(tracker: &Tracker, tls: &TlsClient) -> Result<Self> {
+    /// Starts clients of every protocol at each tracker, and waits until each has been answered once.
+    pub(crate) fn start(trackers: &[&Tracker], tls: &TlsClient) -> Result<Self> {
         let mut clients = Self { shared: Arc::default(), clients: Vec::new() };
-        let sources = |number| [honest_v4(number), honest_v6(number)];
-        for source in sources(1) {
-            clients.add(Protocol::Udp, udp::UdpPair::new(source, tracker.udp(source)))?;
+        for (first, tracker) in (0..).step_by(SOURCES_EACH).zip(trackers) {
+            clients.add_all(first, tracker, tls)?;
         }
-        for source in sources(2) {
-            clients.add(Protocol::Http, http::HttpPair::new(source, tracker.http(source), None, false))?;
-        }
-        for source in sources(3) {
-            clients.add(
-                Protocol::HttpKeepAlive,
-                http::HttpPair::new(source, tracker.http(source), None, true),
-            )?;
-        }
-        for source in sources(4) {
-            let pair = http::HttpPair::new(source, tracker.tls(source), Some(tls.clone()), false);
-            clients.add(Protocol::Https, pair)?;
-        }
-        let [v4, v6] = [[honest_v4(5), honest_v4(6)], [honest_v6(5), honest_v6(6)]];
-        clients.add(Protocol::Ws, ws::SocketPair::new(v4, tracker.http(v4[0]), None))?;
-        clients.add(Protocol::Wss, ws::SocketPair::new(v6, tracker.tls(v6[0]), Some(tls.clone())))?;
         clients
             .wait_for_replies(measure::now())
             .context("honest clients are not served even without an attack")?;
         Ok(clients)
+    }
+
+    /// Starts clients of every protocol at a tracker. Their sources begin behind `first`.
+    fn add_all(&mut self, first: u32, tracker: &Tracker, tls: &TlsClient) -> Result<()> {
+        let sources = |number| [honest_v4(first + number), honest_v6(first + number)];
+        for source in sources(1) {
+            self.add(Protocol::Udp, udp::UdpPair::new(source, tracker.udp(source)))?;
+        }
+        for source in sources(2) {
+            self.add(Protocol::Http, http::HttpPair::new(source, tracker.http(source), None, false))?;
+        }
+        for source in sources(3) {
+            self.add(Protocol::HttpKeepAlive, http::HttpPair::new(source, tracker.http(source), None, true))?;
+        }
+        for source in sources(4) {
+            let pair = http::HttpPair::new(source, tracker.tls(source), Some(tls.clone()), false);
+            self.add(Protocol::Https, pair)?;
+        }
+        let [[v4_offerer, v6_offerer], [v4_answerer, v6_answerer]] = [sources(5), sources(6)];
+        let (v4, v6) = ([v4_offerer, v4_answerer], [v6_offerer, v6_answerer]);
+        self.add(Protocol::Ws, ws::SocketPair::new(v4, tracker.http(v4[0]), None))?;
+        self.add(Protocol::Wss, ws::SocketPair::new(v6, tracker.tls(v6[0]), Some(tls.clone())))?;
+        Ok(())
     }
 
     fn add(&mut self, protocol: Protocol, mut client: impl Client + 'static) -> Result<()> {

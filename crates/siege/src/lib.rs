@@ -9,11 +9,13 @@
 mod address;
 mod attack;
 mod attacks;
+mod cluster;
 mod context;
 mod honest;
 mod http;
 mod measure;
 pub mod namespace;
+mod nats;
 mod report;
 mod run;
 mod socket;

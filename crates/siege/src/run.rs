@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
+use shoal_test_nats::Server;
 
 use crate::attack::{Attack, Mode};
+use crate::cluster::{self, Cluster};
 use crate::context::Context;
 use crate::honest::{HonestClients, Protocol, Tally};
 use crate::measure;
@@ -67,10 +69,21 @@ pub fn run(
         Mode::Full => attack.settings_full,
     });
     let overrides = overrides.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let mut tracker =
-        program.start(settings.copied().chain(overrides), attack.open_files_max, attack.prepare)?;
+    let of_cluster = cluster::SETTINGS.iter().filter(|_| attack.is_of_cluster);
+    let settings: Vec<_> = of_cluster.chain(settings).copied().chain(overrides).collect();
+    let nats = attack.is_of_cluster.then(cluster::start_nats).transpose()?;
+    let url = nats.as_ref().map_or_else(String::new, Server::url);
+    let settings: Vec<_> =
+        settings.into_iter().map(|(key, value)| (key, value.replace(cluster::NATS, &url))).collect();
+    let start = || {
+        let settings = settings.iter().map(|(key, value)| (*key, value.as_str()));
+        program.start(settings, attack.open_files_max, attack.prepare)
+    };
+    let mut tracker = start()?;
+    let cluster = nats.map(|nats| Cluster::new(nats, &tracker, start()?)).transpose()?;
     let tls = TlsClient::new()?;
-    let measured = measure(attack, &mut tracker, &tls, mode).with_context(|| attack.id())?;
+    let measured =
+        measure(attack, &mut tracker, cluster.as_ref(), &tls, mode).with_context(|| attack.id())?;
     let breaches = breaches(&attack.bars, &measured, mode);
     let log_tail = (!breaches.is_empty()).then(|| tracker.log_tail());
     Ok(Outcome {
@@ -84,14 +97,23 @@ pub fn run(
 }
 
 /// Runs the attack while memory is sampled and `/health` is polled.
-fn measure(attack: &Attack, tracker: &mut Tracker, tls: &TlsClient, mode: Mode) -> Result<Measured> {
-    let clients = HonestClients::start(tracker, tls)?;
+fn measure(
+    attack: &Attack,
+    tracker: &mut Tracker,
+    cluster: Option<&Cluster>,
+    tls: &TlsClient,
+    mode: Mode,
+) -> Result<Measured> {
+    let nodes: Vec<&Tracker> =
+        core::iter::once(&*tracker).chain(cluster.map(|cluster| &cluster.other)).collect();
+    let clients = HonestClients::start(&nodes, tls)?;
     let mut measured = Measured { resident_before_bytes: tracker.resident_bytes(), ..Measured::default() };
     let watch = Watch::default();
     let (context, recovery) = thread::scope(|scope| {
         scope.spawn(|| {
             while !watch.is_over.load(Ordering::Relaxed) {
-                watch.peak_bytes.fetch_max(tracker.resident_bytes(), Ordering::Relaxed);
+                let resident = nodes.iter().map(|node| node.resident_bytes()).max();
+                watch.peak_bytes.fetch_max(resident.unwrap_or(0), Ordering::Relaxed);
                 thread::sleep(SAMPLE_INTERVAL);
             }
         });
@@ -105,7 +127,7 @@ fn measure(attack: &Attack, tracker: &mut Tracker, tls: &TlsClient, mode: Mode) 
                 measure::sleep_until(next);
             }
         });
-        let result = attack_and_recover(attack, tracker, tls, mode, &clients, &mut measured);
+        let result = attack_and_recover(attack, (tracker, cluster), tls, mode, &clients, &mut measured);
         watch.is_over.store(true, Ordering::Relaxed);
         result
     })?;
@@ -128,14 +150,14 @@ fn measure(attack: &Attack, tracker: &mut Tracker, tls: &TlsClient, mode: Mode) 
 /// Runs the attack, then waits until the honest clients are served again and memory is returned.
 fn attack_and_recover<'t>(
     attack: &Attack,
-    tracker: &'t Tracker,
+    (tracker, cluster): (&'t Tracker, Option<&'t Cluster>),
     tls: &'t TlsClient,
     mode: Mode,
     clients: &HonestClients,
     measured: &mut Measured,
 ) -> Result<(Context<'t>, Option<Duration>)> {
     let (began, cpu_before) = (measure::now(), tracker.cpu_ns());
-    let context = Context::new(tracker, tls, mode);
+    let context = Context::new(tracker, cluster, tls, mode);
     clients.set_under_attack(true);
     (attack.run)(&context)?;
     context.wait_for_window();

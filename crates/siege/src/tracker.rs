@@ -289,6 +289,11 @@ impl Tracker {
         bail!("the tracker does not end after SIGTERM");
     }
 
+    /// Returns the size of the log.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        fs::metadata(&self.log).map_or(0, |log| log.len())
+    }
+
     /// Returns the last lines of the log.
     pub(crate) fn log_tail(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();

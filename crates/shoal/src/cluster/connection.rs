@@ -4,12 +4,15 @@
 //! The client library connects again for as long as the tracker runs, at growing pauses. This module says in the log when
 //! NATS is away and when it is back, and passes messages on by two bounded queues. A message that finds its queue full is
 //! dropped and counted; the protocol of the nodes notices and asks again.
+//!
+//! The client library reads a line or a message of any length into memory. A server that sends bytes without an end is therefore
+//! left: the runtime is dropped with all buffers of the client library, and after a pause there is a new one.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -20,6 +23,7 @@ use futures_util::stream::select_all;
 use shoal_cluster::Outgoing;
 use shoal_config::{ClusterConfig, NatsServer};
 use shoal_net::Waker;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::Instant;
 
@@ -49,11 +53,18 @@ const RETRY_MS: (u64, u64) = (100, 4000);
 /// Number of refusals of the server that are remembered.
 const VIOLATIONS_MAX: usize = 8;
 
+/// Maximum number of bytes of a server without a message among them: several times that of the largest message. The client
+/// library collects as many bytes as a line or a message claims to have.
+const SILENT_BYTES_MAX: u64 = 8 << 20;
+
+/// Time between two looks at the bytes of the server.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// Maximum time for the last messages of a node that ends.
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(300);
 
 /// The settings of a connection.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ConnectionSettings {
     pub(super) servers: Vec<NatsServer>,
     name: String,
@@ -102,7 +113,7 @@ pub(crate) struct Link {
     unsent: AtomicU64,
     traffic_in: Traffic,
     traffic_out: Traffic,
-    client: OnceLock<Client>,
+    client: Mutex<Option<Client>>,
     notices: Mutex<Notices>,
 }
 
@@ -158,7 +169,7 @@ impl Link {
             unsent: AtomicU64::new(0),
             traffic_in: Traffic::default(),
             traffic_out: Traffic::default(),
-            client: OnceLock::new(),
+            client: Mutex::default(),
             notices: Mutex::default(),
         };
         (Arc::new(link), received)
@@ -202,7 +213,7 @@ impl Link {
 
     /// Returns the name of the server, while NATS is there.
     pub(crate) fn server(&self) -> Option<String> {
-        let client = self.client.get().filter(|_| self.is_connected())?;
+        let client = self.client().filter(|_| self.is_connected())?;
         Some(client.server_info().server_name).filter(|name| !name.is_empty())
     }
 
@@ -312,8 +323,13 @@ impl Link {
     }
 
     /// Returns the client, once there is one.
-    pub(super) fn client(&self) -> Option<&Client> {
-        self.client.get()
+    pub(super) fn client(&self) -> Option<Client> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the client by that of a new connection.
+    fn set_client(&self, client: Client) {
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
     }
 
     /// Logs an error of a connection that goes on, at most once a minute.
@@ -350,14 +366,27 @@ impl Connection {
         outgoing: Receiver<Outgoing>,
         shared: Option<(Arc<SharedState>, NodeKeys)>,
     ) -> anyhow::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut runtime = new_runtime()?;
+        let mut outgoing = outgoing;
         let body = move || {
-            let ended = runtime.block_on(pass_messages(settings, subjects, &link, outgoing, shared));
-            if let Err(error) = ended {
-                tracing::error!("the connection to NATS has ended: {error:#}");
+            loop {
+                let ended =
+                    runtime.block_on(pass_messages(&settings, &subjects, &link, &mut outgoing, &shared));
+                // A look-up of a name may still go on. The buffers of the client library end with its tasks.
+                runtime.shutdown_background();
+                match ended {
+                    Ok(End::Stopped) => return,
+                    Ok(End::Flooded) => link.away("the server sends endless bytes without a message"),
+                    Err(error) => return tracing::error!("the connection to NATS has ended: {error:#}"),
+                }
+                match new_runtime() {
+                    Ok(new) => runtime = new,
+                    Err(error) => return tracing::error!("the connection to NATS has ended: {error}"),
+                }
+                if runtime.block_on(pause(&link, &mut outgoing)) == End::Stopped {
+                    return;
+                }
             }
-            // A look-up of a name may still go on.
-            runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("nats".to_owned()).spawn(body)?;
         Ok(Self { thread })
@@ -370,20 +399,33 @@ impl Connection {
     }
 }
 
+/// Why messages are no longer passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The node has ended.
+    Stopped,
+    /// The server sends bytes that make no message.
+    Flooded,
+}
+
+fn new_runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
 async fn pass_messages(
-    settings: ConnectionSettings,
-    subjects: Vec<String>,
+    settings: &ConnectionSettings,
+    subjects: &[String],
     link: &Arc<Link>,
-    mut outgoing: Receiver<Outgoing>,
-    shared: Option<(Arc<SharedState>, NodeKeys)>,
-) -> anyhow::Result<()> {
+    outgoing: &mut Receiver<Outgoing>,
+    shared: &Option<(Arc<SharedState>, NodeKeys)>,
+) -> anyhow::Result<End> {
     let servers: Result<Vec<ServerAddr>, io::Error> =
         settings.servers.iter().map(|server| server.to_string().parse()).collect();
-    let client = options(settings, link).connect(servers.context("a URL of a server")?).await?;
-    let _is_first = link.client.set(client.clone());
+    let client = options(settings.clone(), link).connect(servers.context("a URL of a server")?).await?;
+    link.set_client(client.clone());
     let mut subscriptions = Vec::new();
     for subject in subjects {
-        subscriptions.push(client.subscribe(subject).await?);
+        subscriptions.push(client.subscribe(subject.clone()).await?);
     }
     let into = Arc::clone(link);
     let receive = tokio::spawn(async move {
@@ -392,7 +434,23 @@ async fn pass_messages(
             into.put(Received { subject: message.subject, payload: message.payload });
         }
     });
-    let follow = shared.map(|(state, keys)| tokio::spawn(shared::follow(state, keys)));
+    let follow = shared.clone().map(|(state, keys)| tokio::spawn(shared::follow(state, keys)));
+    let end = tokio::select! {
+        () = send_messages(&client, link, outgoing) => End::Stopped,
+        () = wait_for_flood(&client, link) => End::Flooded,
+    };
+    receive.abort();
+    if let Some(follow) = follow {
+        follow.abort();
+    }
+    if end == End::Stopped && link.is_connected() {
+        let _in_time_or_not = tokio::time::timeout(FLUSH_TIME_MAX, client.flush()).await;
+    }
+    Ok(end)
+}
+
+/// Publishes messages until the node ends.
+async fn send_messages(client: &Client, link: &Link, outgoing: &mut Receiver<Outgoing>) {
     while let Some(message) = outgoing.recv().await {
         // Messages that wait while NATS is away would be out of date when it is back.
         if !link.is_connected() {
@@ -404,14 +462,33 @@ async fn pass_messages(
             link.count_unsent();
         }
     }
-    receive.abort();
-    if let Some(follow) = follow {
-        follow.abort();
+}
+
+/// Waits until the server of one connection has sent too many bytes without a message among them.
+async fn wait_for_flood(client: &Client, link: &Link) {
+    let statistics = client.statistics();
+    let progress = || (link.connects(), statistics.in_messages.load(Ordering::Relaxed));
+    let bytes = || statistics.in_bytes.load(Ordering::Relaxed);
+    let (mut last, mut bytes_then) = (progress(), bytes());
+    while bytes() - bytes_then <= SILENT_BYTES_MAX {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if progress() != last {
+            (last, bytes_then) = (progress(), bytes());
+        }
     }
-    if link.is_connected() {
-        let _in_time_or_not = tokio::time::timeout(FLUSH_TIME_MAX, client.flush()).await;
+}
+
+/// Waits before the next connection, and drops the messages of the node meanwhile.
+async fn pause(link: &Link, outgoing: &mut Receiver<Outgoing>) -> End {
+    let drop_messages = async {
+        while outgoing.recv().await.is_some() {
+            link.count_unsent();
+        }
+    };
+    match tokio::time::timeout(Duration::from_millis(RETRY_MS.1), drop_messages).await {
+        Ok(()) => End::Stopped,
+        Err(_over) => End::Flooded,
     }
-    Ok(())
 }
 
 fn options(settings: ConnectionSettings, link: &Arc<Link>) -> ConnectOptions {

@@ -163,7 +163,7 @@ impl SharedState {
 
     /// Returns the bucket, once there is a client.
     fn bucket(&self) -> Option<Bucket> {
-        let jetstream = JetStream::new(self.link.client()?.clone(), self.domain.as_deref());
+        let jetstream = JetStream::new(self.link.client()?, self.domain.as_deref());
         Some(Bucket::new(jetstream, &self.name))
     }
 

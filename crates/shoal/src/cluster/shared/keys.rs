@@ -19,6 +19,7 @@ use crate::reload::Live;
 use crate::state::StateKeys;
 
 /// The keys of this node, and the places where they are used.
+#[derive(Clone)]
 pub(crate) struct NodeKeys {
     pub(crate) live: Arc<Published<Live>>,
     pub(crate) wakers: Vec<Waker>,
