@@ -1,7 +1,7 @@
 //! The price of a node that asks another one for each announce, as it would if no node had all swarms: requests that are
 //! collected for a millisecond, and their replies, over three NATS servers.
 //!
-//! Only the way is measured. What the other node does for an announce would come on top.
+//! Only the way is measured. The announce itself at the other node would come on top.
 
 use std::collections::VecDeque;
 use std::fs;
