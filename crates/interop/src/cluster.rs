@@ -22,12 +22,15 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct SecondNode {
     pub(crate) tracker: Tracker,
     nats: Process,
+    /// Lives as long as the server.
+    _nats_host: Host,
 }
 
 /// A NATS server that runs, and the hosts of the second node.
 #[derive(Debug)]
 pub(crate) struct NatsHost {
     nats: Process,
+    host: Host,
     node: Host,
     observer: Host,
 }
@@ -42,7 +45,7 @@ impl NatsHost {
         let (node, observer) = (network.add_named_host(NODE_NAME)?, network.add_host()?);
         let mut command = host.command_at(&tools::nats_server()?)?;
         command.args(["--addr", &host.address.to_string(), "--port", "4222"]);
-        Ok(Self { nats: Process::spawn("nats", command, directory)?, node, observer })
+        Ok(Self { nats: Process::spawn("nats", command, directory)?, host, node, observer })
     }
 
     /// Returns the setting of a node of the cluster.
@@ -61,7 +64,7 @@ impl NatsHost {
         tracker_view: &Path,
         directory: &Path,
     ) -> Result<SecondNode> {
-        let Self { nats, node, observer } = self;
+        let Self { nats, host, node, observer } = self;
         let directory = directory.join("second-node");
         std::fs::create_dir(&directory)?;
         let tracker = Tracker::start([node, observer], None, settings, tracker_view, &directory)?;
@@ -72,7 +75,7 @@ impl NatsHost {
         let joined = wait_for("the nodes should know each other", JOIN_TIMEOUT, || {
             Ok((knows_other(first)? && knows_other(&tracker)?).then_some(()))
         });
-        let second = SecondNode { tracker, nats };
+        let second = SecondNode { tracker, nats, _nats_host: host };
         joined.with_context(|| second.log_tails())?;
         Ok(second)
     }

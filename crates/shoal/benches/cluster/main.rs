@@ -8,10 +8,11 @@
 //!
 //! **traffic**: the bytes of a change on the connection to NATS, under the same load.
 //!
-//! **publishing**: the CPU time of an announce at a tracker that is a node, against one that is not, when every announce
-//! brings a peer or takes one. The generator keeps both saturated.
+//! **publishing**: the CPU time of an announce at a tracker that is a node, against one that is not, when peers come and go
+//! with few announces in between. The generator keeps both saturated.
 //!
-//! **applying**: the CPU time of the whole process of another node, per change that it receives meanwhile.
+//! **applying**: the CPU time of the whole process of another node, per change that it receives meanwhile: the change itself,
+//! its part of the connection and of a process that waits, on a processor whose caches the first node fills.
 //!
 //! **relay**: the time from an offer or an answer of a WebTorrent client to its receiver, at the same node and at another one.
 //!
