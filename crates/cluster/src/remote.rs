@@ -182,7 +182,8 @@ impl Remote {
 
     /// Gives up what does not come. Returns how many batches were lost, by shard.
     pub(crate) fn give_up(&mut self, now_ms: u64) -> [u64; SHARDS] {
-        let lost = core::array::from_fn(|shard| self.streams[shard].give_up(now_ms));
+        let is_lost = !self.is_alive(now_ms);
+        let lost = core::array::from_fn(|shard| self.streams[shard].give_up(is_lost, now_ms));
         if lost != [0; SHARDS] {
             self.missing_ms = Some(now_ms);
         }

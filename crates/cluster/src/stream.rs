@@ -169,11 +169,12 @@ impl Stream {
         Some((next, (end - 1).min(next + REQUESTED_MAX - 1)))
     }
 
-    /// Goes on behind a gap that does not become smaller, or that is too large. Returns how many batches were lost.
-    pub(crate) fn give_up(&mut self, now_ms: u64) -> u64 {
+    /// Goes on behind a gap that does not become smaller, that is too large, or whose node `is_lost`, so that no request would close
+    /// it. Returns how many batches were lost.
+    pub(crate) fn give_up(&mut self, is_lost: bool, now_ms: u64) -> u64 {
         let end = self.watch(now_ms);
         let (Some(end), Some(next), Some(gap)) = (end, self.next, self.gap) else { return 0 };
-        if now_ms < gap.since_ms + GIVE_UP_MS && end - next <= DISTANCE_MAX {
+        if !is_lost && now_ms < gap.since_ms + GIVE_UP_MS && end - next <= DISTANCE_MAX {
             return 0;
         }
         self.skip_to(end, now_ms)
@@ -275,14 +276,30 @@ mod tests {
         assert_eq!(stream.request(20), None);
         take(&mut stream, 1, 100);
         assert_eq!(stream.request(510), Some((2, 4)));
-        assert_eq!(stream.give_up(100 + GIVE_UP_MS - 1), 0);
-        assert_eq!(stream.give_up(100 + GIVE_UP_MS), 3);
+        assert_eq!(stream.give_up(false, 100 + GIVE_UP_MS - 1), 0);
+        assert_eq!(stream.give_up(false, 100 + GIVE_UP_MS), 3);
         assert!(stream.pop().is_some());
         assert_eq!(stream.diverged_ms(), Some(3100));
         stream.heal(3099);
         assert!(stream.diverged_ms().is_some());
         stream.heal(3100);
         assert_eq!(stream.diverged_ms(), None);
+    }
+
+    #[test]
+    fn the_gaps_of_a_lost_node_are_given_up_at_once() {
+        let mut stream = Stream::default();
+        stream.begin(2);
+        for early in [3, 5, 7, 9] {
+            take(&mut stream, early, 0);
+        }
+        for lost_before in [3, 5, 7, 9] {
+            assert_eq!(stream.give_up(true, 10), 1);
+            assert_eq!(stream.next, Some(lost_before));
+            assert!(stream.pop().is_some());
+            stream.advance(1, 10);
+        }
+        assert_eq!((stream.give_up(true, 10), stream.diverged_ms()), (0, Some(10)));
     }
 
     #[test]

@@ -25,8 +25,8 @@ pub(crate) const SETTINGS: [Setting; 3] = [
     ("cluster.password_file", concat!("TRACKER_FOLDER", "/nats-password")),
 ];
 
-/// The maximum time until both nodes are ready.
-const READY_TIME_MAX: Duration = Duration::from_secs(30);
+/// The maximum time until both nodes are ready: three snapshots, ten seconds apart, by both of them in turn.
+const READY_TIME_MAX: Duration = Duration::from_secs(60);
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -76,7 +76,8 @@ impl Cluster {
             }
             thread::sleep(CHECK_INTERVAL);
         }
-        bail!("the nodes do not become ready:\n{}\n{}", tracker.log_tail(), self.other.log_tail())
+        let told = [tracker, &self.other].map(|node| status(node).unwrap_or_default().to_string());
+        bail!("the nodes do not become ready: {}", told.join("\n"))
     }
 }
 
