@@ -76,13 +76,13 @@ fn traffic(run: &mut Run, tracker: &Tracker) {
 }
 
 /// A client over UDP (BEP 15).
-struct Client {
+pub(crate) struct Client {
     socket: UdpSocket,
     connection_id: [u8; 8],
 }
 
 impl Client {
-    fn open(tracker: SocketAddr) -> Self {
+    pub(crate) fn open(tracker: SocketAddr) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect(tracker).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
@@ -91,7 +91,7 @@ impl Client {
         client
     }
 
-    fn connect(&mut self) {
+    pub(crate) fn connect(&mut self) {
         let reply = self.ask(&[&0x0417_2710_1980_u64.to_be_bytes()[..], &[0; 4], &[7; 4]].concat());
         self.connection_id.copy_from_slice(&reply[8..16]);
     }
@@ -109,6 +109,16 @@ impl Client {
 
     /// Announces a leecher, and returns the ports of the peers of the reply.
     fn announce(&mut self, info_hash: &[u8; 20], port: u16) -> Vec<u16> {
+        let Some(reply) = self.ask_for_peers(info_hash, port) else {
+            // The connection id has expired.
+            self.connect();
+            return Vec::new();
+        };
+        reply[20..].chunks_exact(6).map(|peer| u16::from_be_bytes([peer[4], peer[5]])).collect()
+    }
+
+    /// Announces a leecher, and returns the reply unless it is an error.
+    pub(crate) fn ask_for_peers(&self, info_hash: &[u8; 20], port: u16) -> Option<Vec<u8>> {
         let mut packet = [&self.connection_id[..], &1_u32.to_be_bytes(), &[7; 4], info_hash].concat();
         packet.extend(b"-CL0001-abcdefghijkl");
         for amount in [0_u64, 1, 0] {
@@ -116,12 +126,6 @@ impl Client {
         }
         packet.extend([0; 12]);
         packet.extend([&10_u32.to_be_bytes()[..], &port.to_be_bytes()].concat());
-        let reply = self.ask(&packet);
-        if reply[3] == 3 {
-            // The connection id has expired.
-            self.connect();
-            return Vec::new();
-        }
-        reply[20..].chunks_exact(6).map(|peer| u16::from_be_bytes([peer[4], peer[5]])).collect()
+        Some(self.ask(&packet)).filter(|reply| reply[3] != 3)
     }
 }

@@ -19,6 +19,8 @@
 //! **kills**: requests that stay unanswered at the other nodes while a node is killed, and then one NATS server after the
 //! other. The load keeps its schedule.
 //!
+//! **takedown**: the time from a request to the control listener of a node, which denies a torrent, to the refusal at another node.
+//!
 //! **hop**: the price of asking another node for each announce, which no node does. It is the ground for a decision about
 //! swarms that are divided among nodes.
 //!
@@ -34,6 +36,7 @@ mod handed_out;
 mod hop;
 mod kills;
 mod nodes;
+mod takedown;
 #[path = "../support/tracker.rs"]
 mod tracker;
 
@@ -78,12 +81,13 @@ fn main() -> ExitCode {
         sched_setaffinity(None, &processor).unwrap();
     }
     type Case = (&'static str, fn(&mut Run));
-    let cases: [Case; 5] = [
+    let cases: [Case; 6] = [
         ("handed-out traffic", handed_out::run),
         ("publishing applying", cost::run),
         ("relay", browsers::run),
         ("kills", kills::run),
         ("hop", hop::run),
+        ("takedown", takedown::run),
     ];
     for (_, case) in cases.iter().filter(|(name, _)| is_chosen(name)) {
         case(&mut run);

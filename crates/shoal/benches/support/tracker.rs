@@ -19,6 +19,9 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_shoal");
 /// The name of its configuration file.
 pub(crate) const CONFIG: &str = "shoal.toml";
 
+/// The token of the control listener.
+pub(crate) const TOKEN: &str = "a-token-of-the-benchmark";
+
 /// Time for something that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -33,7 +36,7 @@ pub(crate) struct Tracker {
     pub(crate) child: Child,
     pub(crate) udp: SocketAddr,
     pub(crate) http: SocketAddr,
-    control: SocketAddr,
+    pub(crate) control: SocketAddr,
 }
 
 impl Tracker {
@@ -48,6 +51,7 @@ impl Tracker {
             ("control.listen", "\"127.0.0.1:0\""),
             ("announce.peers_per_address_max", "0"),
             ("log.format", "\"json\""),
+            ("control.admin_token", &format!("{TOKEN:?}")),
         ];
         let is_set = |key: &str| settings.iter().any(|(set, _)| *set == key);
         for (key, value) in own.iter().filter(|(key, _)| !is_set(key)).chain(settings) {
@@ -76,7 +80,9 @@ impl Tracker {
     /// Returns the value of a metric, whose name includes its labels.
     pub(crate) fn metric(&self, name: &str) -> Option<f64> {
         let mut stream = TcpStream::connect(self.control).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+        let head =
+            format!("GET /metrics HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?.parse().ok()
