@@ -59,10 +59,10 @@ pub(crate) async fn follow(state: Arc<SharedState>, keys: NodeKeys) {
     let mut keys = FollowedKeys::new(keys);
     let (mut pause, mut failures) = (PAUSE_MIN, 0_u32);
     loop {
-        while !state.link.is_connected() {
+        let Some(bucket) = state.bucket().filter(|_| state.link.is_connected()) else {
             sleep(LOOK_EVERY).await;
-        }
-        let Some(bucket) = state.bucket() else { continue };
+            continue;
+        };
         let ended =
             Session { state: &state, bucket, keys: &mut keys, removed: Removed::new() }.run(failures).await;
         let (fault, has_begun) = ended;
