@@ -51,7 +51,6 @@ impl Tracker {
             ("control.listen", "\"127.0.0.1:0\""),
             ("announce.peers_per_address_max", "0"),
             ("log.format", "\"json\""),
-            ("control.admin_token", &format!("{TOKEN:?}")),
         ];
         let is_set = |key: &str| settings.iter().any(|(set, _)| *set == key);
         for (key, value) in own.iter().filter(|(key, _)| !is_set(key)).chain(settings) {
@@ -59,7 +58,7 @@ impl Tracker {
         }
         fs::write(&config, text).unwrap();
         let mut child = without_settings(pinned(0, PROGRAM));
-        child.arg("--config").arg(&config).stderr(Stdio::piped());
+        child.arg("--config").arg(&config).env("SHOAL_CONTROL_ADMIN_TOKEN", TOKEN).stderr(Stdio::piped());
         let mut child = child.spawn().unwrap();
         let (sender, lines) = channel();
         let log = BufReader::new(child.stderr.take().unwrap());
