@@ -51,20 +51,24 @@ pub fn read(
 #[must_use]
 pub fn is_shared(name: &str) -> bool {
     let mut config = Config::default();
-    let sections = sections(&mut config);
-    let mut keys =
-        sections.iter().flat_map(|section| section.keys.iter().map(move |key| (section.name, key)));
-    keys.any(|(section, key)| {
-        let is_limit = section == "limits";
-        let is_interval = match section {
-            "announce" => key.name.contains("interval"),
-            "webtorrent" => key.name.starts_with("interval"),
-            _ => false,
-        };
-        (is_limit || is_interval)
-            && key.applies == Applies::Reload
-            && name.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')) == Some(key.name)
-    })
+    shared_key(&mut sections(&mut config), name).is_some()
+}
+
+/// Returns a key that the nodes of a cluster can share, with the name of its section.
+fn shared_key<'s, 'c>(
+    sections: &'s mut [Section<'c>],
+    name: &str,
+) -> Option<(&'static str, &'s mut Key<'c>)> {
+    let (section, key) = name.split_once('.')?;
+    let section = sections.iter_mut().find(|known| known.name == section)?;
+    let key = section.keys.iter_mut().find(|known| known.name == key)?;
+    let is_meant = match section.name {
+        "limits" => true,
+        "announce" => key.name.contains("interval"),
+        "webtorrent" => key.name.starts_with("interval"),
+        _ => false,
+    };
+    (is_meant && key.applies == Applies::Reload).then_some((section.name, key))
 }
 
 /// Reads the configuration of a tracker that runs with `running` once more.
@@ -271,12 +275,7 @@ impl Reader<'_> {
             let quoted = abbreviate(&format!("{value:?}"));
             let entered =
                 Entered { value: Raw::Untyped(value.clone()), quoted, provenance: Provenance::Cluster };
-            let section = name.split_once('.').filter(|_| is_shared(name));
-            let key = section.and_then(|(section, key)| {
-                let section = self.sections.iter_mut().find(|known| known.name == section)?;
-                Some((section.name, section.keys.iter_mut().find(|known| known.name == key)?))
-            });
-            match key {
+            match shared_key(&mut self.sections, name) {
                 Some((section, key)) => {
                     let (written, problem) = assign(section, key, entered);
                     self.written.push(written);

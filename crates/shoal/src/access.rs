@@ -52,7 +52,9 @@ use self::networks::Networks;
 pub(crate) use self::operations::Which;
 pub(crate) use self::publish::Publisher;
 use self::shared::SharedLists;
-pub(crate) use self::shared::{BY_BYTES_MAX, SharedEntries, SharedError, SharedTables, SharedTorrent};
+pub(crate) use self::shared::{
+    BY_BYTES_MAX, SharedEntries, SharedError, SharedTables, SharedTorrent, is_line,
+};
 use self::torrents::Torrents;
 use self::watch::Bell;
 pub(crate) use self::watch::watch;

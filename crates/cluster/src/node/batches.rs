@@ -4,8 +4,7 @@ use bytes::Bytes;
 
 use super::{Node, WAITING_BYTES_MAX};
 use crate::api::{NodeId, Swarms};
-use crate::delta::Deltas;
-use crate::delta::decode_deltas;
+use crate::delta::{Deltas, decode_deltas};
 use crate::message::{Decoded, Malformed, Message, checksum_of, decode};
 use crate::stream::{Arrival, WAITING_BYTES_EACH};
 use crate::subject::{Subject, shard_of};

@@ -97,14 +97,16 @@ impl SharedTorrent {
         let is_date = self.date.as_ref().is_none_or(|date| {
             date.len() == 10 && date.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
         });
-        let is_shown = |text: Option<&String>, bytes_max: usize| {
-            text.is_none_or(|text| text.len() <= bytes_max && !text.contains(char::is_control))
-        };
         is_date
-            && is_shown(self.reference.as_ref(), REFERENCE_BYTES_MAX)
-            && is_shown(self.reason.as_ref(), REASON_BYTES_MAX)
-            && is_shown(Some(&self.by), BY_BYTES_MAX)
+            && self.reference.as_ref().is_none_or(|text| is_line(text, REFERENCE_BYTES_MAX))
+            && self.reason.as_ref().is_none_or(|text| is_line(text, REASON_BYTES_MAX))
+            && is_line(&self.by, BY_BYTES_MAX)
     }
+}
+
+/// Returns whether a text is a line of at most this many bytes, so that it can be shown.
+pub(crate) fn is_line(text: &str, bytes_max: usize) -> bool {
+    text.len() <= bytes_max && !text.contains(char::is_control)
 }
 
 impl SharedTables {

@@ -8,66 +8,52 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::cluster::find_each_other;
-use crate::attack::{Attack, Layer, Setting};
-use crate::cluster::write_password;
+use crate::attack::{Attack, Layer};
 use crate::context::Context;
+
+/// The part that the attacks of false servers have in common.
+const FALSE_SERVER: Attack = Attack {
+    settings: &[("cluster.servers", "nats://127.0.0.1:9222")],
+    promise: "the tracker serves alone, its memory stays within its bound, and its log stays short",
+    ..Layer::Cluster.attack("", "", "", |_| Ok(()))
+};
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
-        is_of_cluster: true,
-        prepare: write_password,
-        finish: find_each_other,
-        ..Layer::Cluster.attack(
-            "nats-restarts",
-            "the NATS server is killed and started again without a pause",
-            "each node serves alone meanwhile, and they find each other afterwards",
-            restarts,
-        )
+        name: "nats-restarts",
+        tries: "the NATS server is killed and started again without a pause",
+        promise: "each node serves alone meanwhile, and they find each other afterwards",
+        run: restarts,
+        ..super::cluster::ATTACK
     },
     Attack {
-        settings: FALSE_SERVER,
-        ..Layer::Cluster.attack(
-            "nats-mute",
-            "a server that accepts connections and never sends a byte",
-            PROMISE,
-            |context| pretend(context, hold),
-        )
+        name: "nats-mute",
+        tries: "a server that accepts connections and never sends a byte",
+        run: |context| pretend(context, hold),
+        ..FALSE_SERVER
     },
     Attack {
-        settings: FALSE_SERVER,
-        ..Layer::Cluster.attack(
-            "nats-closes",
-            "a server that greets each client and hangs up",
-            PROMISE,
-            |context| pretend(context, |stream, _| Ok(greet(stream)?)),
-        )
+        name: "nats-closes",
+        tries: "a server that greets each client and hangs up",
+        run: |context| pretend(context, |stream, _| Ok(greet(stream)?)),
+        ..FALSE_SERVER
     },
     Attack {
-        settings: FALSE_SERVER,
-        ..Layer::Cluster.attack(
-            "nats-garbage",
-            "a server that sends random bytes, before and after a greeting",
-            PROMISE,
-            |context| pretend(context, send_garbage),
-        )
+        name: "nats-garbage",
+        tries: "a server that sends random bytes, before and after a greeting",
+        run: |context| pretend(context, send_garbage),
+        ..FALSE_SERVER
     },
     Attack {
-        settings: FALSE_SERVER,
-        ..Layer::Cluster.attack(
-            "nats-endless",
-            "a server that sends lines without an end, and messages of gigabytes",
-            PROMISE,
-            |context| pretend(context, send_without_end),
-        )
+        name: "nats-endless",
+        tries: "a server that sends lines without an end, and messages of gigabytes",
+        run: |context| pretend(context, send_without_end),
+        ..FALSE_SERVER
     },
 ];
 
-const PROMISE: &str = "the tracker serves alone, its memory stays within its bound, and its log stays short";
-
 /// The port of the false server, which is free in the namespace of the siege.
 const PORT: u16 = 9_222;
-const FALSE_SERVER: &[Setting] = &[("cluster.servers", "nats://127.0.0.1:9222")];
 
 /// The log may have this many bytes a second, beside those of the start.
 const LOG_BYTES_PER_S: u64 = 8 << 10;

@@ -19,7 +19,7 @@ use crate::measure;
 use crate::nats::NatsClient;
 
 /// The part that all these attacks have in common: two nodes, whose honest clients are served, and which find each other afterwards.
-const ATTACK: Attack = Attack {
+pub(super) const ATTACK: Attack = Attack {
     is_of_cluster: true,
     prepare: write_password,
     finish: find_each_other,

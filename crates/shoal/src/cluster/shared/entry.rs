@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use shoal_types::InfoHash;
 
 use crate::access::bans::{Ban, REASON_BYTES_MAX};
-use crate::access::{BY_BYTES_MAX, Which};
+use crate::access::{BY_BYTES_MAX, Which, is_line};
 
 /// Maximum size of a value in bytes.
 pub(super) const VALUE_BYTES_MAX: usize = 4096;
@@ -133,7 +133,7 @@ fn is_config_key(text: &str) -> bool {
 impl Value {
     /// Returns whether the value can be shown.
     pub(super) fn is_valid(&self) -> bool {
-        is_shown(&self.value) && self.by.len() <= BY_BYTES_MAX && is_shown(&self.by)
+        is_line(&self.value, VALUE_BYTES_MAX) && is_line(&self.by, BY_BYTES_MAX)
     }
 }
 
@@ -146,8 +146,8 @@ impl Banned {
     /// Returns the ban of a network, unless its texts cannot be shown.
     pub(super) fn ban(self, network: IpNet) -> Option<Ban> {
         let Self { reason, by, since_unix_s, until_unix_s } = self;
-        let is_valid = reason.len() <= REASON_BYTES_MAX && by.len() <= BY_BYTES_MAX;
-        (is_valid && is_shown(&reason) && is_shown(&by)).then_some(Ban {
+        let is_valid = is_line(&reason, REASON_BYTES_MAX) && is_line(&by, BY_BYTES_MAX);
+        is_valid.then_some(Ban {
             network,
             reason,
             by,
@@ -175,11 +175,6 @@ impl TicketSecrets {
     pub(super) fn keys(&self) -> Option<Vec<u8>> {
         from_hex(&self.keys)
     }
-}
-
-/// Returns whether a text is of one line.
-fn is_shown(text: &str) -> bool {
-    !text.contains(char::is_control)
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -55,13 +55,14 @@ impl FollowedKeys {
         if let Some(key) = secrets.connection.0 {
             self.adopt_connection(key);
         }
-        if let (Some(server), Some(shared)) = (&self.keys.tickets, &secrets.tickets.0)
-            && (self.tickets_version.is_none() || server.export_ticket_keys() != *shared)
-        {
-            if server.export_ticket_keys() != *shared && !server.import_ticket_keys(shared) {
+        if let (Some(server), Some(shared)) = (&self.keys.tickets, &secrets.tickets.0) {
+            let differs = server.export_ticket_keys() != *shared;
+            if differs && !server.import_ticket_keys(shared) {
                 tracing::error!("the cluster's keys of TLS tickets cannot be read; this node has its own");
             }
-            self.tickets_version = Some(server.ticket_keys_version());
+            if differs || self.tickets_version.is_none() {
+                self.tickets_version = Some(server.ticket_keys_version());
+            }
         }
     }
 

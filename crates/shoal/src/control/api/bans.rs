@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::{blocking, looking_up};
 use crate::access::bans::{self, Ban, BanError};
+use crate::access::is_line;
 use crate::clock;
 use crate::control::auth::Caller;
 use crate::control::body::JsonBody;
@@ -91,7 +92,7 @@ pub(super) async fn set(
 ) -> Result<Json<Ban>, Problem> {
     let refuse = |error: String| Problem::new(StatusCode::BAD_REQUEST, error);
     let network = bans::parse_network(&wanted.network).map_err(refuse)?;
-    if wanted.reason.len() > bans::REASON_BYTES_MAX || wanted.reason.chars().any(char::is_control) {
+    if !is_line(&wanted.reason, bans::REASON_BYTES_MAX) {
         return Err(refuse(format!(
             "a reason has up to {} bytes and no control characters",
             bans::REASON_BYTES_MAX

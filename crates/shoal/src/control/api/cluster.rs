@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::blocking;
+use crate::access::is_line;
 use crate::cluster::shared::{SharedState, Value};
 use crate::control::auth::Caller;
 use crate::control::body::JsonBody;
@@ -79,7 +80,7 @@ pub(super) async fn set(
     JsonBody(NewValue { value }): JsonBody<NewValue>,
 ) -> Result<Json<ClusterValue>, Problem> {
     let state = shared(&control)?;
-    if value.len() > VALUE_BYTES_MAX || value.contains(char::is_control) {
+    if !is_line(&value, VALUE_BYTES_MAX) {
         let error = format!("a value has up to {VALUE_BYTES_MAX} bytes and no control characters");
         return Err(Problem::new(StatusCode::BAD_REQUEST, error));
     }
