@@ -48,6 +48,8 @@ impl Client {
             .http_status_as_error(false)
             .max_redirects(REDIRECTS_MAX)
             .save_redirect_history(true)
+            // A server may close a connection after its reply without saying so, and a request that is sent meanwhile fails.
+            .max_idle_connections(0)
             .user_agent(concat!("shoal/", env!("CARGO_PKG_VERSION")))
             .tls_config(tls())
             .build();
