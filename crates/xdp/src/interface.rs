@@ -1,0 +1,1 @@
+//! Network interfaces, as an XDP program needs to know them.

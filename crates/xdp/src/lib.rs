@@ -1,0 +1,10 @@
+//! Datagrams past the kernel's socket path: an eBPF program at the hook of the driver (XDP), and AF_XDP sockets.
+//!
+//! The crate owns the program and its maps ([`program`]), the model of a frame ([`frame`]), which the program mirrors, and
+//! the rings that frames pass through ([`socket`]). It must not interpret the payload of a datagram, beyond what the program
+//! needs to answer a connect request (BEP 15), and it takes no decisions: keys, networks and limits are arguments.
+
+pub mod frame;
+pub mod interface;
+pub mod program;
+pub mod socket;
