@@ -43,6 +43,8 @@ pub(crate) enum Applies {
 /// }
 /// ```
 ///
+/// A section within another one has its full name behind an equals sign: `section xdp = "udp.xdp": XdpConfig`.
+///
 /// After the arrow stands when a change takes effect, a variant of [`Applies`].
 ///
 /// This generates a struct with a `Default` for each section, the struct `Config` of all sections, the function
@@ -50,7 +52,7 @@ pub(crate) enum Applies {
 macro_rules! settings {
     ($(
         $(#[doc = $section_doc:literal])+
-        section $section:ident: $Section:ident {
+        section $section:ident $(= $name:literal)?: $Section:ident {
             $(
                 $(#[doc = $doc:literal])+
                 $key:ident: $Type:ty = $default:expr $(, in $range:expr)? => $applies:ident;
@@ -81,7 +83,7 @@ macro_rules! settings {
         pub(crate) fn sections(config: &mut Config) -> Vec<$crate::declare::Section<'_>> {
             vec![$(
                 $crate::declare::Section {
-                    name: stringify!($section),
+                    name: $crate::declare::section_name!([$section $(= $name)?]),
                     docs: &[$($section_doc),+],
                     keys: vec![$(
                         $crate::declare::Key {
@@ -102,18 +104,11 @@ macro_rules! settings {
         /// running values.
         pub(crate) fn compare(config: &mut Config, running: &Config) -> $crate::reload::Differences {
             let mut differences = $crate::reload::Differences::default();
-            $($(
-                if config.$section.$key != running.$section.$key {
-                    let name = concat!(stringify!($section), ".", stringify!($key));
-                    match $crate::declare::Applies::$applies {
-                        $crate::declare::Applies::Reload => differences.applied.push(name),
-                        $crate::declare::Applies::Restart => {
-                            config.$section.$key.clone_from(&running.$section.$key);
-                            differences.needs_restart.push(name);
-                        }
-                    }
-                }
-            )+)+
+            $(
+                $crate::declare::compare_section!(
+                    config.$section, running.$section, differences, [$section $(= $name)?], $($key $applies)+
+                );
+            )+
             differences
         }
     };
@@ -129,4 +124,30 @@ macro_rules! optional {
     };
 }
 
-pub(crate) use {optional, settings};
+/// Compares the keys of a section, whose name is in the form of `section_name`.
+macro_rules! compare_section {
+    ($config:expr, $running:expr, $differences:ident, $name:tt, $($key:ident $applies:ident)+) => {$(
+        if $config.$key != $running.$key {
+            let name = concat!($crate::declare::section_name!($name), ".", stringify!($key));
+            match $crate::declare::Applies::$applies {
+                $crate::declare::Applies::Reload => $differences.applied.push(name),
+                $crate::declare::Applies::Restart => {
+                    $config.$key.clone_from(&$running.$key);
+                    $differences.needs_restart.push(name);
+                }
+            }
+        }
+    )+};
+}
+
+/// Expands to the full name of a section.
+macro_rules! section_name {
+    ([$section:ident]) => {
+        stringify!($section)
+    };
+    ([$section:ident = $name:literal]) => {
+        $name
+    };
+}
+
+pub(crate) use {compare_section, optional, section_name, settings};

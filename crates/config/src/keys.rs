@@ -14,8 +14,9 @@ use shoal_transport::datagram::REPLY_BYTES_MAX;
 use crate::declare::settings;
 use crate::values::{
     AccessLogTarget, Auto, BlocklistField, ByteSize, ClientHeader, ClusterName, DatagramBackend, HostName,
-    ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name, NatsServer, OpentrackerMode, Origin,
-    PrivateAddresses, SecretKey, StoredInfoHashes, StreamBackend, Trusted,
+    InterfaceName, ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name, NatsServer,
+    OpentrackerMode, Origin, PrivateAddresses, SecretKey, StoredInfoHashes, StreamBackend, Toggle, Trusted,
+    XdpMode,
 };
 
 /// The port that BitTorrent trackers use by convention.
@@ -29,6 +30,9 @@ pub const LISTEN_ADDRESSES_MAX: usize = 16;
 
 /// The maximum number of entries in a list of files or networks.
 const FILES_MAX: usize = 256;
+
+/// The maximum number of interfaces with the XDP data path.
+const XDP_INTERFACES_MAX: usize = 8;
 
 /// The maximum number of NATS servers in the configuration.
 const NATS_SERVERS_MAX: usize = 16;
@@ -84,6 +88,39 @@ settings! {
         /// allows (1280 with headers) and holds 67 peers, because an IPv6 peer takes three times the space of an IPv4
         /// peer.
         reply_bytes_max_v6: u32 = 1232, in REPLY_BYTES_MIN..=REPLY_BYTES_LIMIT => Reload;
+    }
+
+    /// The XDP data path: an eBPF program at the driver of a network interface answers requests for connection ids, and
+    /// hands announces and scrapes to the workers without the kernel's socket path (docs/xdp.md). Firewall rules do not
+    /// see these datagrams. It serves the addresses of udp.listen beside their sockets, which take what else arrives.
+    section xdp = "udp.xdp": XdpConfig {
+        /// Network interfaces with the data path, such as ["eth0"]. [] is none. It needs Linux 6.1, and at the start the
+        /// capabilities CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and, unless "ulimit -l" permits the memory, CAP_IPC_LOCK.
+        interfaces: Vec<InterfaceName> = Vec::new(), in 0..=XDP_INTERFACES_MAX => Restart;
+
+        /// Start without the data path on an interface where it does not work, with a warning. Otherwise, the tracker
+        /// refuses to start and tells what is missing.
+        optional: bool = false => Restart;
+
+        /// Where the program runs: "native" is in the driver, "generic" in the kernel before its socket path, which every
+        /// interface permits and which gains little. "auto" is native if the driver has it.
+        mode: XdpMode = XdpMode::Auto => Restart;
+
+        /// Whether frames are shared with the network card or copied once: "on" demands a driver that shares them, "off"
+        /// copies them. "auto" shares them if the driver can.
+        zero_copy: Toggle = Toggle::Auto => Restart;
+
+        /// Number of frames of 4 KiB for each receive queue of an interface, which is rounded up to a power of two. They are
+        /// part of memory.max.
+        frames: u32 = 4096, in 1024..=65_536 => Restart;
+
+        /// Poll the network card from the worker instead of by interrupts while there is much traffic. Some cards gain by it.
+        busy_poll: bool = false => Restart;
+
+        /// Number of sources whose rates the program remembers, if limits.udp_connects_per_s is set, or
+        /// limits.udp_requests_per_s with limits.udp_silent. Those that were quiet for longest are forgotten. Each takes
+        /// about 100 bytes of the kernel's memory; one that is forgotten may ask anew.
+        sources_max: u32 = 65_536, in 1024..=16_777_216 => Restart;
     }
 
     /// Announces and scrapes over HTTP (BEP 3). HTTP serves the same swarms as UDP. Clients use the URL

@@ -30,8 +30,9 @@ pub use read::{ConfigFile, is_shared, read, reread, reread_with};
 pub use reload::{Differences, Reloaded};
 pub use values::{
     AccessLogTarget, Auto, BindAddress, BlocklistField, ByteSize, ClientHeader, ClusterName, DatagramBackend,
-    HostName, ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name, NatsServer, OpentrackerMode,
-    Origin, PrivateAddresses, SecretKey, SourceUrl, StoredInfoHashes, StreamBackend, Trusted,
+    HostName, InterfaceName, ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name, NatsServer,
+    OpentrackerMode, Origin, PrivateAddresses, SecretKey, SourceUrl, StoredInfoHashes, StreamBackend, Toggle,
+    Trusted, XdpMode,
 };
 
 /// The prefix of the tracker's environment variables.

@@ -35,7 +35,7 @@ pub fn environment_names() -> Vec<String> {
 
 /// Returns the name of the environment variable of a key.
 pub(crate) fn environment_name(section: &str, key: &str) -> String {
-    format!("{ENVIRONMENT_PREFIX}{section}_{key}").to_uppercase()
+    format!("{ENVIRONMENT_PREFIX}{section}_{key}").replace('.', "_").to_uppercase()
 }
 
 fn table(section: &Section<'_>) -> String {

@@ -177,24 +177,38 @@ impl Reader<'_> {
         entries.sort_by_key(|(name, _)| name.span().start);
         for (name, value) in entries {
             match value.get_ref() {
-                DeValue::Table(keys) => self.read_table(file, name, keys),
+                DeValue::Table(keys) => self.read_table(file, name.get_ref(), &name.span(), keys),
                 _ => self.refuse_outside(file, name),
             }
         }
     }
 
-    fn read_table(&mut self, file: ConfigFile<'_>, name: &Spanned<impl AsRef<str>>, keys: &DeTable<'_>) {
-        let section_name = name.get_ref().as_ref();
-        let Some(section) = self.sections.iter_mut().find(|section| section.name == section_name) else {
+    /// Reads a table of the file, which is the section of this name.
+    fn read_table(
+        &mut self,
+        file: ConfigFile<'_>,
+        section_name: &str,
+        span: &Range<usize>,
+        keys: &DeTable<'_>,
+    ) {
+        let Some(place) = self.sections.iter().position(|section| section.name == section_name) else {
             let names = self.sections.iter().map(|section| section.name);
             let fault = unknown("section", section_name, names, |name| format!("[{name}]"));
-            self.refuse(format!("[{section_name}]"), file.provenance(&name.span()), fault);
+            self.refuse(format!("[{section_name}]"), file.provenance(span), fault);
             return;
         };
         let mut entries: Vec<_> = keys.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         for (key, value) in entries {
             let (key_name, provenance) = (key.get_ref(), file.provenance(&key.span()));
+            let full_name = format!("{section_name}.{key_name}");
+            if let DeValue::Table(keys) = value.get_ref()
+                && self.sections.iter().any(|section| section.name == full_name)
+            {
+                self.read_table(file, &full_name, &key.span(), keys);
+                continue;
+            }
+            let section = &mut self.sections[place];
             if let Some(key) = section.keys.iter_mut().find(|key| key.name == key_name) {
                 let quoted = abbreviate(&file.text[value.span()]);
                 let entered = Entered { value: Raw::from_toml(value.get_ref()), quoted, provenance };
@@ -204,11 +218,7 @@ impl Reader<'_> {
             } else {
                 let names = section.keys.iter().map(|key| key.name);
                 let fault = unknown("key", key_name, names, |name| format!("{}.{name}", section.name));
-                self.problems.push(Problem {
-                    subject: format!("{section_name}.{key_name}"),
-                    provenance,
-                    fault,
-                });
+                self.problems.push(Problem { subject: full_name, provenance, fault });
             }
         }
     }

@@ -8,7 +8,8 @@ use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead};
 
 use crate::keys::Config;
 use crate::values::{
-    Auto, BindAddress, ClientHeader, ListSource, Listen, OpentrackerMode, StoredInfoHashes, Trusted,
+    Auto, BindAddress, ClientHeader, DatagramBackend, ListSource, Listen, OpentrackerMode, StoredInfoHashes,
+    Trusted,
 };
 
 /// Keys whose values contradict each other.
@@ -25,6 +26,9 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
     let rules = [
         listen_at_all,
         udp_listens_once,
+        xdp_goes_with_mmsg,
+        xdp_has_addresses,
+        interfaces_are_named_once,
         steered_workers_are_pinned,
         http_listens_once,
         tls_has_certificates,
@@ -94,6 +98,27 @@ fn all_torrents_are_published_once(config: &Config) -> Option<Conflict> {
 fn udp_listens_once(config: &Config) -> Option<Conflict> {
     let fault = listening_twice(&config.udp.listen)?;
     Some(Conflict { keys: &["udp.listen"], fault })
+}
+
+fn xdp_goes_with_mmsg(config: &Config) -> Option<Conflict> {
+    (!config.xdp.interfaces.is_empty() && config.udp.io == DatagramBackend::Uring).then(|| Conflict {
+        keys: &["udp.io", "udp.xdp.interfaces"],
+        fault: "the sockets beside an XDP data path are served by \"mmsg\"; accepts \"mmsg\" or \"auto\""
+            .to_owned(),
+    })
+}
+
+fn xdp_has_addresses(config: &Config) -> Option<Conflict> {
+    (!config.xdp.interfaces.is_empty() && config.udp.listen.is_empty()).then(|| Conflict {
+        keys: &["udp.xdp.interfaces", "udp.listen"],
+        fault: "the data path serves the addresses of udp.listen, so that must name at least one".to_owned(),
+    })
+}
+
+fn interfaces_are_named_once(config: &Config) -> Option<Conflict> {
+    let interfaces = &config.xdp.interfaces;
+    let twice = interfaces.iter().enumerate().find(|(place, name)| interfaces[..*place].contains(name))?.1;
+    Some(Conflict { keys: &["udp.xdp.interfaces"], fault: format!("{twice} is named more than once") })
 }
 
 fn steered_workers_are_pinned(config: &Config) -> Option<Conflict> {

@@ -3,6 +3,7 @@
 mod access_log;
 mod blocklist;
 mod host;
+mod interface;
 mod name;
 mod nats;
 mod opentracker;
@@ -22,6 +23,7 @@ use crate::value::Value;
 pub use access_log::AccessLogTarget;
 pub use blocklist::BlocklistField;
 pub use host::HostName;
+pub use interface::InterfaceName;
 pub use name::Name;
 pub use nats::{ClusterName, NatsServer};
 pub use opentracker::OpentrackerMode;
@@ -124,6 +126,30 @@ choice! {
         Apart = "apart",
         /// Not at all.
         Refuse = "refuse",
+    }
+}
+
+choice! {
+    /// Where an XDP program runs.
+    XdpMode {
+        /// In the driver if it can, and otherwise in the kernel.
+        Auto = "auto",
+        /// In the driver.
+        Native = "native",
+        /// In the kernel, before its socket path.
+        Generic = "generic",
+    }
+}
+
+choice! {
+    /// Something that the tracker decides unless the operator does.
+    Toggle {
+        /// The tracker decides.
+        Auto = "auto",
+        /// It is demanded.
+        On = "on",
+        /// It is forbidden.
+        Off = "off",
     }
 }
 

@@ -147,7 +147,8 @@ fn a_typo_is_reported_with_the_nearest_name() {
 fn an_unknown_name_is_reported_with_all_that_exist() {
     assert!(refusal("[scrape]\npassword = 1").ends_with("no such key; the keys are scrape.hashes_max"));
     assert!(
-        refusal("[warehouse]").contains("[udp], [http], [tls], [webtorrent], [proxy], [workers], [announce]")
+        refusal("[warehouse]")
+            .contains("[udp], [udp.xdp], [http], [tls], [webtorrent], [proxy], [workers], [announce]")
     );
     let problems = read_both("", &[("SHOAL_X", "1")]).expect_err("refused");
     assert!(problems[0].contains("SHOAL_<SECTION>_<KEY>"), "{problems:?}");
@@ -423,4 +424,28 @@ fn a_cluster_has_one_kind_of_credentials() {
     assert!(cluster("password_file = \"p\"").contains("user must name it"));
     assert!(cluster("tls_key = \"k\"").contains("tls_certificate must name a file"));
     assert!(read_both(&format!("[cluster]\n{user}"), &[]).is_ok());
+}
+
+#[test]
+fn a_section_within_a_section_is_read_in_each_form_of_toml() {
+    for text in ["[udp.xdp]\ninterfaces = [\"eth0\"]", "[udp]\nxdp.interfaces = [\"eth0\"]"] {
+        let config = read_both(text, &[]).expect("accepted");
+        assert_eq!(config.xdp.interfaces[0].as_str(), "eth0", "{text}");
+    }
+    let config = read_both("", &[("SHOAL_UDP_XDP_INTERFACES", "eth0,eth1")]).expect("accepted");
+    assert_eq!(config.xdp.interfaces.len(), 2);
+    assert!(refusal("[udp.xdp]\ninterface = [\"eth0\"]").contains("did you mean udp.xdp.interfaces?"));
+    assert!(refusal("[udp.xpd]\ninterfaces = [\"eth0\"]").starts_with("udp.xpd (shoal.toml, line 1)"));
+}
+
+#[test]
+fn an_xdp_data_path_that_cannot_be_is_refused() {
+    let refused = refusal("[udp]\nio = \"uring\"\nxdp.interfaces = [\"eth0\"]");
+    assert!(refused.contains("accepts \"mmsg\" or \"auto\""), "{refused}");
+    let refused = refusal("[udp]\nlisten = []\nxdp.interfaces = [\"eth0\"]");
+    assert!(refused.contains("must name at least one"), "{refused}");
+    let refused = refusal("udp.xdp.interfaces = [\"eth0\", \"eth0\"]");
+    assert!(refused.contains("eth0 is named more than once"), "{refused}");
+    let refused = refusal("udp.xdp.frames = 7");
+    assert!(refused.contains("udp.xdp.frames = 7") && refused.contains("1024"), "{refused}");
 }

@@ -10,7 +10,8 @@ use shoal_access::clients::ClientRule;
 use shoal_access::ports::Ports;
 
 use super::{
-    BlocklistField, HostName, ListSource, NatsServer, OpentrackerMode, Origin, parse_address, quote,
+    BlocklistField, HostName, InterfaceName, ListSource, NatsServer, OpentrackerMode, Origin, parse_address,
+    quote,
 };
 use crate::raw::Raw;
 use crate::value::Value;
@@ -155,6 +156,13 @@ list!(
     "a list such as \"https://example.org\", \"http://localhost:8080\" or \"null\"",
     Origin::parse,
     Origin::to_string
+);
+
+list!(
+    InterfaceName,
+    "a list of network interfaces such as \"eth0\"",
+    InterfaceName::parse,
+    InterfaceName::to_string
 );
 
 list!(
