@@ -9,12 +9,14 @@
 //! static search tree with a cache line for each node (`search`).
 
 mod parse;
+mod prefix;
 mod search;
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use self::parse::{LINE_BYTES_MAX, LIST_BYTES_MAX, ListFault, NETWORKS_MAX, parse};
+pub use self::prefix::prefixes;
 use self::search::{Indexed, Sorted};
 
 /// The number of bits of an IPv4 address.
@@ -201,6 +203,15 @@ impl NetworkTable {
         let address = u128::from(ip);
         let coarse = self.v6.count_to(upper_half(address));
         if self.v6_fine.is_empty() { coarse } else { coarse + self.v6_fine.count_to(address) }
+    }
+
+    /// Returns the addresses of a family, aligned right, at which the answer changes.
+    fn changes(&self, is_v6: bool) -> Vec<u128> {
+        if !is_v6 {
+            return self.v4.iter().map(u128::from).collect();
+        }
+        let coarse = self.v6.iter().map(|upper| u128::from(upper) << u64::BITS);
+        coarse.chain(self.v6_fine.iter()).collect()
     }
 
     /// Returns whether the table serves every address.

@@ -75,6 +75,12 @@ impl<T: Number, const N: usize> Sorted<T, N> {
         count.min(self.len)
     }
 
+    /// Returns the numbers in ascending order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = T> {
+        let lines = self.levels.last().into_iter().flatten();
+        lines.flat_map(|Line(numbers)| *numbers).take(self.len)
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
         self.levels.iter().map(|level| level.len() * size_of::<Line<T, N>>()).sum()
     }
@@ -120,6 +126,11 @@ impl Indexed {
         let Some(&[start, end]) = self.starts.get(upper..upper + 2) else { return 0 };
         let (start, end) = (start as usize, end as usize);
         start + self.numbers[start..end].partition_point(|other| *other <= number)
+    }
+
+    /// Returns the numbers in ascending order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.numbers.iter().copied()
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
