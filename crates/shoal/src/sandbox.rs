@@ -118,7 +118,10 @@ impl Sandbox {
 
     /// Sets up seccomp, if the kernel has it. Returns what it enforces.
     fn limit_calls(&mut self, config: &Config, backend: Backend) -> anyhow::Result<String> {
-        let control = Role::Control { loads_libraries: needs::looks_up_names(config) };
+        let control = Role::Control {
+            loads_libraries: needs::looks_up_names(config),
+            has_data_path: !config.xdp.interfaces.is_empty(),
+        };
         for filter in calls::filters(control)? {
             if let Err(error) = filter::install(&filter, Threads::All) {
                 return Ok(format!("not available: {error}"));

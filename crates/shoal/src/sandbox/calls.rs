@@ -25,6 +25,9 @@ pub(super) enum Role {
     Control {
         /// Whether names of hosts are looked up, for which the C library may load libraries.
         loads_libraries: bool,
+        /// Whether there is an XDP data path: its maps change while the tracker runs, and the addresses of the host are asked
+        /// for.
+        has_data_path: bool,
     },
     /// Serves requests on sockets that are open. It opens nothing.
     Worker {
@@ -208,7 +211,6 @@ const REMOVAL_LEGACY: &[c_long] = &[];
 /// Calls that end the process: other programs, other processes, namespaces, mounts, and the kernel itself.
 const FATAL: &[c_long] = &[
     libc::SYS_add_key,
-    libc::SYS_bpf,
     libc::SYS_chroot,
     libc::SYS_delete_module,
     libc::SYS_execve,
@@ -247,6 +249,16 @@ const FATAL_LEGACY: &[c_long] =
 #[cfg(not(target_arch = "x86_64"))]
 const FATAL_LEGACY: &[c_long] = &[];
 
+/// Commands of `bpf` on maps and links that are open (`enum bpf_cmd` of linux/bpf.h): none loads a program or opens an object.
+const BPF_COMMANDS: [u64; 6] = [
+    1,  // BPF_MAP_LOOKUP_ELEM
+    2,  // BPF_MAP_UPDATE_ELEM
+    3,  // BPF_MAP_DELETE_ELEM
+    4,  // BPF_MAP_GET_NEXT_KEY
+    15, // BPF_OBJ_GET_INFO_BY_FD
+    29, // BPF_LINK_UPDATE
+];
+
 /// Families of addresses.
 const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 
@@ -272,10 +284,11 @@ pub(super) fn filters(role: Role) -> anyhow::Result<Vec<Filter>> {
     let permitted = compile(permitted(role)?, errno(libc::EPERM), SeccompAction::Allow)?;
     let mut filters = vec![Filter { program: permitted, is_logged: true }];
     // A worker has those of the control plane already.
-    if let Role::Control { .. } = role {
-        let other_families = socket_families()?;
+    if let Role::Control { has_data_path, .. } = role {
+        let other_families = socket_families(has_data_path)?;
         let clone3 = Rules::from([(libc::SYS_clone3, Vec::new())]);
-        let fatal = FATAL.iter().chain(FATAL_LEGACY).map(|call| (*call, Vec::new())).collect();
+        let mut fatal: Rules = FATAL.iter().chain(FATAL_LEGACY).map(|call| (*call, Vec::new())).collect();
+        fatal.insert(libc::SYS_bpf, if has_data_path { vec![none_of(0, BPF_COMMANDS)?] } else { Vec::new() });
         for (rules, action) in [
             (other_families, errno(libc::EAFNOSUPPORT)),
             (clone3, errno(libc::ENOSYS)),
@@ -299,7 +312,13 @@ fn permitted(role: Role) -> anyhow::Result<Rules> {
         }
     }
     let mut rules: Rules = calls.into_iter().flatten().map(|call| (*call, Vec::new())).collect();
-    let loads_libraries = matches!(role, Role::Control { loads_libraries: true });
+    let loads_libraries = matches!(role, Role::Control { loads_libraries: true, .. });
+    if let Role::Control { has_data_path: true, .. } = role {
+        rules.insert(libc::SYS_bpf, Vec::new());
+        // The C library binds its socket of netlink. The address of an Internet socket is longer (struct sockaddr_nl of
+        // linux/netlink.h has 12 bytes, sockaddr_in 16).
+        rules.insert(libc::SYS_bind, vec![rule(2, SeccompCmpOp::Eq, size_of::<libc::sockaddr_nl>() as u64)?]);
+    }
     // Memory never becomes code; but libraries are loaded as such.
     let is_code = libc::PROT_EXEC.cast_unsigned().into();
     rules.insert(libc::SYS_mprotect, vec![rule(2, SeccompCmpOp::MaskedEq(is_code), 0)?]);
@@ -325,12 +344,18 @@ fn permitted(role: Role) -> anyhow::Result<Rules> {
     Ok(rules)
 }
 
-/// Returns a rule for sockets of other families.
-fn socket_families() -> anyhow::Result<Rules> {
-    let differs = |family: i32| condition(0, SeccompCmpOp::Ne, family.cast_unsigned().into());
-    let conditions: anyhow::Result<Vec<_>> = FAMILIES.into_iter().map(differs).collect();
-    let other = SeccompRule::new(conditions?).context("a rule of seccomp")?;
-    Ok(Rules::from([(libc::SYS_socket, vec![other])]))
+/// Returns a rule for sockets of other families. The addresses of the host come from a socket of netlink.
+fn socket_families(has_data_path: bool) -> anyhow::Result<Rules> {
+    let netlink = has_data_path.then_some(libc::AF_NETLINK);
+    let families = FAMILIES.into_iter().chain(netlink).map(|family| family.cast_unsigned().into());
+    Ok(Rules::from([(libc::SYS_socket, vec![none_of(0, families)?])]))
+}
+
+/// Returns a rule for an argument that has none of these values.
+fn none_of(argument: u8, values: impl IntoIterator<Item = u64>) -> anyhow::Result<SeccompRule> {
+    let differs = |value| condition(argument, SeccompCmpOp::Ne, value);
+    let conditions: anyhow::Result<Vec<_>> = values.into_iter().map(differs).collect();
+    SeccompRule::new(conditions?).context("a rule of seccomp")
 }
 
 /// Returns rules for an argument that has one of these values.

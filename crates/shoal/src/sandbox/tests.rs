@@ -20,7 +20,7 @@ use super::*;
 use crate::replace_file;
 
 /// The role of the control plane, as without URLs.
-const CONTROL: Role = Role::Control { loads_libraries: false };
+const CONTROL: Role = Role::Control { loads_libraries: false, has_data_path: false };
 
 /// The environment variable of the child process of the test that ends its process.
 const CHILD: &str = "SHOAL_TEST_STARTS_A_PROGRAM";
@@ -275,4 +275,37 @@ fn a_process_that_starts_a_program_is_ended() {
         .unwrap();
     assert_eq!(child.status.signal(), Some(libc::SIGSYS), "{child:?}");
     assert!(!String::from_utf8_lossy(&child.stdout).contains("reached"), "{child:?}");
+}
+
+/// Calls `bpf` with a command and the descriptor of no map.
+#[allow(unsafe_code, reason = "a system call that no library makes with an invalid descriptor")]
+fn bpf(command: i64) -> Option<i32> {
+    let descriptor = [u64::from(u32::MAX); 16];
+    // SAFETY: the kernel reads at most the size that is given, and no command of these tests writes.
+    let outcome = unsafe { libc::syscall(libc::SYS_bpf, command, &raw const descriptor, 16) };
+    if outcome < 0 { io::Error::last_os_error().raw_os_error() } else { None }
+}
+
+#[test]
+fn an_xdp_data_path_needs_maps_and_the_addresses_of_the_host_only() {
+    if std::env::var_os(CHILD).is_some() {
+        return with_calls(Role::Control { loads_libraries: false, has_data_path: true }, || {
+            assert!(nix::ifaddrs::getifaddrs().is_ok_and(|mut addresses| addresses.next().is_some()));
+            assert_eq!(kind(UdpSocket::bind("127.0.0.1:0")), Some(ErrorKind::PermissionDenied));
+            assert_eq!(kind(UdpSocket::bind("[::1]:0")), Some(ErrorKind::PermissionDenied));
+            // BPF_MAP_LOOKUP_ELEM, and then BPF_PROG_LOAD.
+            assert_eq!(bpf(1), Some(libc::EBADF));
+            println!("reached a map");
+            println!("reached {:?}", bpf(5));
+        });
+    }
+    let name = "sandbox::tests::an_xdp_data_path_needs_maps_and_the_addresses_of_the_host_only";
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    assert_eq!(child.status.signal(), Some(libc::SIGSYS), "{child:?}");
+    let reached = String::from_utf8_lossy(&child.stdout).matches("reached").count();
+    assert_eq!(reached, 1, "{child:?}");
 }

@@ -147,13 +147,7 @@ impl Banned {
     pub(super) fn ban(self, network: IpNet) -> Option<Ban> {
         let Self { reason, by, since_unix_s, until_unix_s } = self;
         let is_valid = is_line(&reason, REASON_BYTES_MAX) && is_line(&by, BY_BYTES_MAX);
-        is_valid.then_some(Ban {
-            network,
-            reason,
-            by,
-            since_unix_s,
-            until_unix_s,
-        })
+        is_valid.then_some(Ban { network, reason, by, since_unix_s, until_unix_s })
     }
 }
 
