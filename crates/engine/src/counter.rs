@@ -226,6 +226,15 @@ impl Tally {
         Arc::clone(&self.0)
     }
 
+    /// Counts requests for connection ids that the program of an XDP data path has answered, and those that it has dropped
+    /// because of a limit.
+    pub fn add_connects(&mut self, family: Family, answered: u64, limited: u64) {
+        let (family, kind) = (family.index(), Kind::Connect.index());
+        self.0.requests[family][kind].add(answered + limited);
+        self.0.replies[family][kind][Outcome::Ok.index()].add(answered);
+        self.0.drops[family][Drop::RateLimited.index()].add(limited);
+    }
+
     pub(crate) fn request(&mut self, family: Family, kind: Kind) {
         self.0.requests[family.index()][kind.index()].increment();
     }
@@ -254,6 +263,17 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connects_that_a_program_answers_count_as_others() {
+        let mut tally = Tally::default();
+        tally.add_connects(Family::V6, 5, 2);
+        let counters = tally.counters();
+        assert_eq!(counters.requests(Family::V6, Kind::Connect), 7);
+        assert_eq!(counters.replies(Family::V6, Kind::Connect, Outcome::Ok), 5);
+        assert_eq!(counters.drops(Family::V6, Drop::RateLimited), 2);
+        assert_eq!(counters.requests(Family::V4, Kind::Connect), 0);
+    }
 
     #[test]
     fn each_count_has_a_place_of_its_own() {
