@@ -1,1 +1,224 @@
 //! The model of a frame: Ethernet, VLAN tags, IP, UDP. It reads and writes bytes, and knows no kernel.
+//!
+//! The eBPF program does the same, verdict by verdict ([`model`] tells which), and a test compares both. A frame is any
+//! bytes: whatever a length or an offset in it says is checked against the length of the frame.
+//!
+//! A datagram is read only if the kernel would deliver it just as well. What is unusual (fragments, extension headers) or
+//! wrong (lengths, checksums) is rejected here and belongs to the kernel, which has the whole of the rules.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::ops::Range;
+
+mod checksum;
+mod head;
+pub mod model;
+
+pub use checksum::Checksum;
+pub use head::{Head, NoRoom, REPLY_HEAD_BYTES_MAX, write_reply_head};
+
+use checksum::Sum;
+
+/// Lengths in bytes of a header without options.
+const ETHERNET_BYTES: usize = 14;
+const TAG_BYTES: usize = 4;
+const IPV4_BYTES: usize = 20;
+const IPV6_BYTES: usize = 40;
+const UDP_BYTES: usize = 8;
+
+/// Maximum number of VLAN tags: one of the provider and one of the customer (IEEE 802.1ad).
+const TAGS_MAX: usize = 2;
+
+/// Types of what an Ethernet frame contains (`linux/if_ether.h`).
+const ETHERNET_IPV4: u16 = 0x0800;
+const ETHERNET_IPV6: u16 = 0x86dd;
+const ETHERNET_TAG: u16 = 0x8100;
+const ETHERNET_PROVIDER_TAG: u16 = 0x88a8;
+
+/// Protocol numbers of IP (`linux/in.h`, `linux/in6.h`).
+const PROTOCOL_UDP: u8 = 17;
+const PROTOCOL_FRAGMENT: u8 = 44;
+
+/// The headers of RFC 8200, 4302, 6275, 7401 and 5533 that another header follows, except for that of fragments.
+const EXTENSION_HEADERS: [u8; 7] = [0, 43, 51, 60, 135, 139, 140];
+
+/// The bits of an IPv4 header that only fragments have set: "more fragments", and the offset.
+const FRAGMENT_BITS: u16 = 0x3fff;
+
+/// A datagram in a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// The address that it came from.
+    pub source: SocketAddr,
+    /// The address that it was sent to.
+    pub destination: SocketAddr,
+    /// Where the IP header starts in the frame. VLAN tags are before it.
+    pub ip_offset: usize,
+    /// Where the UDP header starts.
+    pub udp_offset: usize,
+    /// Where the payload is. Padding may follow it.
+    pub payload: Range<usize>,
+}
+
+/// The reason why a frame is left to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// It contains something else than UDP over IP, or more than two VLAN tags.
+    #[error("no UDP over IP")]
+    NotUdp,
+    /// It ends before the end of a header.
+    #[error("it ends within a header")]
+    Truncated,
+    /// It contains a part of a datagram.
+    #[error("a fragment")]
+    Fragment,
+    /// IPv6 extension headers come before the datagram.
+    #[error("it has IPv6 extension headers")]
+    ExtensionHeaders,
+    /// The lengths of IP and UDP contradict each other or the length of the frame.
+    #[error("its lengths contradict each other")]
+    BadLength,
+    /// The checksum of the IPv4 header is wrong.
+    #[error("the checksum of its IPv4 header is wrong")]
+    BadHeaderChecksum,
+    /// A MAC address is one of a group of hosts, so it cannot be the source of a reply.
+    #[error("it was sent to or by a group of hosts")]
+    GroupAddress,
+    /// The source is a loopback address, which only the kernel can tell from a forged one.
+    #[error("it came from a loopback address")]
+    Loopback,
+}
+
+impl Datagram {
+    /// Returns whether the IPv4 header has options.
+    #[must_use]
+    pub fn has_options(&self) -> bool {
+        self.destination.is_ipv4() && self.udp_offset - self.ip_offset > IPV4_BYTES
+    }
+
+    /// Returns what the UDP checksum says of the datagram, which was parsed from this frame.
+    #[must_use]
+    pub fn checksum(&self, frame: &[u8]) -> Checksum {
+        let (Some(field), Some(datagram)) =
+            (be16(frame, self.udp_offset + 6), frame.get(self.udp_offset..self.payload.end))
+        else {
+            return Checksum::Wrong;
+        };
+        let pseudo = Sum::of_pseudo_header(self.source.ip(), self.destination.ip(), datagram.len());
+        if field == 0 {
+            // RFC 768: "An all zero transmitted checksum value means that the transmitter generated no checksum".
+            // RFC 8200, section 8.1, forbids it over IPv6.
+            return if self.source.is_ipv4() { Checksum::Absent } else { Checksum::Wrong };
+        }
+        if pseudo.add(datagram).fold() == 0xffff {
+            Checksum::Valid
+        } else if field == pseudo.fold() {
+            Checksum::Partial
+        } else {
+            Checksum::Wrong
+        }
+    }
+}
+
+/// Reads the headers of a frame. The UDP checksum is left to [`Datagram::checksum`].
+///
+/// # Errors
+/// Returns why the frame is one for the kernel.
+pub fn parse(frame: &[u8]) -> Result<Datagram, Rejection> {
+    let (ethernet_type, ip_offset) = ethernet(frame)?;
+    let ip = &frame[ip_offset..];
+    let (source, destination, ip_header_bytes, ip_bytes) = match ethernet_type {
+        ETHERNET_IPV4 => ipv4(ip)?,
+        ETHERNET_IPV6 => ipv6(ip)?,
+        _ => return Err(Rejection::NotUdp),
+    };
+    let udp = ip.get(ip_header_bytes..).ok_or(Rejection::Truncated)?;
+    let [source_port, destination_port, udp_bytes] = match udp {
+        [a, b, c, d, e, f, _, _, ..] => [[*a, *b], [*c, *d], [*e, *f]].map(u16::from_be_bytes),
+        _ => return Err(Rejection::Truncated),
+    };
+    let udp_bytes = usize::from(udp_bytes);
+    if ip_bytes > ip.len() || udp_bytes < UDP_BYTES || ip_header_bytes + udp_bytes != ip_bytes {
+        return Err(Rejection::BadLength);
+    }
+    if destination.is_ipv4() && Sum::default().add(&ip[..ip_header_bytes]).fold() != 0xffff {
+        return Err(Rejection::BadHeaderChecksum);
+    }
+    if (frame[0] | frame[6]) & 1 != 0 {
+        return Err(Rejection::GroupAddress);
+    }
+    if source.is_loopback() {
+        return Err(Rejection::Loopback);
+    }
+    let udp_offset = ip_offset + ip_header_bytes;
+    Ok(Datagram {
+        source: SocketAddr::new(source, source_port),
+        destination: SocketAddr::new(destination, destination_port),
+        ip_offset,
+        udp_offset,
+        payload: udp_offset + UDP_BYTES..udp_offset + udp_bytes,
+    })
+}
+
+/// Returns the type of what follows the Ethernet header and its tags, and where that starts.
+fn ethernet(frame: &[u8]) -> Result<(u16, usize), Rejection> {
+    let mut offset = ETHERNET_BYTES;
+    for _ in 0..=TAGS_MAX {
+        if frame.len() < offset {
+            return Err(Rejection::Truncated);
+        }
+        match be16(frame, offset - 2) {
+            Some(ETHERNET_TAG | ETHERNET_PROVIDER_TAG) => offset += TAG_BYTES,
+            Some(other) => return Ok((other, offset)),
+            None => return Err(Rejection::Truncated),
+        }
+    }
+    Err(Rejection::NotUdp)
+}
+
+/// The addresses, the length of the header, and that of the whole packet.
+type Ip = (IpAddr, IpAddr, usize, usize);
+
+/// Reads an IPv4 header (RFC 791, section 3.1).
+fn ipv4(ip: &[u8]) -> Result<Ip, Rejection> {
+    let header: &[u8; IPV4_BYTES] = ip.first_chunk().ok_or(Rejection::Truncated)?;
+    let header_bytes = usize::from(header[0] & 0xf) * 4;
+    if header[0] >> 4 != 4 || header_bytes < IPV4_BYTES || header[9] != PROTOCOL_UDP {
+        return Err(Rejection::NotUdp);
+    }
+    if u16::from_be_bytes([header[6], header[7]]) & FRAGMENT_BITS != 0 {
+        return Err(Rejection::Fragment);
+    }
+    let [source, destination] =
+        [12, 16].map(|at| Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]));
+    let ip_bytes = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    Ok((source.into(), destination.into(), header_bytes, ip_bytes))
+}
+
+/// Reads an IPv6 header (RFC 8200, section 3).
+fn ipv6(ip: &[u8]) -> Result<Ip, Rejection> {
+    let header: &[u8; IPV6_BYTES] = ip.first_chunk().ok_or(Rejection::Truncated)?;
+    if header[0] >> 4 != 6 {
+        return Err(Rejection::NotUdp);
+    }
+    match header[6] {
+        PROTOCOL_UDP => {}
+        PROTOCOL_FRAGMENT => return Err(Rejection::Fragment),
+        other if EXTENSION_HEADERS.contains(&other) => return Err(Rejection::ExtensionHeaders),
+        _ => return Err(Rejection::NotUdp),
+    }
+    let [source, destination] = [8, 24].map(|at| {
+        let mut octets = [0; 16];
+        octets.copy_from_slice(&header[at..at + 16]);
+        Ipv6Addr::from(octets)
+    });
+    let payload_bytes = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    Ok((source.into(), destination.into(), IPV6_BYTES, IPV6_BYTES + payload_bytes))
+}
+
+/// Returns the number at an offset, in network byte order.
+fn be16(frame: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(*frame.get(offset..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests;

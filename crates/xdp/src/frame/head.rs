@@ -1,0 +1,150 @@
+//! The headers in front of a payload, which is already in its place.
+
+use core::net::{IpAddr, SocketAddr};
+
+use super::{
+    Datagram, ETHERNET_BYTES, ETHERNET_IPV4, ETHERNET_IPV6, IPV4_BYTES, IPV6_BYTES, PROTOCOL_UDP, Sum,
+    TAG_BYTES, TAGS_MAX, UDP_BYTES,
+};
+
+/// The maximum length of all headers of a reply in bytes.
+pub const REPLY_HEAD_BYTES_MAX: usize = ETHERNET_BYTES + TAGS_MAX * TAG_BYTES + IPV6_BYTES + UDP_BYTES;
+
+/// The TTL or hop limit of a reply: the default of Linux.
+const HOPS: u8 = 64;
+
+/// IPv4: a reply is never fragmented. It therefore needs no identification (RFC 6864, section 4.1).
+const DONT_FRAGMENT: u16 = 0x4000;
+
+/// The Ethernet, IP and UDP headers of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The MAC address of the receiver.
+    pub destination_mac: [u8; 6],
+    /// The MAC address of the sender.
+    pub source_mac: [u8; 6],
+    /// The VLAN tags, each with its type before it, of which the first `tags_bytes` bytes count.
+    pub tags: [u8; TAGS_MAX * TAG_BYTES],
+    /// 0, 4 or 8.
+    pub tags_bytes: usize,
+    /// The sender.
+    pub source: SocketAddr,
+    /// The receiver, of the same family as the sender.
+    pub destination: SocketAddr,
+}
+
+/// The error that the payload lies outside the buffer, is too long for IP, or leaves no room for the headers before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no room for the headers of a datagram, or for its payload")]
+pub struct NoRoom;
+
+/// Writes all headers of a reply right before its payload, which is already at `out[payload_at..][..payload_len]`.
+/// Returns the offset at which the frame starts. It ends where the payload does.
+///
+/// The reply goes back the way that the request came: to its MAC address, address and port, with the same VLAN tags.
+///
+/// # Errors
+/// Returns an error if `out` has no room for that.
+pub fn write_reply_head(
+    request: &[u8],
+    datagram: &Datagram,
+    out: &mut [u8],
+    payload_at: usize,
+    payload_len: usize,
+) -> Result<usize, NoRoom> {
+    Head::of_reply(request, datagram).ok_or(NoRoom)?.write(out, payload_at, payload_len)
+}
+
+impl Head {
+    /// Returns the headers of a reply to a datagram, which was parsed from this frame.
+    #[must_use]
+    pub fn of_reply(request: &[u8], datagram: &Datagram) -> Option<Self> {
+        let ethernet: &[u8; ETHERNET_BYTES] = request.first_chunk()?;
+        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = *ethernet;
+        let written = request.get(ETHERNET_BYTES - 2..datagram.ip_offset.checked_sub(2)?)?;
+        let mut tags = [0; TAGS_MAX * TAG_BYTES];
+        tags.get_mut(..written.len())?.copy_from_slice(written);
+        Some(Self {
+            destination_mac: [s0, s1, s2, s3, s4, s5],
+            source_mac: [d0, d1, d2, d3, d4, d5],
+            tags,
+            tags_bytes: written.len(),
+            source: datagram.destination,
+            destination: datagram.source,
+        })
+    }
+
+    /// Returns the length of the headers in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let ip = if self.source.is_ipv4() { IPV4_BYTES } else { IPV6_BYTES };
+        ETHERNET_BYTES + self.tags_bytes + ip + UDP_BYTES
+    }
+
+    /// Writes the headers right before a payload that is already in its place. Returns where the frame starts.
+    ///
+    /// # Errors
+    /// Returns an error if `out` has no room.
+    pub fn write(&self, out: &mut [u8], payload_at: usize, payload_len: usize) -> Result<usize, NoRoom> {
+        let start = payload_at.checked_sub(self.bytes()).ok_or(NoRoom)?;
+        let end = payload_at.checked_add(payload_len).ok_or(NoRoom)?;
+        let frame = out.get_mut(start..end).ok_or(NoRoom)?;
+        let udp_bytes = UDP_BYTES + payload_len;
+        let (head, payload) = frame.split_at_mut(self.bytes());
+        let (ethernet, rest) = head.split_at_mut(ETHERNET_BYTES + self.tags_bytes);
+        let (ip, udp) = rest.split_at_mut(rest.len() - UDP_BYTES);
+        self.write_ethernet(ethernet);
+        match (self.source.ip(), self.destination.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let total = u16::try_from(IPV4_BYTES + udp_bytes).map_err(|_| NoRoom)?;
+                write_ipv4(ip, source.octets(), destination.octets(), total);
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let length = u16::try_from(udp_bytes).map_err(|_| NoRoom)?;
+                write_ipv6(ip, source.octets(), destination.octets(), length);
+            }
+            _ => return Err(NoRoom),
+        }
+        self.write_udp(udp, payload)?;
+        Ok(start)
+    }
+
+    fn write_ethernet(&self, out: &mut [u8]) {
+        let kind = if self.source.is_ipv4() { ETHERNET_IPV4 } else { ETHERNET_IPV6 };
+        out[..6].copy_from_slice(&self.destination_mac);
+        out[6..12].copy_from_slice(&self.source_mac);
+        out[12..12 + self.tags_bytes].copy_from_slice(&self.tags[..self.tags_bytes]);
+        out[12 + self.tags_bytes..].copy_from_slice(&kind.to_be_bytes());
+    }
+
+    fn write_udp(&self, out: &mut [u8], payload: &[u8]) -> Result<(), NoRoom> {
+        let bytes = UDP_BYTES + payload.len();
+        let length = u16::try_from(bytes).map_err(|_| NoRoom)?;
+        let words = [self.source.port(), self.destination.port(), length, 0];
+        for (out, word) in out.chunks_exact_mut(2).zip(words) {
+            out.copy_from_slice(&word.to_be_bytes());
+        }
+        let sum = Sum::of_pseudo_header(self.source.ip(), self.destination.ip(), bytes).add(out).add(payload);
+        // RFC 768: 0 means that there is no checksum, so a calculated 0 is sent as its equal.
+        let checksum = if sum.checksum() == 0 { 0xffff } else { sum.checksum() };
+        out[6..].copy_from_slice(&checksum.to_be_bytes());
+        Ok(())
+    }
+}
+
+fn write_ipv4(out: &mut [u8], source: [u8; 4], destination: [u8; 4], total_bytes: u16) {
+    let (length, flags) = (total_bytes.to_be_bytes(), DONT_FRAGMENT.to_be_bytes());
+    let first = [0x45, 0, length[0], length[1], 0, 0, flags[0], flags[1], HOPS, PROTOCOL_UDP, 0, 0];
+    out[..12].copy_from_slice(&first);
+    out[12..16].copy_from_slice(&source);
+    out[16..].copy_from_slice(&destination);
+    let checksum = Sum::default().add(out).checksum();
+    out[10..12].copy_from_slice(&checksum.to_be_bytes());
+}
+
+fn write_ipv6(out: &mut [u8], source: [u8; 16], destination: [u8; 16], payload_bytes: u16) {
+    let length = payload_bytes.to_be_bytes();
+    out[..8].copy_from_slice(&[0x60, 0, 0, 0, length[0], length[1], PROTOCOL_UDP, HOPS]);
+    out[8..24].copy_from_slice(&source);
+    out[24..].copy_from_slice(&destination);
+}

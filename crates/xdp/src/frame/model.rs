@@ -1,0 +1,1 @@
+//! What the eBPF program does with a frame: its verdict, for tests.
