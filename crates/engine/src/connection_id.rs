@@ -12,7 +12,8 @@
 //! The hash is SipHash-2-4. A slot is shortened to 24 bits, so that an IPv4 address and its slot are 7 bytes, which
 //! together with their length are a single block: six rounds, half of what 24 bytes take. Slots repeat after 63 years.
 //! IPv4 and IPv6 cannot be confused, because SipHash mixes in the length. A hash by AES instructions would be as fast,
-//! but an eBPF program, which may answer connect requests one day, has only the instructions of which SipHash consists.
+//! but the eBPF program of shoal-xdp, which answers connect requests too, has only the instructions of which SipHash
+//! consists.
 //!
 //! Nodes that share a key recognize an id that is made in another way by its version. A change of the format takes the
 //! next version and another key, derived from the configured one. Both versions are accepted for one release before any
@@ -73,6 +74,30 @@ pub struct ConnectionIds {
 /// SipHash-2-4 (Aumasson and Bernstein 2012) under one key: its state before the message.
 #[derive(Clone, Copy)]
 struct SipHash([u64; 4]);
+
+/// What another program needs in order to issue and accept the same ids. Like a key, it is a secret.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SharedIds {
+    /// SipHash-2-4 under the key: its state before the message.
+    pub keyed: [u64; 4],
+    /// The same for the key before this one, and until when its ids are accepted, in seconds since 1970.
+    pub former: Option<([u64; 4], u64)>,
+    /// For how long after the end of its slot an id is accepted, in seconds.
+    pub valid_s: u64,
+}
+
+impl fmt::Debug for SharedIds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedIds").field("valid_s", &self.valid_s).finish_non_exhaustive()
+    }
+}
+
+/// Returns the number of the slot of a time, and its end, in seconds since 1970.
+#[must_use]
+pub const fn slot_at(unix_s: u64) -> (u64, u64) {
+    let slot = unix_s / SLOT_S;
+    (slot, (slot + 1).saturating_mul(SLOT_S))
+}
 
 /// Returns the two numbers in 16 bytes, as SipHash reads them.
 #[inline]
@@ -145,6 +170,13 @@ impl ConnectionIds {
     /// Replaces the grace period.
     pub fn set_grace_s(&mut self, grace_s: u32) {
         self.grace_s = grace_s.min(GRACE_S_MAX).into();
+    }
+
+    /// Returns what another program needs in order to issue and accept the same ids.
+    #[must_use]
+    pub fn share(&self) -> SharedIds {
+        let former = self.former.map(|(keyed, until_s)| (keyed.0, until_s));
+        SharedIds { keyed: self.keyed.0, former, valid_s: VALID_S_MIN + self.grace_s }
     }
 
     /// Returns the id for a client at `ip`, which may be v4-mapped.
@@ -355,7 +387,11 @@ mod tests {
     #[test]
     fn secrets_are_not_printed() {
         let key = ConnectionKey::new(*b"0123456789abcdef");
-        let printed = format!("{key:?} {:?}", ConnectionIds::new(&key, 7));
-        assert_eq!(printed, "ConnectionKey(hidden) ConnectionIds { grace_s: 7, .. }");
+        let ids = ConnectionIds::new(&key, 7);
+        let printed = format!("{key:?} {ids:?} {:?}", ids.share());
+        assert_eq!(
+            printed,
+            "ConnectionKey(hidden) ConnectionIds { grace_s: 7, .. } SharedIds { valid_s: 127, .. }"
+        );
     }
 }

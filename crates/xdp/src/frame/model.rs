@@ -1,1 +1,196 @@
-//! What the eBPF program does with a frame: its verdict, for tests.
+//! What the eBPF program does with a frame, for tests.
+//!
+//! The model reads frames by [`parse`], and builds replies by [`Head`](super::Head). It is slow and plain. Connection ids and
+//! the state of token buckets are its caller's.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use super::{
+    Checksum, Datagram, ETHERNET_IPV4, ETHERNET_IPV6, Head, IPV4_BYTES, IPV6_BYTES, PROTOCOL_UDP, Rejection,
+    UDP_BYTES, be16, ethernet, parse,
+};
+use crate::program::{Network, NetworkRule};
+
+/// The id of all connect requests (BEP 15).
+const MAGIC: u64 = 0x417_2710_1980;
+
+/// Length of the head of a request, and of the reply to a connect request.
+const REQUEST_BYTES: usize = 16;
+
+/// The longest payload of a request that the program answers.
+const PAYLOAD_BYTES_MAX: usize = 1472;
+
+/// What the program counts a frame as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "they are the fields of `Counts`")]
+pub enum Counted {
+    ConnectsV4,
+    ConnectsV6,
+    Denied,
+    RateLimited,
+    Unanswerable,
+    Redirected,
+    NoSocket,
+    BacklogFull,
+    Malformed,
+    BadChecksum,
+    Fragments,
+    ExtensionHeaders,
+}
+
+/// What becomes of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The kernel gets it as it came. It is counted if it was for the tracker.
+    Pass(Option<Counted>),
+    /// It is dropped.
+    Drop(Counted),
+    /// It is answered by this frame.
+    Transmit(Counted, Vec<u8>),
+    /// The socket of its queue gets it as it came.
+    Redirect,
+}
+
+/// What the program was told.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// The endpoints of the tracker.
+    pub endpoints: BTreeSet<SocketAddr>,
+    /// The rules for networks.
+    pub networks: Vec<Network>,
+    /// The rule for the addresses in none of them.
+    pub otherwise: NetworkRule,
+    /// Whether it may answer connect requests: it has a key and the present slot.
+    pub answers: bool,
+    /// Whether the queue has a socket with room.
+    pub has_socket: bool,
+}
+
+/// What the model does not know itself.
+pub trait Source {
+    /// Returns the connection id for an address.
+    fn connection_id(&mut self, ip: IpAddr) -> u64;
+
+    /// Returns whether a connect request may be answered, or this request be handed over: takes a token if there is a limit.
+    fn admits(&mut self, ip: IpAddr, is_connect: bool, request: &[u8]) -> bool;
+}
+
+impl Model {
+    /// Returns what the program does with a frame.
+    pub fn verdict(&self, frame: &[u8], source: &mut impl Source) -> Verdict {
+        let datagram = match parse(frame) {
+            Ok(datagram) if self.endpoints.contains(&datagram.destination) => datagram,
+            Ok(_) => return Verdict::Pass(None),
+            Err(rejection) => return Verdict::Pass(self.counted(frame, rejection)),
+        };
+        let ip = datagram.source.ip();
+        if datagram.source.port() == 0 || is_nowhere(ip) {
+            return Verdict::Drop(Counted::Unanswerable);
+        }
+        let rule = self.rule(ip);
+        if rule.denied {
+            return Verdict::Drop(Counted::Denied);
+        }
+        let request = &frame[datagram.payload.clone()];
+        let Some((head, _)) = request.split_first_chunk::<REQUEST_BYTES>() else { return self.hand_over() };
+        let [a, b, c, d, e, f, g, h, actions @ .., t0, t1, t2, t3] = *head;
+        let id = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        match u32::from_be_bytes(actions) {
+            0 if id == MAGIC => {}
+            1 | 2 if !rule.exempt && !source.admits(ip, false, request) => {
+                return Verdict::Drop(Counted::RateLimited);
+            }
+            _ => return self.hand_over(),
+        }
+        if !self.answers || datagram.has_options() || request.len() > PAYLOAD_BYTES_MAX {
+            return self.hand_over();
+        }
+        if datagram.checksum(frame) == Checksum::Wrong {
+            return Verdict::Pass(Some(Counted::BadChecksum));
+        }
+        if !rule.exempt && !source.admits(ip, true, request) {
+            return Verdict::Drop(Counted::RateLimited);
+        }
+        let counted = if ip.is_ipv4() { Counted::ConnectsV4 } else { Counted::ConnectsV6 };
+        let reply = reply(frame, &datagram, [t0, t1, t2, t3], source.connection_id(ip));
+        reply.map_or(Verdict::Pass(None), |reply| Verdict::Transmit(counted, reply))
+    }
+
+    fn hand_over(&self) -> Verdict {
+        if self.has_socket { Verdict::Redirect } else { Verdict::Pass(Some(Counted::NoSocket)) }
+    }
+
+    /// Returns the rule of the longest prefix.
+    fn rule(&self, ip: IpAddr) -> NetworkRule {
+        let matching = self.networks.iter().filter(|network| contains(network, ip));
+        matching.max_by_key(|network| network.bits).map_or(self.otherwise, |network| network.rule)
+    }
+
+    /// Returns as what a rejected frame is counted, if it is for the tracker.
+    fn counted(&self, frame: &[u8], rejection: Rejection) -> Option<Counted> {
+        let (ip, port) = destination(frame)?;
+        let is_ours = match port {
+            Some(port) => self.endpoints.contains(&SocketAddr::new(ip, port)),
+            None => self.endpoints.iter().any(|endpoint| endpoint.ip() == ip),
+        };
+        let counted = match rejection {
+            Rejection::NotUdp => return None,
+            Rejection::Fragment => Counted::Fragments,
+            Rejection::ExtensionHeaders => Counted::ExtensionHeaders,
+            Rejection::BadHeaderChecksum => Counted::BadChecksum,
+            Rejection::Truncated | Rejection::BadLength | Rejection::GroupAddress | Rejection::Loopback => {
+                Counted::Malformed
+            }
+        };
+        is_ours.then_some(counted)
+    }
+}
+
+/// Returns the destination of a frame, as far as its headers are whole. Fragments have no ports.
+fn destination(frame: &[u8]) -> Option<(IpAddr, Option<u16>)> {
+    let (kind, offset) = ethernet(frame).ok()?;
+    let ip = frame.get(offset..)?;
+    let (address, header_bytes, has_ports): (IpAddr, _, _) = match kind {
+        ETHERNET_IPV4 => {
+            let header: &[u8; IPV4_BYTES] = ip.first_chunk()?;
+            let address = [header[16], header[17], header[18], header[19]];
+            (address.into(), usize::from(header[0] & 0xf) * 4, be16(header, 6)? & 0x3fff == 0)
+        }
+        ETHERNET_IPV6 => {
+            let header: &[u8; IPV6_BYTES] = ip.first_chunk()?;
+            let address: &[u8; 16] = header[24..].first_chunk()?;
+            ((*address).into(), IPV6_BYTES, header[6] == PROTOCOL_UDP)
+        }
+        _ => return None,
+    };
+    let udp = ip.get(header_bytes..header_bytes + UDP_BYTES).filter(|_| has_ports);
+    Some((address, udp.and_then(|udp| be16(udp, 2))))
+}
+
+/// Returns whether no reply can reach an address.
+fn is_nowhere(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.octets()[0] == 0 || ip.is_multicast() || ip.is_broadcast(),
+        IpAddr::V6(ip) => ip.is_unspecified() || ip.is_multicast() || ip.to_ipv4_mapped().is_some(),
+    }
+}
+
+fn contains(network: &Network, ip: IpAddr) -> bool {
+    let differs = match (network.ip, ip) {
+        (IpAddr::V4(network), IpAddr::V4(ip)) => u128::from(u32::from(network) ^ u32::from(ip)) << 96,
+        (IpAddr::V6(network), IpAddr::V6(ip)) => u128::from(network) ^ u128::from(ip),
+        _ => return false,
+    };
+    differs.leading_zeros() >= network.bits.into()
+}
+
+fn reply(frame: &[u8], datagram: &Datagram, transaction: [u8; 4], id: u64) -> Option<Vec<u8>> {
+    let head = Head::of_reply(frame, datagram)?;
+    let mut out = vec![0; head.bytes()];
+    out.extend([0; 4]);
+    out.extend(transaction);
+    out.extend(id.to_be_bytes());
+    head.write(&mut out, head.bytes(), REQUEST_BYTES).ok()?;
+    Some(out)
+}

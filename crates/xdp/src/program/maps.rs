@@ -1,0 +1,308 @@
+//! The maps of the program, for the thread that tells it what to do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::{fmt, io};
+
+use aya::Ebpf;
+use aya::maps::lpm_trie::Key;
+use aya::maps::{HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, XskMap};
+
+use super::layout::{self, SETTINGS, SETTINGS_WORDS};
+use super::mapped::Mapped;
+use super::settings::{Counts, Network, NetworkRule, Settings};
+use super::{LoadError, Sizes};
+
+/// Minimum and maximum number of lines of token buckets: 64 KiB to 32 MiB.
+const LINES_MIN: u32 = 1 << 10;
+const LINES_MAX: u32 = 1 << 19;
+
+/// The error that the kernel refuses to change a map.
+#[derive(Debug, thiserror::Error)]
+#[error("the kernel refuses to change {map} of the XDP program: {reason}")]
+pub struct MapsError {
+    map: &'static str,
+    reason: MapError,
+}
+
+/// The maps of a program. One thread owns them; [`Backlog`] is for the others.
+pub struct Maps {
+    control: Mapped,
+    backlogs: Arc<Mapped>,
+    endpoints: HashMap<MapData, [u8; 20], u32>,
+    networks_v4: LpmTrie<MapData, [u8; 4], u32>,
+    networks_v6: LpmTrie<MapData, [u8; 16], u32>,
+    sockets: XskMap<MapData>,
+    counters: PerCpuArray<MapData, [u64; layout::COUNTS]>,
+    /// The buckets, and the array that `control` and `backlogs` map, live as long as the program.
+    _others: Vec<Map>,
+    /// What the maps contain.
+    settings: layout::Settings,
+    active: usize,
+    present_endpoints: BTreeMap<[u8; 20], u32>,
+    present_v4: BTreeMap<([u8; 4], u8), u32>,
+    present_v6: BTreeMap<([u8; 16], u8), u32>,
+}
+
+/// The frames of a queue that are on their way from the program to its socket. The program hands over no more than the
+/// socket has room for, so that the kernel serves the others.
+#[derive(Clone, Debug)]
+pub struct Backlog {
+    backlogs: Arc<Mapped>,
+    /// The first word of the queue.
+    start: usize,
+}
+
+/// Returns the number of lines of token buckets. A source has four cells.
+pub(super) fn lines(sizes: &Sizes) -> u32 {
+    let cells = u64::from(sizes.sources_max) * 4;
+    let lines = cells.div_ceil(layout::LINE_CELLS as u64).next_power_of_two();
+    u32::try_from(lines).unwrap_or(LINES_MAX).clamp(LINES_MIN, LINES_MAX)
+}
+
+impl fmt::Debug for Maps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Maps").field("endpoints", &self.present_endpoints.len()).finish_non_exhaustive()
+    }
+}
+
+impl Maps {
+    pub(super) fn new(ebpf: &mut Ebpf, lines: u32) -> Result<Self, LoadError> {
+        let mut take = |name: &str| {
+            ebpf.take_map(name).ok_or_else(|| error(MapError::InvalidName { name: name.to_owned() }))
+        };
+        let error = |reason| LoadError::Rejected(Box::new(reason));
+        let sockets = XskMap::try_from(take("sockets")?).map_err(self::error)?;
+        let queues = usize::try_from(sockets.len()).unwrap_or(0);
+        let (control, backlogs, buckets) = (take("controls")?, take("backlogs")?, take("buckets")?);
+        let mapped = |map: &Map, words| match map {
+            Map::Array(data) => Mapped::new(data.fd().as_fd(), words).map_err(LoadError::Unmapped),
+            _ => Err(error(aya::EbpfError::MapError(MapError::InvalidMapType { map_type: 0 }))),
+        };
+        let settings = layout::Settings { line_mask: lines - 1, ..layout::Settings::default() };
+        let mut maps = Self {
+            control: mapped(&control, layout::CONTROL_WORDS + SETTINGS * SETTINGS_WORDS)?,
+            backlogs: Arc::new(mapped(&backlogs, queues * layout::BACKLOG_WORDS)?),
+            endpoints: HashMap::try_from(take("endpoints")?).map_err(self::error)?,
+            networks_v4: LpmTrie::try_from(take("networks_v4")?).map_err(self::error)?,
+            networks_v6: LpmTrie::try_from(take("networks_v6")?).map_err(self::error)?,
+            sockets,
+            counters: PerCpuArray::try_from(take("counters")?).map_err(self::error)?,
+            _others: vec![control, backlogs, buckets],
+            settings,
+            active: 0,
+            present_endpoints: BTreeMap::new(),
+            present_v4: BTreeMap::new(),
+            present_v6: BTreeMap::new(),
+        };
+        maps.publish();
+        Ok(maps)
+    }
+
+    /// Replaces the settings. Frames that arrive from now on are served by them.
+    pub fn set_settings(&mut self, settings: &Settings) {
+        settings.write(&mut self.settings);
+        self.publish();
+    }
+
+    /// Tells the program the present time slot of connection ids, and its end by `CLOCK_MONOTONIC` in nanoseconds. The
+    /// program takes the next one after that end, and leaves connect requests to user space after the end of that.
+    pub fn set_slot(&mut self, slot: u64, end_ns: u64) {
+        (self.settings.slot, self.settings.slot_end_ns) = (slot, end_ns);
+        self.publish();
+    }
+
+    /// Replaces the addresses and ports of the tracker. None of them may be unspecified: the program compares them with the
+    /// destination of a frame.
+    ///
+    /// # Errors
+    /// Returns an error if there are too many.
+    pub fn set_endpoints(&mut self, addresses: &[SocketAddr]) -> Result<(), MapsError> {
+        let mut wanted = BTreeMap::new();
+        for address in addresses {
+            // What has no ports, such as fragments, is counted if it is for an address of the tracker.
+            wanted.insert(layout::endpoint(SocketAddr::new(address.ip(), 0)), 0);
+        }
+        wanted.extend(addresses.iter().filter(|a| a.port() != 0).map(|a| (layout::endpoint(*a), 1)));
+        let map = &mut self.endpoints;
+        let failed = |reason| MapsError { map: "the endpoints", reason };
+        let gone: Vec<[u8; 20]> =
+            self.present_endpoints.keys().filter(|key| !wanted.contains_key(*key)).copied().collect();
+        for key in gone {
+            map.remove(&key).map_err(failed)?;
+            self.present_endpoints.remove(&key);
+        }
+        for (key, value) in wanted {
+            if self.present_endpoints.get(&key) != Some(&value) {
+                map.insert(key, value, 0).map_err(failed)?;
+                self.present_endpoints.insert(key, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the networks, and what holds for the addresses in none of them. Meanwhile the program may see some of the old
+    /// and some of the new ones.
+    ///
+    /// # Errors
+    /// Returns an error if there are too many.
+    pub fn set_networks(&mut self, networks: &[Network], otherwise: NetworkRule) -> Result<(), MapsError> {
+        let failed = |reason| MapsError { map: "the networks", reason };
+        let (mut v4, mut v6) = (BTreeMap::new(), BTreeMap::new());
+        for network in networks {
+            match network.ip {
+                IpAddr::V4(ip) => {
+                    let bits = network.bits.min(32);
+                    v4.insert((masked(ip.octets(), bits), bits), network.rule.flags());
+                }
+                IpAddr::V6(ip) => {
+                    let bits = network.bits.min(128);
+                    v6.insert((masked(ip.octets(), bits), bits), network.rule.flags());
+                }
+            }
+        }
+        let has = |is_empty: bool, flag| if is_empty { 0 } else { flag };
+        let flags = has(v4.is_empty(), layout::HAS_NETWORKS_V4) | has(v6.is_empty(), layout::HAS_NETWORKS_V6);
+        self.settings.flags |= flags;
+        self.publish();
+        update(&mut self.networks_v4, &mut self.present_v4, v4).map_err(failed)?;
+        update(&mut self.networks_v6, &mut self.present_v6, v6).map_err(failed)?;
+        self.settings.flags &= flags | !(layout::HAS_NETWORKS_V4 | layout::HAS_NETWORKS_V6);
+        self.settings.network_default = otherwise.flags();
+        self.publish();
+        Ok(())
+    }
+
+    /// Hands the datagrams of a queue to an AF_XDP socket, which must be bound to that queue of the interface; or to none.
+    /// The program does so only within the limit of its [`Backlog`].
+    ///
+    /// # Errors
+    /// Returns an error if there is no such queue, or if the descriptor is not that of such a socket.
+    pub fn set_socket(&mut self, queue: u32, socket: Option<BorrowedFd<'_>>) -> Result<(), MapsError> {
+        let result = match socket {
+            Some(fd) => self.sockets.set(queue, fd.as_raw_fd(), 0),
+            None => match self.sockets.unset(queue) {
+                // It had none.
+                Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => {
+                    Ok(())
+                }
+                other => other,
+            },
+        };
+        result.map_err(|reason| MapsError { map: "the sockets", reason })
+    }
+
+    /// Returns the backlog of a queue, if there is such a queue.
+    #[must_use]
+    pub fn backlog(&self, queue: u32) -> Option<Backlog> {
+        let start = usize::try_from(queue).ok()?.checked_mul(layout::BACKLOG_WORDS)?;
+        let end = start.checked_add(layout::BACKLOG_WORDS)?;
+        (end <= self.backlogs.words().len()).then(|| Backlog { backlogs: Arc::clone(&self.backlogs), start })
+    }
+
+    /// Returns what the program has counted.
+    ///
+    /// # Errors
+    /// Returns those of the kernel.
+    pub fn counts(&self) -> Result<Counts, MapsError> {
+        let failed = |reason| MapsError { map: "the counters", reason };
+        let per_cpu = self.counters.get(&0, 0).map_err(failed)?;
+        let mut sums = [0_u64; layout::COUNTS];
+        for of_cpu in per_cpu.iter() {
+            for (sum, count) in sums.iter_mut().zip(of_cpu) {
+                *sum = sum.wrapping_add(*count);
+            }
+        }
+        Ok(Counts::from_array(sums))
+    }
+
+    /// Writes the settings where no frame is served by them, and makes them active. A frame that is being served may still
+    /// read the ones before: those are written next but two updates later.
+    fn publish(&mut self) {
+        self.active = (self.active + 1) % SETTINGS;
+        let words: [u64; SETTINGS_WORDS] = zerocopy::transmute!(self.settings);
+        let memory = self.control.words();
+        let start = layout::CONTROL_WORDS + self.active * SETTINGS_WORDS;
+        for (place, word) in memory[start..].iter().zip(words) {
+            place.store(word, Ordering::Relaxed);
+        }
+        memory[0].store(self.active as u64, Ordering::Release);
+    }
+}
+
+impl Backlog {
+    /// Returns how many frames the program has handed over.
+    #[must_use]
+    pub fn redirected(&self) -> u64 {
+        self.word(layout::BACKLOG_REDIRECTED).load(Ordering::Acquire)
+    }
+
+    /// Tells the program how many of these have been received, or were dropped because the socket had no room.
+    pub fn publish(&self, consumed: u64) {
+        self.word(layout::BACKLOG_CONSUMED).store(consumed, Ordering::Release);
+    }
+
+    /// Sets the maximum number of frames that are on their way. At first it is 0: all go to the kernel.
+    pub fn set_frames_max(&self, frames: u64) {
+        self.word(layout::BACKLOG_FRAMES_MAX).store(frames, Ordering::Release);
+    }
+
+    fn word(&self, word: usize) -> &std::sync::atomic::AtomicU64 {
+        &self.backlogs.words()[self.start + word]
+    }
+}
+
+fn error(reason: MapError) -> LoadError {
+    LoadError::Rejected(Box::new(reason.into()))
+}
+
+/// Returns an address with the bits after its prefix cleared.
+fn masked<const N: usize>(mut octets: [u8; N], bits: u8) -> [u8; N] {
+    for (octet, start) in octets.iter_mut().zip((0_u16..).step_by(8)) {
+        let kept = u16::from(bits).saturating_sub(start).min(8);
+        *octet &= !(0xff_u16 >> kept).to_le_bytes()[0];
+    }
+    octets
+}
+
+/// Makes a trie contain what is wanted.
+fn update<const N: usize>(
+    trie: &mut LpmTrie<MapData, [u8; N], u32>,
+    present: &mut BTreeMap<([u8; N], u8), u32>,
+    wanted: BTreeMap<([u8; N], u8), u32>,
+) -> Result<(), MapError> {
+    let gone: BTreeSet<_> = present.keys().filter(|key| !wanted.contains_key(*key)).copied().collect();
+    for (octets, bits) in gone {
+        trie.remove(&Key::new(bits.into(), octets))?;
+        present.remove(&(octets, bits));
+    }
+    for ((octets, bits), flags) in wanted {
+        if present.get(&(octets, bits)) != Some(&flags) {
+            trie.insert(&Key::new(bits.into(), octets), flags, 0)?;
+            present.insert((octets, bits), flags);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes() {
+        let octets = [0xff, 0xff, 0xff, 0xff];
+        for (bits, expected) in [(0, 0_u32), (1, 1 << 31), (8, 0xff << 24), (31, !1), (32, !0)] {
+            assert_eq!(masked(octets, bits), expected.to_be_bytes(), "{bits}");
+        }
+    }
+
+    #[test]
+    fn lines_are_a_power_of_two() {
+        let lines = |sources_max| lines(&Sizes { queues: 1, networks_max: 1, sources_max, endpoints_max: 1 });
+        assert_eq!([0, 1 << 16, (1 << 16) + 1, u32::MAX].map(lines), [1 << 10, 1 << 15, 1 << 16, 1 << 19]);
+    }
+}

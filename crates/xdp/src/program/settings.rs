@@ -1,0 +1,172 @@
+//! What the program is told, and what it has counted.
+
+use std::net::IpAddr;
+
+use super::layout;
+
+/// How the program answers connect requests, and how many it serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Makes and checks connection ids. Without it, connect requests go to user space.
+    pub ids: Option<Ids>,
+    /// How many connection ids a source gets.
+    pub connects: Option<Rate>,
+    /// How many verified requests of a source reach user space. Further ones are dropped without a reply.
+    pub requests: Option<Rate>,
+    /// The secret under which sources are hashed, so that an attacker cannot choose one that shares its bucket with another.
+    pub bucket_key: [u64; 2],
+}
+
+/// What connection ids are made from. Anyone who knows it can forge a source address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Ids {
+    /// SipHash-2-4 under the key: its state before the message.
+    pub keyed: [u64; 4],
+    /// The same under the key before it, and until when its ids are accepted by `CLOCK_MONOTONIC`, in nanoseconds.
+    pub former: Option<([u64; 4], u64)>,
+    /// How long an id is accepted after the end of its slot, in nanoseconds.
+    pub valid_ns: u64,
+}
+
+/// A rate, and how many requests may come at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// The time in which one token comes back.
+    pub(crate) token_ns: u64,
+    /// The time in which an empty bucket fills up.
+    pub(crate) full_ns: u64,
+}
+
+/// A network, and what holds for the addresses in it that are in no smaller one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// An address of it.
+    pub ip: IpAddr,
+    /// The length of its prefix.
+    pub bits: u8,
+    /// What holds for it.
+    pub rule: NetworkRule,
+}
+
+/// What holds for a network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetworkRule {
+    /// Its datagrams are dropped.
+    pub denied: bool,
+    /// It has no limits.
+    pub exempt: bool,
+}
+
+/// What the program has counted since it was loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Connect requests over IPv4 that were answered.
+    pub connects_v4: u64,
+    /// Connect requests over IPv6 that were answered.
+    pub connects_v6: u64,
+    /// Datagrams of denied networks, dropped.
+    pub denied: u64,
+    /// Requests over a limit, dropped.
+    pub rate_limited: u64,
+    /// Datagrams that no reply can reach, dropped.
+    pub unanswerable: u64,
+    /// Datagrams on their way to a socket.
+    pub redirected: u64,
+    /// Datagrams left to the kernel because the queue has no socket.
+    pub no_socket: u64,
+    /// Datagrams left to the kernel because the socket does not keep up.
+    pub backlog_full: u64,
+    /// Frames left to the kernel because their lengths or addresses are wrong.
+    pub malformed: u64,
+    /// Frames left to the kernel because a checksum is wrong.
+    pub bad_checksum: u64,
+    /// Fragments left to the kernel.
+    pub fragments: u64,
+    /// Frames left to the kernel because of IPv6 extension headers.
+    pub extension_headers: u64,
+    /// Connect requests handed to user space because the slot was not renewed in time.
+    pub stale: u64,
+}
+
+impl std::fmt::Debug for Ids {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ids").field("valid_ns", &self.valid_ns).finish_non_exhaustive()
+    }
+}
+
+impl Rate {
+    /// Creates a rate of `per_s` requests a second, of which `burst` may come at once. Both are at least 1.
+    #[must_use]
+    pub fn new(per_s: u32, burst: u32) -> Self {
+        let token_ns = 1_000_000_000_u64.div_ceil(per_s.max(1).into());
+        Self { token_ns, full_ns: token_ns.saturating_mul(burst.max(1).into()) }
+    }
+}
+
+impl NetworkRule {
+    pub(super) fn flags(self) -> u32 {
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        flag(self.denied, layout::NETWORK_DENIED) | flag(self.exempt, layout::NETWORK_EXEMPT)
+    }
+}
+
+impl Settings {
+    /// Writes them to the layout of the program.
+    pub(super) fn write(&self, out: &mut layout::Settings) {
+        let rate = |rate: Option<Rate>| {
+            let Rate { token_ns, full_ns } = rate.unwrap_or(Rate { token_ns: 0, full_ns: 0 });
+            layout::Rate { token_ns, full_ns }
+        };
+        let former = self.ids.and_then(|ids| ids.former);
+        for (is_set, flag) in [
+            (self.ids.is_some(), layout::ANSWERS_CONNECTS),
+            (self.connects.is_some(), layout::LIMITS_CONNECTS),
+            // Without ids no request is verified.
+            (self.requests.is_some() && self.ids.is_some(), layout::LIMITS_REQUESTS),
+            (former.is_some(), layout::HAS_FORMER),
+        ] {
+            out.flags = if is_set { out.flags | flag } else { out.flags & !flag };
+        }
+        out.keyed = self.ids.map_or([0; 4], |ids| ids.keyed);
+        out.valid_ns = self.ids.map_or(0, |ids| ids.valid_ns);
+        (out.former, out.former_end_ns) = former.unwrap_or_default();
+        (out.connects, out.requests) = (rate(self.connects), rate(self.requests));
+        out.bucket_key = self.bucket_key;
+    }
+}
+
+impl Counts {
+    pub(super) fn from_array(of: [u64; layout::COUNTS]) -> Self {
+        let [
+            connects_v4,
+            connects_v6,
+            denied,
+            rate_limited,
+            unanswerable,
+            redirected,
+            no_socket,
+            backlog_full,
+            malformed,
+            bad_checksum,
+            fragments,
+            extension_headers,
+            stale,
+            ..,
+        ] = of;
+        Self {
+            connects_v4,
+            connects_v6,
+            denied,
+            rate_limited,
+            unanswerable,
+            redirected,
+            no_socket,
+            backlog_full,
+            malformed,
+            bad_checksum,
+            fragments,
+            extension_headers,
+            stale,
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The eBPF program against its model in Rust: the same verdict, the same counter and the same bytes for any frame.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod frames;
+
+use std::net::{IpAddr, SocketAddr};
+
+use frames::Frames;
+use rustix::net::{AddressFamily, SocketType, socket, sockopt};
+use shoal_engine::connection_id::{ConnectionIds, ConnectionKey, slot_at};
+use shoal_xdp::frame::model::{Counted, Model, Source, Verdict};
+use shoal_xdp::program::{Counts, Ids, Maps, Network, NetworkRule, Program, Rate, Settings, Sizes};
+
+/// `enum xdp_action`, `linux/bpf.h`.
+const XDP_DROP: u32 = 1;
+const XDP_PASS: u32 = 2;
+const XDP_TX: u32 = 3;
+const XDP_REDIRECT: u32 = 4;
+
+const UNIX_S: u64 = 1_700_000_000;
+
+/// An end of the slot that no test reaches.
+const NEVER_NS: u64 = 1 << 62;
+
+const SIZES: Sizes = Sizes { queues: 4, networks_max: 1000, sources_max: 10_000, endpoints_max: 16 };
+
+/// Issues ids, and has no limits.
+struct Unlimited(ConnectionIds);
+
+impl Source for Unlimited {
+    fn connection_id(&mut self, ip: IpAddr) -> u64 {
+        self.0.issue(ip, UNIX_S).0
+    }
+
+    fn admits(&mut self, _ip: IpAddr, _is_connect: bool, _request: &[u8]) -> bool {
+        true
+    }
+}
+
+fn ids() -> ConnectionIds {
+    ConnectionIds::new(&ConnectionKey::new(*b"0123456789abcdef"), 60)
+}
+
+fn settings(ids: &ConnectionIds) -> Settings {
+    let shared = ids.share();
+    let ids = Ids { keyed: shared.keyed, former: None, valid_ns: shared.valid_s * 1_000_000_000 };
+    Settings { ids: Some(ids), bucket_key: [1, 2], ..Settings::default() }
+}
+
+fn network(ip: &str, bits: u8, denied: bool) -> Network {
+    Network { ip: ip.parse().unwrap(), bits, rule: NetworkRule { denied, exempt: false } }
+}
+
+/// Returns a model with the endpoints and networks that the frames are about.
+fn model() -> Model {
+    Model {
+        endpoints: frames::ENDPOINTS.map(|address| address.parse().unwrap()).into(),
+        networks: vec![
+            network("203.0.113.0", 24, true),
+            network("203.0.113.7", 32, false),
+            network("2001:db8:bad::", 48, true),
+            network("2001:db8:bad:9::", 64, false),
+        ],
+        answers: true,
+        ..Model::default()
+    }
+}
+
+/// Loads the program and tells it what the model knows.
+fn load(model: &Model) -> (Program, Maps) {
+    let (program, mut maps) = Program::load(&SIZES).unwrap();
+    let endpoints: Vec<SocketAddr> = model.endpoints.iter().copied().collect();
+    maps.set_endpoints(&endpoints).unwrap();
+    maps.set_networks(&model.networks, model.otherwise).unwrap();
+    if model.answers {
+        maps.set_settings(&settings(&ids()));
+        maps.set_slot(slot_at(UNIX_S).0, NEVER_NS);
+    }
+    (program, maps)
+}
+
+/// Puts a socket into the map, which no frame reaches: a test run ends with the verdict.
+fn add_socket(maps: &mut Maps) {
+    let socket = socket(AddressFamily::XDP, SocketType::RAW, None).unwrap();
+    sockopt::set_xdp_rx_ring_size(&socket, 64).unwrap();
+    use std::os::fd::AsFd;
+    maps.set_socket(0, Some(socket.as_fd())).unwrap();
+    maps.backlog(0).unwrap().set_frames_max(u64::MAX);
+    // The map holds no reference to it.
+    std::mem::forget(socket);
+}
+
+fn count_of(counts: &mut Counts, counted: Counted) -> &mut u64 {
+    match counted {
+        Counted::ConnectsV4 => &mut counts.connects_v4,
+        Counted::ConnectsV6 => &mut counts.connects_v6,
+        Counted::Denied => &mut counts.denied,
+        Counted::RateLimited => &mut counts.rate_limited,
+        Counted::Unanswerable => &mut counts.unanswerable,
+        Counted::Redirected => &mut counts.redirected,
+        Counted::NoSocket => &mut counts.no_socket,
+        Counted::BacklogFull => &mut counts.backlog_full,
+        Counted::Malformed => &mut counts.malformed,
+        Counted::BadChecksum => &mut counts.bad_checksum,
+        Counted::Fragments => &mut counts.fragments,
+        Counted::ExtensionHeaders => &mut counts.extension_headers,
+    }
+}
+
+/// Asserts that both do the same with a frame. Returns what it was counted as.
+fn compare(
+    program: &Program,
+    maps: &Maps,
+    model: &Model,
+    frame: &[u8],
+    source: &mut impl Source,
+) -> Option<Counted> {
+    let verdict = model.verdict(frame, source);
+    let (number, counted, bytes) = match &verdict {
+        Verdict::Pass(counted) => (XDP_PASS, *counted, frame),
+        Verdict::Drop(counted) => (XDP_DROP, Some(*counted), frame),
+        Verdict::Transmit(counted, reply) => (XDP_TX, Some(*counted), &reply[..]),
+        Verdict::Redirect => (XDP_REDIRECT, Some(Counted::Redirected), frame),
+    };
+    let mut expected = maps.counts().unwrap();
+    let ran = program.run(frame, 1).unwrap();
+    if let Some(counted) = counted {
+        *count_of(&mut expected, counted) += 1;
+    }
+    assert_eq!(ran.verdict, number, "{verdict:?} {frame:02x?}");
+    assert_eq!(maps.counts().unwrap(), expected, "{verdict:?} {frame:02x?}");
+    assert_eq!(ran.frame, bytes, "{verdict:?} {frame:02x?}");
+    counted
+}
+
+#[test]
+fn the_program_does_what_the_model_does() {
+    for (seed, has_socket, answers) in [(1, false, true), (2, true, true), (3, true, false)] {
+        let model = Model { has_socket, answers, ..model() };
+        let (program, mut maps) = load(&model);
+        if has_socket {
+            add_socket(&mut maps);
+        }
+        let (mut frames, mut source) = (Frames::new(seed), Unlimited(ids()));
+        let mut seen = std::collections::BTreeMap::new();
+        for _ in 0..20_000 {
+            let frame = frames.next();
+            *seen.entry(compare(&program, &maps, &model, &frame, &mut source)).or_insert(0) += 1;
+        }
+        println!("{seen:?}");
+        for counted in [
+            None,
+            Some(if answers { Counted::ConnectsV4 } else { Counted::Denied }),
+            Some(if answers { Counted::ConnectsV6 } else { Counted::Denied }),
+            Some(Counted::Denied),
+            Some(Counted::Unanswerable),
+            Some(if has_socket { Counted::Redirected } else { Counted::NoSocket }),
+            Some(Counted::Malformed),
+            Some(Counted::BadChecksum),
+            Some(Counted::Fragments),
+            Some(Counted::ExtensionHeaders),
+        ] {
+            assert!(seen.get(&counted) > Some(&20), "{counted:?} was hardly tested: {seen:?}");
+        }
+    }
+}
+
+#[test]
+fn an_allow_list_denies_all_others() {
+    let networks = vec![network("192.0.2.0", 24, false), network("2001:db8:7::", 48, false)];
+    let otherwise = NetworkRule { denied: true, exempt: false };
+    let model = Model { networks, otherwise, ..model() };
+    let (program, maps) = load(&model);
+    let (mut frames, mut source) = (Frames::new(4), Unlimited(ids()));
+    for _ in 0..2000 {
+        let frame = frames.next();
+        compare(&program, &maps, &model, &frame, &mut source);
+    }
+}
