@@ -18,6 +18,8 @@ use aya::programs::{ProgramError, Xdp};
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfError, EbpfLoader, TestRun, TestRunOptions};
 use rustix::io::Errno;
+use rustix::net::netdevice::index_to_name_inlined;
+use rustix::net::{AddressFamily, SocketType, socket};
 
 mod layout;
 mod mapped;
@@ -189,8 +191,14 @@ impl Program {
     /// # Errors
     /// Returns the reason, and what to do about it.
     pub fn attach(&self, interface_index: u32, mode: Mode) -> Result<Link, AttachError> {
-        let attach =
-            |native| syscall::create_link(self.as_fd()?, interface_index, native).map_err(AttachError::new);
+        let attach = |native| {
+            let created = syscall::create_link(self.as_fd()?, interface_index, native);
+            created.map_err(|errno| match AttachError::new(errno) {
+                // The kernel has one number for both.
+                AttachError::Refused(_) if !exists(interface_index) => AttachError::NoInterface,
+                other => other,
+            })
+        };
         let link = |fd, mode, passed_over| Link { fd, mode, passed_over };
         match mode {
             Mode::Native => Ok(link(attach(true)?, Mode::Native, None)),
@@ -304,6 +312,12 @@ impl AttachError {
             other => Self::Refused(other.into()),
         }
     }
+}
+
+/// Returns whether there is an interface of this index.
+fn exists(index: u32) -> bool {
+    let socket = socket(AddressFamily::INET, SocketType::DGRAM, None);
+    socket.and_then(|socket| index_to_name_inlined(socket, index)).is_ok()
 }
 
 /// Returns the error of the kernel that an error of the library stands for.

@@ -10,7 +10,7 @@ use frames::Frames;
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey, slot_at};
 use shoal_xdp::frame::model::{Counted, Model, Source, Verdict};
-use shoal_xdp::program::{Counts, Ids, Maps, Network, NetworkRule, Program, Rate, Settings, Sizes};
+use shoal_xdp::program::{Counts, Ids, Maps, Network, NetworkRule, Program, Settings, Sizes};
 
 /// `enum xdp_action`, `linux/bpf.h`.
 const XDP_DROP: u32 = 1;

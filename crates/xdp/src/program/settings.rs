@@ -32,9 +32,9 @@ pub struct Ids {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// The time in which one token comes back.
-    pub(crate) token_ns: u64,
+    pub token_ns: u64,
     /// The time in which an empty bucket fills up.
-    pub(crate) full_ns: u64,
+    pub full_ns: u64,
 }
 
 /// A network, and what holds for the addresses in it that are in no smaller one.

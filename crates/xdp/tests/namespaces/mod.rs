@@ -1,0 +1,98 @@
+//! Two network namespaces, joined by a pair of virtual interfaces, for the duration of a test. They need root.
+#![allow(
+    unsafe_code,
+    reason = "unshare changes what the thread sees, and a packet socket is bound by a pointer"
+)]
+
+use std::fs::File;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::Command;
+use std::thread;
+
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+/// A namespace, with one end of the pair.
+pub(crate) struct Side {
+    /// The name of the interface.
+    pub(crate) device: &'static str,
+    /// The index of the interface.
+    pub(crate) index: u32,
+    /// Holds the namespace.
+    namespace: File,
+}
+
+impl Side {
+    fn new(device: &'static str) -> Self {
+        let unshared = || {
+            // SAFETY: the flag changes the network of this thread only; descriptors stay shared.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("these tests need root");
+            File::open("/proc/thread-self/ns/net").unwrap()
+        };
+        let namespace = thread::scope(|scope| scope.spawn(unshared).join()).unwrap();
+        Self { device, index: 0, namespace }
+    }
+
+    /// Runs a job on a thread in the namespace. The sockets that it opens belong to the namespace.
+    #[track_caller]
+    pub(crate) fn run<R: Send>(&self, job: impl FnOnce() -> R + Send) -> R {
+        let inside = || {
+            move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            job()
+        };
+        thread::scope(|scope| scope.spawn(inside).join()).expect("see above")
+    }
+
+    /// Runs a command in the namespace.
+    #[track_caller]
+    pub(crate) fn command(&self, line: &str) {
+        let mut words = line.split(' ');
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words);
+        let output = self.run(|| command.output()).unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+    }
+
+    /// Returns a path of the namespace, for other processes.
+    fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd())
+    }
+}
+
+/// Runs a test between two namespaces. The kernel removes them, and the interfaces, with their last descriptor.
+pub(crate) fn between_two(test: impl FnOnce(&Side, &Side)) {
+    let [mut server, mut client] = ["server", "client"].map(Side::new);
+    let path = client.path();
+    server.command(&format!("ip link add server type veth peer name client netns {path}"));
+    for side in [&mut server, &mut client] {
+        side.command("ip link set lo up");
+        let device = side.device;
+        side.index = side.run(|| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            name_to_index(socket, device).unwrap()
+        });
+    }
+    test(&server, &client);
+}
+
+/// Returns a socket that sends and receives the whole frames of an interface of this namespace (`packet(7)`).
+pub(crate) fn packet_socket(index: u32) -> OwnedFd {
+    const ETH_P_ALL: u16 = 3;
+    let socket = socket(AddressFamily::PACKET, SocketType::RAW, None).unwrap();
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET.try_into().unwrap(),
+        sll_protocol: ETH_P_ALL.to_be(),
+        sll_ifindex: index.try_into().unwrap(),
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let bytes = size_of_val(&address).try_into().unwrap();
+    // SAFETY: the kernel reads the address, which is as long as `bytes` says, and keeps no pointer to it.
+    let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    socket
+}
