@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 
 use crate::bench::Bench;
+use crate::bpf::Bpf;
 use crate::setup::tool;
 use crate::shell::{self, cargo, command, output, title};
 use crate::steps::Steps;
@@ -27,6 +28,7 @@ fn run_steps(steps: &mut Steps) -> Result<test::Counts> {
     steps.run("lints", lint)?;
     steps.run("documentation", document)?;
     steps.run("dependencies", deny)?;
+    steps.run("XDP program", || Bpf::COMPARE.run())?;
     steps.run("build", test::build)?;
     steps.run("siege", siege::run_short)?;
     let mut counts = test::Counts::default();

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bpf;
 mod ci;
 mod figures;
 mod fuzz;
@@ -27,7 +28,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Run all checks and all tests, as CI does: set-up, format, tidy, lints, docs, dependencies, siege, instructions, tests
+    /// Run all checks and all tests, as CI does: set-up, format, tidy, lints, docs, dependencies, XDP program, siege,
+    /// instructions, tests
     Ci,
     /// Run all tests: units, properties, fuzz corpora, the binary over every back end, real clients
     Test,
@@ -39,6 +41,8 @@ enum Task {
     Figures(figures::Figures),
     /// Check licences, sources, duplicates and advisories of all dependencies
     Deny,
+    /// Build the XDP program and compare it with the object in the repository
+    Bpf(bpf::Bpf),
     /// Run micro-benchmarks
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -60,6 +64,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Figures(figures) => figures.run(),
         Task::Deny => ci::deny(),
+        Task::Bpf(bpf) => bpf.run(),
         Task::Bench(bench) => bench.run(),
         Task::Fuzz(fuzz) => fuzz.run(),
         Task::Sanitize(sanitize) => sanitize.run(),

@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use shoal_interop::tools::{self, NODE_REQUIREMENTS, PYTHON_REQUIREMENTS, SERVICES, Service, TOOLS, Tool};
 
+use crate::bpf;
 use crate::shell::{self, cargo, command, output, root, title};
 
 /// The developer tools from PyPI, as a requirements file of `pip`.
@@ -18,6 +19,10 @@ const VALGRIND: Tool = Tool { program: "valgrind", package: "valgrind" };
 
 /// Rates the unit, and runs it in namespaces of a test. Without the package systemd-sysv it does not become the system's init.
 const SYSTEMD: Tool = Tool { program: "systemd-analyze", package: "systemd" };
+
+/// Build the XDP program.
+const CLANG: Tool = Tool { program: bpf::COMPILER, package: "clang-14" };
+const LLVM: Tool = Tool { program: bpf::OBJCOPY, package: "llvm-14" };
 
 pub(crate) fn run() -> Result<()> {
     title("set-up");
@@ -77,8 +82,10 @@ fn unpack_service(service: &Service) -> Result<()> {
 }
 
 fn missing_packages() -> Vec<&'static str> {
-    let missing =
-        TOOLS.iter().chain([&VALGRIND, &SYSTEMD]).filter(|tool| tools::find(tool.program).is_none());
+    let missing = TOOLS
+        .iter()
+        .chain([&VALGRIND, &SYSTEMD, &CLANG, &LLVM])
+        .filter(|tool| tools::find(tool.program).is_none());
     let mut packages: Vec<&str> = missing.map(|tool| tool.package).collect();
     // Debian's python3 needs this package to create environments.
     if output(&mut command("python3", &["-c", "import ensurepip, venv"])).is_err() {

@@ -3,8 +3,8 @@
 //! The eBPF program does the same, verdict by verdict ([`model`] tells which), and a test compares both. A frame is any
 //! bytes: whatever a length or an offset in it says is checked against the length of the frame.
 //!
-//! A datagram is read only if the kernel would deliver it just as well. What is unusual (fragments, extension headers) or
-//! wrong (lengths, checksums) is rejected here and belongs to the kernel, which has the whole of the rules.
+//! A datagram is read only if the kernel would deliver it just as well. Frames that are unusual (fragments, extension headers)
+//! or wrong (lengths, checksums) are rejected here and belong to the kernel, which has the whole of the rules.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::ops::Range;

@@ -139,7 +139,7 @@ pub struct Link {
     passed_over: Option<AttachError>,
 }
 
-/// What the program did with a frame, in a test run.
+/// The outcome of a test run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ran {
     /// `XDP_DROP` and so on, of `linux/bpf.h`.

@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 use super::PROTOCOL_UDP;
 
-/// What the checksum of a datagram says.
+/// The result of checking the checksum of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
     /// It is right.

@@ -1,4 +1,4 @@
-//! What the eBPF program does with a frame, for tests.
+//! The verdict of the eBPF program about a frame, for tests.
 //!
 //! The model reads frames by [`parse`], and builds replies by [`Head`](super::Head). It is slow and plain. Connection ids and
 //! the state of token buckets are its caller's.
@@ -21,7 +21,7 @@ const REQUEST_BYTES: usize = 16;
 /// The longest payload of a request that the program answers.
 const PAYLOAD_BYTES_MAX: usize = 1472;
 
-/// What the program counts a frame as.
+/// The counter of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "they are the fields of `Counts`")]
 pub enum Counted {
@@ -39,7 +39,7 @@ pub enum Counted {
     ExtensionHeaders,
 }
 
-/// What becomes of a frame.
+/// The fate of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The kernel gets it as it came. It is counted if it was for the tracker.
@@ -52,7 +52,7 @@ pub enum Verdict {
     Redirect,
 }
 
-/// What the program was told.
+/// The endpoints, networks and settings of the program.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     /// The endpoints of the tracker.
@@ -67,7 +67,7 @@ pub struct Model {
     pub has_socket: bool,
 }
 
-/// What the model does not know itself.
+/// Connection ids and limits, which the model does not know itself.
 pub trait Source {
     /// Returns the connection id for an address.
     fn connection_id(&mut self, ip: IpAddr) -> u64;

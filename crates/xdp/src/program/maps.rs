@@ -39,7 +39,7 @@ pub struct Maps {
     counters: PerCpuArray<MapData, [u64; layout::COUNTS]>,
     /// The buckets, and the array that `control` and `backlogs` map, live as long as the program.
     _others: Vec<Map>,
-    /// What the maps contain.
+    /// The contents of the maps.
     settings: layout::Settings,
     active: usize,
     present_endpoints: BTreeMap<[u8; 20], u32>,
@@ -123,7 +123,7 @@ impl Maps {
     pub fn set_endpoints(&mut self, addresses: &[SocketAddr]) -> Result<(), MapsError> {
         let mut wanted = BTreeMap::new();
         for address in addresses {
-            // What has no ports, such as fragments, is counted if it is for an address of the tracker.
+            // A frame without ports, such as a fragment, is counted if it is for an address of the tracker.
             wanted.insert(layout::endpoint(SocketAddr::new(address.ip(), 0)), 0);
         }
         wanted.extend(addresses.iter().filter(|a| a.port() != 0).map(|a| (layout::endpoint(*a), 1)));
@@ -262,8 +262,8 @@ fn error(reason: MapError) -> LoadError {
 /// Returns an address with the bits after its prefix cleared.
 fn masked<const N: usize>(mut octets: [u8; N], bits: u8) -> [u8; N] {
     for (octet, start) in octets.iter_mut().zip((0_u16..).step_by(8)) {
-        let kept = u16::from(bits).saturating_sub(start).min(8);
-        *octet &= !(0xff_u16 >> kept).to_le_bytes()[0];
+        let prefix = u16::from(bits).saturating_sub(start).min(8);
+        *octet &= !(0xff_u16 >> prefix).to_le_bytes()[0];
     }
     octets
 }

@@ -1,4 +1,4 @@
-//! What the program is told, and what it has counted.
+//! The settings of the program, and its counts.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ pub struct Settings {
     pub bucket_key: [u64; 2],
 }
 
-/// What connection ids are made from. Anyone who knows it can forge a source address.
+/// The secrets that connection ids are made from. Anyone who knows it can forge a source address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Ids {
     /// SipHash-2-4 under the key: its state before the message.
@@ -37,18 +37,18 @@ pub struct Rate {
     pub full_ns: u64,
 }
 
-/// A network, and what holds for the addresses in it that are in no smaller one.
+/// A network, and the rule for the addresses in it that are in no smaller one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     /// An address of it.
     pub ip: IpAddr,
     /// The length of its prefix.
     pub bits: u8,
-    /// What holds for it.
+    /// The rule.
     pub rule: NetworkRule,
 }
 
-/// What holds for a network.
+/// The rule for a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkRule {
     /// Its datagrams are dropped.
@@ -57,7 +57,7 @@ pub struct NetworkRule {
     pub exempt: bool,
 }
 
-/// What the program has counted since it was loaded.
+/// The counts of the program since it was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Connect requests over IPv4 that were answered.

@@ -1,0 +1,155 @@
+// Frames: headers, checksums and addresses. `src/frame.rs` is the same in Rust.
+#pragma once
+
+#include "kernel.h"
+
+// Headers. Fields of more than one byte are in network byte order.
+
+struct ethernet {
+    u8 destination[6];
+    u8 source[6];
+    u16 type;
+};
+
+struct tag {
+    u16 control;
+    u16 type;
+};
+
+struct ipv4 {
+    u8 version_and_words;
+    u8 service;
+    u16 length;
+    u16 id;
+    u16 fragment;
+    u8 hops;
+    u8 protocol;
+    u16 checksum;
+    u32 source;
+    u32 destination;
+};
+
+struct ipv6 {
+    u32 version_and_flow;
+    u16 length;
+    u8 protocol;
+    u8 hops;
+    u32 source[4];
+    u32 destination[4];
+};
+
+struct udp {
+    u16 source;
+    u16 destination;
+    u16 length;
+    u16 checksum;
+};
+
+// The head of all requests (BEP 15).
+struct request {
+    u32 id[2];
+    u32 action;
+    u32 transaction;
+};
+
+struct reply {
+    u32 action;
+    u32 transaction;
+    u32 id[2];
+};
+
+_Static_assert(sizeof(struct ethernet) == 14 && sizeof(struct tag) == 4, "headers of Ethernet");
+_Static_assert(sizeof(struct ipv4) == 20 && sizeof(struct ipv6) == 40 && sizeof(struct udp) == 8, "headers of IP");
+_Static_assert(sizeof(struct request) == 16 && sizeof(struct reply) == 16, "a reply is as long as its request");
+
+enum {
+    TYPE_IPV4 = 0x0800,
+    TYPE_IPV6 = 0x86dd,
+    TYPE_TAG = 0x8100,
+    TYPE_PROVIDER_TAG = 0x88a8,
+    TAGS_MAX = 2,
+    PROTOCOL_UDP = 17,
+    PROTOCOL_FRAGMENT = 44,
+    HOPS = 64,
+    // The longest payload of a frame of 1500 bytes. Longer requests are left to user space.
+    PAYLOAD_MAX = 1472,
+    ACTION_CONNECT = 0,
+    ACTION_ANNOUNCE = 1,
+    ACTION_SCRAPE = 2,
+    MAGIC_HIGH = 0x417,
+    MAGIC_LOW = 0x27101980,
+};
+
+// Checksums: sums of words of 16 or 32 bits, in the order of the machine, which gives the same bytes (RFC 1071, 2 B).
+
+INLINE u16 fold(u64 sum) {
+    sum = (sum & 0xffffffff) + (sum >> 32);
+    sum = (sum & 0xffffffff) + (sum >> 32);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    return (sum & 0xffff) + (sum >> 16);
+}
+
+INLINE u64 sum_words(const u32 *words, int count) {
+    u64 sum = 0;
+#pragma unroll
+    for (int i = 0; i < count; i++)
+        sum += words[i];
+    return sum;
+}
+
+// Returns the sum of the bytes from `at` on.
+OUTLINE u64 sum_bytes(const u8 *at, u32 bytes, const u8 *end) {
+    u64 sum = 0;
+    for (int i = 0; i < PAYLOAD_MAX / 4 && bytes >= 4 && at + 4 <= end; i++) {
+        sum += *(const u32 *)at;
+        at += 4;
+        bytes -= 4;
+    }
+    if (bytes >= 2 && at + 2 <= end) {
+        sum += *(const u16 *)at;
+        at += 2;
+        bytes -= 2;
+    }
+    if (bytes >= 1 && at + 1 <= end)
+        sum += *at;
+    return sum;
+}
+
+// A datagram for the tracker. Everything but the payload is within the frame.
+struct datagram {
+    struct xdp_md *context;
+    struct ethernet *ethernet;
+    void *ip;
+    struct udp *udp;
+    const u8 *end;
+    // The address of the sender, whose other words are 0 for IPv4.
+    u32 source[4];
+    // The words of an address: 1 or 4.
+    u32 words;
+    u32 payload_bytes;
+    u32 has_options;
+};
+
+INLINE u64 sum_addresses(const struct datagram *datagram) {
+    if (datagram->words == 1)
+        return sum_words(&((struct ipv4 *)datagram->ip)->source, 2);
+    return sum_words(((struct ipv6 *)datagram->ip)->source, 8);
+}
+
+INLINE int is_loopback(const u32 *ip, u32 words) {
+    if (words == 1)
+        return (ip[0] & 0xff) == 127;
+    return !(ip[0] | ip[1] | ip[2]) && ip[3] == BE32(1);
+}
+
+// Whether no reply can reach the address: it is "this network", multicast, broadcast, or an IPv4 address in an IPv6
+// header. See `address.rs` of the engine.
+INLINE int is_nowhere(const u32 *ip, u32 words) {
+    if (words == 1) {
+        u8 first = ip[0] & 0xff;
+        return first == 0 || first >> 4 == 14 || ip[0] == 0xffffffff;
+    }
+    u32 high = ip[0] | ip[1];
+    return (ip[0] & 0xff) == 0xff || (!high && (ip[2] == BE32(0xffff) || !(ip[2] | ip[3])));
+}

@@ -1,0 +1,53 @@
+// The interfaces of the kernel and of the compiler.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long s64;
+
+#define INLINE static inline __attribute__((always_inline))
+// For code that is rare, or would be there several times.
+#define OUTLINE static __attribute__((noinline))
+#define SECTION(name) __attribute__((section(name), used))
+#define BE16(x) __builtin_bswap16(x)
+#define BE32(x) __builtin_bswap32(x)
+#define BE64(x) __builtin_bswap64(x)
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the object is for little-endian machines");
+
+// The interface of the kernel (`linux/bpf.h`). Its header is not included, so that the object depends on nothing but the
+// compiler.
+
+struct xdp_md {
+    u32 data;
+    u32 data_end;
+    u32 data_meta;
+    u32 ingress_ifindex;
+    u32 rx_queue_index;
+    u32 egress_ifindex;
+};
+
+enum { XDP_DROP = 1, XDP_PASS = 2, XDP_TX = 3, XDP_REDIRECT = 4 };
+
+enum {
+    MAP_HASH = 1,
+    MAP_ARRAY = 2,
+    MAP_PERCPU_ARRAY = 6,
+    MAP_LPM_TRIE = 11,
+    MAP_XSKMAP = 17,
+    MAP_NO_PREALLOC = 1 << 0,
+    MAP_MMAPABLE = 1 << 10,
+};
+
+static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
+static long (*const redirect_map)(void *map, u64 key, u64 otherwise) = (void *)51;
+static long (*const adjust_tail)(struct xdp_md *context, int bytes) = (void *)65;
+static u64 (*const ktime_coarse_ns)(void) = (void *)160;
+
+// The type information of a map: the length of an array stands for a number.
+#define NUMBER(name, value) int (*name)[value]
+#define TYPE(name, type) type *name
+
+SECTION("license") static const char license_text[] = "Apache-2.0 OR MIT";

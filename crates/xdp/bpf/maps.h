@@ -1,0 +1,216 @@
+// The maps, through which user space gives settings and reads counts. `src/program/layout.rs` has their types in Rust.
+#pragma once
+
+#include "kernel.h"
+
+struct rate {
+    // The time in which one token comes back, and in which an empty bucket fills up.
+    u64 token_ns;
+    u64 full_ns;
+};
+
+enum {
+    ANSWERS_CONNECTS = 1,
+    HAS_NETWORKS_V4 = 2,
+    HAS_NETWORKS_V6 = 4,
+    LIMITS_CONNECTS = 8,
+    LIMITS_REQUESTS = 16,
+    HAS_FORMER = 32,
+};
+
+struct settings {
+    // SipHash under the key of connection ids, before the message; and under the key before it.
+    u64 keyed[4];
+    u64 former[4];
+    // The slot of the present, and its end by CLOCK_MONOTONIC.
+    u64 slot;
+    u64 slot_end_ns;
+    // For how long after the end of its slot an id is accepted.
+    u64 valid_ns;
+    // Until when ids of the former key are accepted.
+    u64 former_end_ns;
+    struct rate connects;
+    struct rate requests;
+    u64 bucket_key[2];
+    u32 flags;
+    // The flags of an address that is in none of the networks.
+    u32 network_default;
+    u32 line_mask;
+    u32 unused[5];
+};
+
+_Static_assert(sizeof(struct settings) == 176, "the layout of `Settings`");
+
+// User space writes the settings that are not active, and then makes them active.
+struct control {
+    u32 active;
+    u32 unused[15];
+    struct settings settings[4];
+};
+
+struct {
+    NUMBER(type, MAP_ARRAY);
+    NUMBER(map_flags, MAP_MMAPABLE);
+    NUMBER(max_entries, 1);
+    TYPE(key, u32);
+    TYPE(value, struct control);
+} controls SECTION(".maps");
+
+struct endpoint {
+    // An IPv4 address is in the first word, and the others are 0.
+    u32 ip[4];
+    u16 port;
+    u16 family;
+};
+
+// The addresses and ports of the tracker have the value 1. Each address is there with the port 0 and the value 0 as well.
+struct {
+    NUMBER(type, MAP_HASH);
+    NUMBER(max_entries, 1);
+    TYPE(key, struct endpoint);
+    TYPE(value, u32);
+} endpoints SECTION(".maps");
+
+enum {
+    NETWORK_DENIED = 1,
+    // It has no limits.
+    NETWORK_EXEMPT = 2,
+};
+
+struct network_v4 {
+    u32 bits;
+    u32 ip;
+};
+
+struct network_v6 {
+    u32 bits;
+    u32 ip[4];
+};
+
+struct {
+    NUMBER(type, MAP_LPM_TRIE);
+    NUMBER(map_flags, MAP_NO_PREALLOC);
+    NUMBER(max_entries, 1);
+    TYPE(key, struct network_v4);
+    TYPE(value, u32);
+} networks_v4 SECTION(".maps");
+
+struct {
+    NUMBER(type, MAP_LPM_TRIE);
+    NUMBER(map_flags, MAP_NO_PREALLOC);
+    NUMBER(max_entries, 1);
+    TYPE(key, struct network_v6);
+    TYPE(value, u32);
+} networks_v6 SECTION(".maps");
+
+// Token buckets as in `rate.rs` of shoal-source: a count-min sketch of the times at which buckets are full again. An LRU
+// map would have to make room for each address of a flood, and would forget the buckets of others for it.
+enum { CELLS = 8 };
+
+struct line {
+    u64 cells[CELLS];
+};
+
+struct {
+    NUMBER(type, MAP_ARRAY);
+    NUMBER(max_entries, 1);
+    TYPE(key, u32);
+    TYPE(value, struct line);
+} buckets SECTION(".maps");
+
+struct {
+    NUMBER(type, MAP_XSKMAP);
+    NUMBER(max_entries, 1);
+    TYPE(key, u32);
+    TYPE(value, u32);
+} sockets SECTION(".maps");
+
+// The frames of a queue on their way to its socket. The two sides write different cache lines.
+struct backlog {
+    u64 redirected;
+    u64 unused_redirected[7];
+    // Those that user space has received, or that the socket had no room for.
+    u64 consumed;
+    u64 frames_max;
+    u64 unused_consumed[6];
+};
+
+struct {
+    NUMBER(type, MAP_ARRAY);
+    NUMBER(map_flags, MAP_MMAPABLE);
+    NUMBER(max_entries, 1);
+    TYPE(key, u32);
+    TYPE(value, struct backlog);
+} backlogs SECTION(".maps");
+
+// The fate of a frame. Each but the last has a counter.
+enum outcome {
+    CONNECTS_V4,
+    CONNECTS_V6,
+    DENIED,
+    RATE_LIMITED,
+    UNANSWERABLE,
+    REDIRECTED,
+    NO_SOCKET,
+    BACKLOG_FULL,
+    MALFORMED,
+    BAD_CHECKSUM,
+    FRAGMENT,
+    EXTENSION_HEADERS,
+    // A connect request that is left to user space, because the slot is too old. It is counted as handed over as well.
+    STALE,
+    COUNTS = 16,
+    // A step on the way to one of the others.
+    HANDED_OVER = COUNTS,
+    NOT_OURS,
+};
+
+struct counts {
+    u64 of[COUNTS];
+};
+
+struct {
+    NUMBER(type, MAP_PERCPU_ARRAY);
+    NUMBER(max_entries, 1);
+    TYPE(key, u32);
+    TYPE(value, struct counts);
+} counters SECTION(".maps");
+
+INLINE void count(enum outcome outcome) {
+    u32 zero = 0;
+    struct counts *counts = map_lookup(&counters, &zero);
+    if (counts)
+        counts->of[outcome % COUNTS]++;
+}
+
+INLINE const struct settings *active_settings(void) {
+    u32 zero = 0;
+    struct control *control = map_lookup(&controls, &zero);
+    return control ? &control->settings[control->active & 3] : 0;
+}
+
+// Returns an outcome that does not depend on the port, for an address of the tracker.
+INLINE enum outcome if_ours(struct endpoint *endpoint, enum outcome outcome) {
+    endpoint->port = 0;
+    return map_lookup(&endpoints, endpoint) ? outcome : NOT_OURS;
+}
+
+INLINE int is_ours(const struct endpoint *endpoint) {
+    u32 *has_port = map_lookup(&endpoints, endpoint);
+    return has_port && *has_port;
+}
+
+// Returns the rule of the operator for a source.
+INLINE u32 network_flags(const struct settings *settings, const u32 *ip, u32 words) {
+    u32 *flags = 0;
+    if (words == 1) {
+        if (settings->flags & HAS_NETWORKS_V4) {
+            struct network_v4 key = {.bits = 32, .ip = ip[0]};
+            flags = map_lookup(&networks_v4, &key);
+        }
+    } else if (settings->flags & HAS_NETWORKS_V6) {
+        struct network_v6 key = {.bits = 128, .ip = {ip[0], ip[1], ip[2], ip[3]}};
+        flags = map_lookup(&networks_v6, &key);
+    }
+    return flags ? *flags : settings->network_default;
+}
