@@ -75,7 +75,7 @@ pub struct ConnectionIds {
 #[derive(Clone, Copy)]
 struct SipHash([u64; 4]);
 
-/// What another program needs in order to issue and accept the same ids. Like a key, it is a secret.
+/// The secrets with which another program issues and accepts the same ids.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SharedIds {
     /// SipHash-2-4 under the key: its state before the message.
@@ -172,7 +172,7 @@ impl ConnectionIds {
         self.grace_s = grace_s.min(GRACE_S_MAX).into();
     }
 
-    /// Returns what another program needs in order to issue and accept the same ids.
+    /// Returns the secrets with which another program issues and accepts the same ids.
     #[must_use]
     pub fn share(&self) -> SharedIds {
         let former = self.former.map(|(keyed, until_s)| (keyed.0, until_s));

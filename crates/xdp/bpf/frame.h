@@ -73,6 +73,8 @@ enum {
     HOPS = 64,
     // The longest payload of a frame of 1500 bytes. Longer requests are left to user space.
     PAYLOAD_MAX = 1472,
+    // The longest frame for a socket: longer ones would not leave room for the reply in the memory of a frame.
+    REDIRECTED_MAX = 2304,
     ACTION_CONNECT = 0,
     ACTION_ANNOUNCE = 1,
     ACTION_SCRAPE = 2,

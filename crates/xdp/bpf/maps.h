@@ -157,6 +157,7 @@ enum outcome {
     BAD_CHECKSUM,
     FRAGMENT,
     EXTENSION_HEADERS,
+    TOO_LONG,
     // A connect request that is left to user space, because the slot is too old. It is counted as handed over as well.
     STALE,
     COUNTS = 16,

@@ -10,6 +10,8 @@
 
 // Hands the frame to the socket of its queue, or to the kernel if there is none or if it does not keep up.
 INLINE enum outcome hand_over(const struct datagram *datagram) {
+    if ((const u8 *)datagram->ethernet + REDIRECTED_MAX < datagram->end)
+        return TOO_LONG;
     u32 queue = datagram->context->rx_queue_index;
     struct backlog *backlog = map_lookup(&backlogs, &queue);
     if (!backlog)

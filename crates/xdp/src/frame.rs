@@ -25,6 +25,10 @@ const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const UDP_BYTES: usize = 8;
 
+/// The maximum length of a frame that the program hands to a socket, in bytes. The reply is written behind the frame, in the
+/// same memory.
+pub const REDIRECTED_BYTES_MAX: usize = 2304;
+
 /// Maximum number of VLAN tags: one of the provider and one of the customer (IEEE 802.1ad).
 const TAGS_MAX: usize = 2;
 

@@ -105,6 +105,7 @@ fn count_of(counts: &mut Counts, counted: Counted) -> &mut u64 {
         Counted::BadChecksum => &mut counts.bad_checksum,
         Counted::Fragments => &mut counts.fragments,
         Counted::ExtensionHeaders => &mut counts.extension_headers,
+        Counted::TooLong => &mut counts.too_long,
     }
 }
 
@@ -160,6 +161,7 @@ fn the_program_does_what_the_model_does() {
             Some(Counted::BadChecksum),
             Some(Counted::Fragments),
             Some(Counted::ExtensionHeaders),
+            Some(Counted::TooLong),
         ] {
             assert!(seen.get(&counted) > Some(&20), "{counted:?} was hardly tested: {seen:?}");
         }

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use super::{
-    Checksum, Datagram, ETHERNET_IPV4, ETHERNET_IPV6, Head, IPV4_BYTES, IPV6_BYTES, PROTOCOL_UDP, Rejection,
-    UDP_BYTES, be16, ethernet, parse,
+    Checksum, Datagram, ETHERNET_IPV4, ETHERNET_IPV6, Head, IPV4_BYTES, IPV6_BYTES, PROTOCOL_UDP,
+    REDIRECTED_BYTES_MAX, Rejection, UDP_BYTES, be16, ethernet, parse,
 };
 use crate::program::{Network, NetworkRule};
 
@@ -37,6 +37,7 @@ pub enum Counted {
     BadChecksum,
     Fragments,
     ExtensionHeaders,
+    TooLong,
 }
 
 /// The fate of a frame.
@@ -92,8 +93,9 @@ impl Model {
         if rule.denied {
             return Verdict::Drop(Counted::Denied);
         }
+        let hand_over = || self.hand_over(frame);
         let request = &frame[datagram.payload.clone()];
-        let Some((head, _)) = request.split_first_chunk::<REQUEST_BYTES>() else { return self.hand_over() };
+        let Some((head, _)) = request.split_first_chunk::<REQUEST_BYTES>() else { return hand_over() };
         let [a, b, c, d, e, f, g, h, actions @ .., t0, t1, t2, t3] = *head;
         let id = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
         match u32::from_be_bytes(actions) {
@@ -101,10 +103,10 @@ impl Model {
             1 | 2 if !rule.exempt && !source.admits(ip, false, request) => {
                 return Verdict::Drop(Counted::RateLimited);
             }
-            _ => return self.hand_over(),
+            _ => return hand_over(),
         }
         if !self.answers || datagram.has_options() || request.len() > PAYLOAD_BYTES_MAX {
-            return self.hand_over();
+            return hand_over();
         }
         if datagram.checksum(frame) == Checksum::Wrong {
             return Verdict::Pass(Some(Counted::BadChecksum));
@@ -117,8 +119,14 @@ impl Model {
         reply.map_or(Verdict::Pass(None), |reply| Verdict::Transmit(counted, reply))
     }
 
-    fn hand_over(&self) -> Verdict {
-        if self.has_socket { Verdict::Redirect } else { Verdict::Pass(Some(Counted::NoSocket)) }
+    fn hand_over(&self, frame: &[u8]) -> Verdict {
+        if frame.len() > REDIRECTED_BYTES_MAX {
+            Verdict::Pass(Some(Counted::TooLong))
+        } else if self.has_socket {
+            Verdict::Redirect
+        } else {
+            Verdict::Pass(Some(Counted::NoSocket))
+        }
     }
 
     /// Returns the rule of the longest prefix.

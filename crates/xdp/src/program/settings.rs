@@ -84,6 +84,8 @@ pub struct Counts {
     pub fragments: u64,
     /// Frames left to the kernel because of IPv6 extension headers.
     pub extension_headers: u64,
+    /// Frames left to the kernel because they are too long for a socket.
+    pub too_long: u64,
     /// Connect requests handed to user space because the slot was not renewed in time.
     pub stale: u64,
 }
@@ -150,6 +152,7 @@ impl Counts {
             bad_checksum,
             fragments,
             extension_headers,
+            too_long,
             stale,
             ..,
         ] = of;
@@ -166,6 +169,7 @@ impl Counts {
             bad_checksum,
             fragments,
             extension_headers,
+            too_long,
             stale,
         }
     }

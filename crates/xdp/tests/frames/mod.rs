@@ -109,8 +109,10 @@ impl Frames {
             0..5 => connect,
             5 => {
                 // Around the longest one that the program answers, and any length below.
-                let bytes = self.choose(&[17, 1472, 1473, 1471, 18, 19, 20, 100, 1400, 1600]);
-                let bytes = if self.0.bool() { bytes } else { self.0.usize(16..1480) };
+                let bytes = self.choose(&[
+                    17, 1472, 2300, 1473, 1471, 18, 19, 20, 100, 1400, 1600, 2262, 2263, 2242, 2243,
+                ]);
+                let bytes = if self.0.bool() { bytes } else { self.0.usize(16..2400) };
                 connect.resize_with(bytes, || self.0.u8(..));
                 connect
             }
