@@ -2,28 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
 mod frames;
 
 use std::net::{IpAddr, SocketAddr};
 
+use common::{NEVER_NS, SIZES, UNIX_S, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, add_socket, ids, settings};
 use frames::Frames;
-use rustix::net::{AddressFamily, SocketType, socket, sockopt};
-use shoal_engine::connection_id::{ConnectionIds, ConnectionKey, slot_at};
+use shoal_engine::connection_id::{ConnectionIds, slot_at};
 use shoal_xdp::frame::model::{Counted, Model, Source, Verdict};
-use shoal_xdp::program::{Counts, Ids, Maps, Network, NetworkRule, Program, Settings, Sizes};
-
-/// `enum xdp_action`, `linux/bpf.h`.
-const XDP_DROP: u32 = 1;
-const XDP_PASS: u32 = 2;
-const XDP_TX: u32 = 3;
-const XDP_REDIRECT: u32 = 4;
-
-const UNIX_S: u64 = 1_700_000_000;
-
-/// An end of the slot that no test reaches.
-const NEVER_NS: u64 = 1 << 62;
-
-const SIZES: Sizes = Sizes { queues: 4, networks_max: 1000, sources_max: 10_000, endpoints_max: 16 };
+use shoal_xdp::program::{Counts, Maps, Network, NetworkRule, Program};
 
 /// Issues ids, and has no limits.
 struct Unlimited(ConnectionIds);
@@ -36,16 +24,6 @@ impl Source for Unlimited {
     fn admits(&mut self, _ip: IpAddr, _is_connect: bool, _request: &[u8]) -> bool {
         true
     }
-}
-
-fn ids() -> ConnectionIds {
-    ConnectionIds::new(&ConnectionKey::new(*b"0123456789abcdef"), 60)
-}
-
-fn settings(ids: &ConnectionIds) -> Settings {
-    let shared = ids.share();
-    let ids = Ids { keyed: shared.keyed, former: None, valid_ns: shared.valid_s * 1_000_000_000 };
-    Settings { ids: Some(ids), bucket_key: [1, 2], ..Settings::default() }
 }
 
 fn network(ip: &str, bits: u8, denied: bool) -> Network {
@@ -78,17 +56,6 @@ fn load(model: &Model) -> (Program, Maps) {
         maps.set_slot(slot_at(UNIX_S).0, NEVER_NS);
     }
     (program, maps)
-}
-
-/// Puts a socket into the map, which no frame reaches: a test run ends with the verdict.
-fn add_socket(maps: &mut Maps) {
-    let socket = socket(AddressFamily::XDP, SocketType::RAW, None).unwrap();
-    sockopt::set_xdp_rx_ring_size(&socket, 64).unwrap();
-    use std::os::fd::AsFd;
-    maps.set_socket(0, Some(socket.as_fd())).unwrap();
-    maps.backlog(0).unwrap().set_frames_max(u64::MAX);
-    // The map holds no reference to it.
-    std::mem::forget(socket);
 }
 
 fn count_of(counts: &mut Counts, counted: Counted) -> &mut u64 {
@@ -140,9 +107,7 @@ fn the_program_does_what_the_model_does() {
     for (seed, has_socket, answers) in [(1, false, true), (2, true, true), (3, true, false)] {
         let model = Model { has_socket, answers, ..model() };
         let (program, mut maps) = load(&model);
-        if has_socket {
-            add_socket(&mut maps);
-        }
+        let _socket = has_socket.then(|| add_socket(&mut maps));
         let (mut frames, mut source) = (Frames::new(seed), Unlimited(ids()));
         let mut seen = std::collections::BTreeMap::new();
         for _ in 0..20_000 {

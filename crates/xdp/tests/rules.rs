@@ -1,0 +1,299 @@
+//! The rules that depend on time, on earlier frames or on user space: limits, connection ids, slots, and backlogs.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::net::{IpAddr, SocketAddr};
+
+use common::{NEVER_NS, SIZES, UNIX_S, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, add_socket, ids, settings};
+use rustix::time::{ClockId, clock_gettime};
+use shoal_engine::connection_id::{ConnectionIds, ConnectionKey, slot_at};
+use shoal_xdp::frame::Head;
+use shoal_xdp::program::{Ids, Maps, Network, NetworkRule, Program, Rate, Settings, Sizes};
+
+const TRACKER_V4: &str = "198.51.100.1:6969";
+const TRACKER_V6: &str = "[2001:db8::1]:6969";
+
+const SLOT_S: u64 = 120;
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// A token comes back long after the test.
+const SLOW: u64 = 1 << 50;
+
+fn load() -> (Program, Maps) {
+    let (program, mut maps) = Program::load(&SIZES).unwrap();
+    maps.set_endpoints(&[TRACKER_V4, TRACKER_V6].map(|address| address.parse().unwrap())).unwrap();
+    maps.set_settings(&settings(&ids()));
+    maps.set_slot(slot_at(UNIX_S).0, NEVER_NS);
+    (program, maps)
+}
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap() * NS_PER_S + u64::try_from(now.tv_nsec).unwrap()
+}
+
+/// Returns the verdict about a datagram to the tracker, and the frame as it is afterwards.
+fn run(program: &Program, source: &str, payload: &[u8]) -> (u32, Vec<u8>) {
+    let source: IpAddr = source.parse().unwrap();
+    let tracker: SocketAddr = if source.is_ipv4() { TRACKER_V4 } else { TRACKER_V6 }.parse().unwrap();
+    let head = Head {
+        destination_mac: [2, 0, 0, 0, 0, 1],
+        source_mac: [2, 0, 0, 0, 0, 2],
+        tags: [0; 8],
+        tags_bytes: 0,
+        source: SocketAddr::new(source, 6881),
+        destination: tracker,
+    };
+    let mut frame = vec![0; head.bytes()];
+    frame.extend(payload);
+    head.write(&mut frame, head.bytes(), payload.len()).unwrap();
+    let ran = program.run(&frame, 1).unwrap();
+    (ran.verdict, ran.frame)
+}
+
+const CONNECT: [u8; 16] = [0, 0, 4, 0x17, 0x27, 0x10, 0x19, 0x80, 0, 0, 0, 0, 1, 2, 3, 4];
+
+/// Returns the id of a reply, if there was one.
+fn connect(program: &Program, source: &str) -> Option<u64> {
+    let (verdict, frame) = run(program, source, &CONNECT);
+    (verdict == XDP_TX).then(|| u64::from_be_bytes(*frame.last_chunk().unwrap()))
+}
+
+/// Returns the verdict about an announce with an id.
+fn announce(program: &Program, source: &str, id: u64) -> u32 {
+    let mut request = [7; 98];
+    request[..8].copy_from_slice(&id.to_be_bytes());
+    request[8..12].copy_from_slice(&[0, 0, 0, 1]);
+    run(program, source, &request).0
+}
+
+fn taken(program: &Program, source: &str) -> usize {
+    (0..100).filter(|_| connect(program, source).is_some()).count()
+}
+
+fn slow(burst: u64) -> Rate {
+    Rate { token_ns: SLOW, full_ns: burst * SLOW }
+}
+
+/// The same ids as in the tests of the engine.
+#[test]
+fn ids_are_those_of_the_engine() {
+    let (program, _maps) = load();
+    assert_eq!(connect(&program, "192.0.2.1"), Some(0x4776_ca12_515a_054a));
+    assert_eq!(connect(&program, "2001:db8::1"), Some(0x84ba_fe80_1718_634a));
+}
+
+#[test]
+fn hashes_are_those_of_siphash() {
+    let (program, mut maps) = load();
+    let mut rng = fastrand::Rng::with_seed(1);
+    for _ in 0..300 {
+        let ids = ConnectionIds::new(&ConnectionKey::new(rng.u128(..).to_le_bytes()), 0);
+        let unix_s = rng.u64(..1 << 40);
+        maps.set_settings(&settings(&ids));
+        maps.set_slot(slot_at(unix_s).0, NEVER_NS);
+        let v4 = IpAddr::from(rng.u32(1 << 24..100 << 24).to_be_bytes());
+        let v6 = IpAddr::from((rng.u128(..) >> 2).to_be_bytes());
+        for ip in [v4, v6] {
+            assert_eq!(connect(&program, &ip.to_string()), Some(ids.issue(ip, unix_s).0), "{ip} {unix_s}");
+        }
+    }
+}
+
+#[test]
+fn without_ids_or_a_slot_user_space_answers() {
+    let (program, mut maps) = load();
+    let _socket = add_socket(&mut maps);
+    maps.set_settings(&Settings::default());
+    assert_eq!(run(&program, "192.0.2.1", &CONNECT).0, XDP_REDIRECT);
+    maps.set_settings(&settings(&ids()));
+    assert_eq!(run(&program, "192.0.2.1", &CONNECT).0, XDP_TX);
+    let now_ns = monotonic_ns();
+    let (slot, _) = slot_at(UNIX_S);
+    let id_of = |slot: u64| ids().issue("192.0.2.1".parse().unwrap(), slot * SLOT_S).0;
+    maps.set_slot(slot, now_ns + 100 * NS_PER_S);
+    assert_eq!(connect(&program, "192.0.2.1"), Some(id_of(slot)));
+    maps.set_slot(slot, now_ns - NS_PER_S);
+    assert_eq!(connect(&program, "192.0.2.1"), Some(id_of(slot + 1)), "the slot has ended");
+    assert_eq!(maps.counts().unwrap().stale, 0);
+    maps.set_slot(slot, now_ns.saturating_sub((SLOT_S + 1) * NS_PER_S));
+    assert_eq!(run(&program, "192.0.2.1", &CONNECT).0, XDP_REDIRECT, "so has the next one");
+    assert_eq!(maps.counts().unwrap().stale, 1);
+}
+
+#[test]
+fn a_source_gets_its_burst_and_no_more() {
+    let (program, mut maps) = load();
+    maps.set_settings(&Settings { connects: Some(slow(5)), ..settings(&ids()) });
+    for source in ["192.0.2.1", "192.0.2.2", "2001:db8:7:1::1"] {
+        assert_eq!(taken(&program, source), 5, "{source}");
+    }
+    assert_eq!(taken(&program, "2001:db8:7:1::2"), 0, "the same /64");
+    assert_eq!(run(&program, "192.0.2.1", &CONNECT).0, XDP_DROP);
+    assert_eq!(maps.counts().unwrap().rate_limited, 95 * 3 + 100 + 1);
+}
+
+#[test]
+fn networks_of_v6_get_a_multiple() {
+    let (program, mut maps) = load();
+    maps.set_settings(&Settings { connects: Some(slow(5)), ..settings(&ids()) });
+    let of_56 = |fifth: u32| {
+        (0..20).map(|low| taken(&program, &format!("2001:db8:7:{:x}::1", fifth << 8 | low))).sum::<usize>()
+    };
+    assert_eq!(of_56(1), 10, "a /56 is two sources");
+    assert_eq!((2..20).map(of_56).sum::<usize>(), 30, "a /48 is eight");
+    assert_eq!(taken(&program, "2001:db8:8::1"), 5);
+}
+
+#[test]
+fn tokens_come_back() {
+    let (program, mut maps) = load();
+    // Each millisecond.
+    let rate = Rate { token_ns: 1_000_000, full_ns: 2_000_000 };
+    maps.set_settings(&Settings { connects: Some(rate), ..settings(&ids()) });
+    while connect(&program, "192.0.2.1").is_some() {}
+    while connect(&program, "192.0.2.1").is_none() {}
+}
+
+#[test]
+fn an_exempt_network_has_no_limits() {
+    let (program, mut maps) = load();
+    maps.set_settings(&Settings { connects: Some(slow(1)), requests: Some(slow(1)), ..settings(&ids()) });
+    let rule = NetworkRule { denied: false, exempt: true };
+    let network = Network { ip: "192.0.2.0".parse().unwrap(), bits: 24, rule };
+    maps.set_networks(&[network], NetworkRule::default()).unwrap();
+    let id = connect(&program, "192.0.2.1").unwrap();
+    assert_eq!((taken(&program, "192.0.2.1"), taken(&program, "192.0.3.1")), (100, 1));
+    assert_eq!([0; 3].map(|_| announce(&program, "192.0.2.1", id)), [XDP_PASS; 3]);
+    maps.set_networks(&[], rule).unwrap();
+    assert_eq!((taken(&program, "192.0.2.1"), taken(&program, "192.0.3.1")), (100, 100));
+}
+
+#[test]
+fn only_a_verified_request_takes_a_token() {
+    let (program, mut maps) = load();
+    let _socket = add_socket(&mut maps);
+    let id = connect(&program, "192.0.2.1").unwrap();
+    assert_eq!([0; 9].map(|_| announce(&program, "192.0.2.1", id)), [XDP_REDIRECT; 9], "there is no limit");
+    maps.set_settings(&Settings { requests: Some(slow(2)), ..settings(&ids()) });
+    assert_eq!([0; 9].map(|_| announce(&program, "192.0.2.1", id ^ 1 << 40)), [XDP_REDIRECT; 9], "forged");
+    let expected = [XDP_REDIRECT, XDP_REDIRECT, XDP_DROP, XDP_DROP];
+    assert_eq!([0; 4].map(|_| announce(&program, "192.0.2.1", id)), expected);
+    let id = connect(&program, "2001:db8:7::1").expect("connects have no limit");
+    assert_eq!([0; 4].map(|_| announce(&program, "2001:db8:7::1", id)), expected);
+    let (verdict, _) = run(&program, "192.0.2.1", &[9; 98]);
+    assert_eq!(verdict, XDP_REDIRECT, "another action");
+}
+
+/// Returns whether the program takes the id for one that the tracker accepts. Only then it drops the request.
+fn accepts(program: &Program, source: &str, id: u64) -> bool {
+    announce(program, source, id) == XDP_DROP
+}
+
+/// The program and the engine accept the same ids at the same time.
+#[test]
+fn ids_are_accepted_as_in_the_engine() {
+    let (program, mut maps) = load();
+    let mut rng = fastrand::Rng::with_seed(2);
+    let none = Rate { token_ns: SLOW, full_ns: 0 };
+    for _ in 0..2000 {
+        let (former, key) = (ConnectionKey::new([1; 16]), ConnectionKey::new([2; 16]));
+        let grace_s = *rng.choice(&[0_u32, 60, 600, 3600]).unwrap();
+        let mut ids = ConnectionIds::new(&former, grace_s);
+        let replaced_s = UNIX_S + rng.u64(..1000);
+        ids.replace_key(&key, replaced_s);
+        // The middle of a second: the clock goes on during the test.
+        let unix_s = replaced_s + rng.u64(..5000);
+        let start_ns = monotonic_ns() - NS_PER_S / 2;
+        let monotonic_at = |at_s: u64| start_ns.saturating_add(at_s.saturating_sub(unix_s) * NS_PER_S);
+        let shared = ids.share();
+        let shared_former = shared.former.map(|(keyed, until_s)| (keyed, monotonic_at(until_s)));
+        let told = Ids { keyed: shared.keyed, former: shared_former, valid_ns: shared.valid_s * NS_PER_S };
+        maps.set_settings(&Settings { ids: Some(told), requests: Some(none), ..settings(&ids) });
+        let (slot, end_s) = slot_at(unix_s);
+        maps.set_slot(slot, monotonic_at(end_s));
+        let issued_s = (unix_s + 300).saturating_sub(rng.u64(..6000));
+        let other = ConnectionIds::new(if rng.bool() { &former } else { &key }, 0);
+        let ip: IpAddr = if rng.bool() { "192.0.2.1" } else { "2001:db8:7::1" }.parse().unwrap();
+        let id = other.issue(ip, issued_s);
+        let accepted = accepts(&program, &ip.to_string(), id.0);
+        assert_eq!(accepted, ids.accepts(id, ip, unix_s), "{issued_s} at {unix_s}, {grace_s}");
+    }
+}
+
+#[test]
+fn no_more_frames_are_on_their_way_than_the_socket_has_room_for() {
+    let (program, mut maps) = load();
+    let send =
+        |count: usize| (0..count).filter(|_| announce(&program, "192.0.2.1", 1) == XDP_REDIRECT).count();
+    assert_eq!(send(5), 0, "there is no socket");
+    let backlog = maps.backlog(0).unwrap();
+    backlog.set_frames_max(10);
+    assert_eq!((send(5), backlog.redirected()), (0, 0), "there is none yet");
+    let _socket = add_socket(&mut maps);
+    backlog.set_frames_max(10);
+    assert_eq!((send(25), backlog.redirected()), (10, 10));
+    backlog.publish(4);
+    assert_eq!((send(25), backlog.redirected()), (4, 14));
+    let counts = maps.counts().unwrap();
+    assert_eq!((counts.redirected, counts.backlog_full, counts.no_socket), (14, 15 + 21, 10));
+    maps.set_socket(0, None).unwrap();
+    maps.set_socket(0, None).unwrap();
+    backlog.publish(14);
+    assert_eq!(send(5), 0);
+    assert!(maps.backlog(3).is_some() && maps.backlog(4).is_none());
+    assert!(maps.set_socket(4, None).is_err());
+}
+
+#[test]
+fn endpoints_and_networks_are_replaced() {
+    let (program, mut maps) = load();
+    let address = |text: &str| -> SocketAddr { text.parse().unwrap() };
+    assert!(connect(&program, "192.0.2.1").is_some() && connect(&program, "2001:db8:7::1").is_some());
+    maps.set_endpoints(&[address("198.51.100.1:80"), address(TRACKER_V6)]).unwrap();
+    assert!(connect(&program, "192.0.2.1").is_none() && connect(&program, "2001:db8:7::1").is_some());
+    maps.set_endpoints(&[address(TRACKER_V4)]).unwrap();
+    assert!(connect(&program, "192.0.2.1").is_some() && connect(&program, "2001:db8:7::1").is_none());
+    let network = |ip: &str, bits, denied| Network {
+        ip: ip.parse().unwrap(),
+        bits,
+        rule: NetworkRule { denied, exempt: false },
+    };
+    let denied = NetworkRule { denied: true, exempt: false };
+    for (networks, otherwise, expected) in [
+        (vec![network("192.0.2.77", 24, true)], NetworkRule::default(), [false, true]),
+        (vec![network("192.0.2.1", 32, false), network("192.0.2.0", 24, true)], denied, [true, false]),
+        (
+            vec![network("192.0.0.0", 8, true), network("192.0.2.0", 24, false)],
+            NetworkRule::default(),
+            [true, false],
+        ),
+        (vec![network("0.0.0.0", 0, true)], NetworkRule::default(), [false, false]),
+        (vec![network("::", 0, true)], NetworkRule::default(), [true, true]),
+        (vec![], denied, [false, false]),
+        (vec![], NetworkRule::default(), [true, true]),
+    ] {
+        maps.set_networks(&networks, otherwise).unwrap();
+        let served = ["192.0.2.1", "192.0.99.1"].map(|source| connect(&program, source).is_some());
+        assert_eq!(served, expected, "{networks:?} {otherwise:?}");
+    }
+}
+
+#[test]
+fn a_map_that_is_full_is_an_error() {
+    let sizes = Sizes { queues: 1, networks_max: 2, sources_max: 1, endpoints_max: 1 };
+    let (_program, mut maps) = Program::load(&sizes).unwrap();
+    let endpoints: Vec<SocketAddr> = (1..=3).map(|last| SocketAddr::from(([192, 0, 2, last], 1))).collect();
+    maps.set_endpoints(&endpoints[..1]).unwrap();
+    let error = maps.set_endpoints(&endpoints).unwrap_err().to_string();
+    assert!(error.contains("the endpoints"), "{error}");
+    let rule = NetworkRule { denied: true, exempt: false };
+    let networks: Vec<Network> =
+        endpoints.iter().map(|endpoint| Network { ip: endpoint.ip(), bits: 32, rule }).collect();
+    maps.set_networks(&networks[..2], rule).unwrap();
+    let error = maps.set_networks(&networks, rule).unwrap_err().to_string();
+    assert!(error.contains("the networks"), "{error}");
+    maps.set_networks(&networks[1..], rule).unwrap();
+}
