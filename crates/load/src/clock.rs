@@ -44,6 +44,22 @@ impl CpuTime {
         let waited_ns = schedstat.split_whitespace().nth(1).and_then(|number| number.parse().ok());
         Self { used, waited: Duration::from_nanos(waited_ns.unwrap_or(0)) }
     }
+
+    /// Returns how long a processor has been busy so far, with any thread and with the work of the kernel itself; 0 if
+    /// the kernel does not tell.
+    pub(crate) fn of_processor(processor: usize) -> Self {
+        let name = format!("cpu{processor}");
+        let statistics = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let line = statistics.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            (words.next() == Some(name.as_str())).then_some(words)
+        });
+        // User, nice, system, idle, waiting for I/O, interrupts, soft interrupts; in ticks.
+        let ticks = line.into_iter().flatten().take(7).map(|word| word.parse::<u64>().unwrap_or(0));
+        let busy = ticks.enumerate().filter(|(index, _)| !matches!(index, 3 | 4)).map(|(_, ticks)| ticks);
+        let ticks_per_s = rustix::param::clock_ticks_per_second().max(1);
+        Self { used: Duration::from_nanos(busy.sum::<u64>() * (1_000_000_000 / ticks_per_s)), waited: Duration::ZERO }
+    }
 }
 
 impl Sub for CpuTime {

@@ -88,6 +88,9 @@ pub(crate) trait Protocol {
         self.in_flight() == 0
     }
 
+    /// Sends no more requests by itself: the run is over. A protocol that sends only when it is told to has nothing to do.
+    fn stop(&mut self) {}
+
     /// Finds out whether a tracker is still there that has not replied to the last requests of a run. Counts nothing.
     fn check_alive(&mut self, run: &mut Run) -> Result<(), String>;
 
@@ -98,6 +101,11 @@ pub(crate) trait Protocol {
 
     /// Ends a run: gives up what is still in flight, so that a late reply is not taken for one of the next run.
     fn end(&mut self, run: &mut Run, order: &Order);
+
+    /// Returns the CPU time that the worker has used.
+    fn cpu_time(&self) -> CpuTime {
+        CpuTime::of_thread()
+    }
 
     /// Returns the most likely reason why no reply comes.
     fn why_silent(&self, run: &Run) -> String;
@@ -212,7 +220,7 @@ impl<P: Protocol> Driver<P> {
         run.is_connecting = matches!(order, Order::Connect);
         run.fill = matches!(order, Order::Fill).then(|| Fill::new(&run.peers));
         let begun = protocol.begin(run, order);
-        let (began_ns, cpu_before) = (run.now_ns(), CpuTime::of_thread());
+        let (began_ns, cpu_before) = (run.now_ns(), protocol.cpu_time());
         (run.alive_ns, run.is_troubled) = (began_ns, false);
         let outcome = begun.and_then(|()| match *order {
             Order::Connect => self.connect_all(),
@@ -220,14 +228,15 @@ impl<P: Protocol> Driver<P> {
             Order::Closed { window, timing } => self.closed(window, timing),
             Order::Open { rate, timing } => self.open(rate, timing),
         });
-        self.run.tally.take_stock(began_ns, self.run.now_ns(), cpu_before);
+        let cpu = self.protocol.cpu_time() - cpu_before;
+        self.run.tally.take_stock(began_ns, self.run.now_ns(), cpu);
         let is_run = matches!(order, Order::Closed { .. } | Order::Open { .. });
         let outcome = outcome.and_then(|()| if is_run { self.drain() } else { Ok(()) });
         let Self { protocol, run } = self;
         if outcome.is_err() || order.has_requested_all(&run.tally) {
             // A tracker that has died is measured up to its last reply. So is one that had to answer a number of
             // requests, all of which may have been in flight when the loop ended.
-            run.tally.take_stock(began_ns, run.alive_ns, cpu_before);
+            run.tally.take_stock(began_ns, run.alive_ns, protocol.cpu_time() - cpu_before);
         }
         if let Err(failure) = outcome {
             run.tally.failure = Some(failure);
@@ -339,6 +348,7 @@ impl<P: Protocol> Driver<P> {
     /// Waits for the replies that are due when a loop ends.
     fn drain(&mut self) -> Result<(), String> {
         let Self { protocol, run } = self;
+        protocol.stop();
         let (began_ns, was_waiting) = (run.now_ns(), protocol.in_flight() > 0);
         let mut now_ns = began_ns;
         while !protocol.is_drained(began_ns, now_ns) && now_ns - began_ns < run.drain_ns_max() {
@@ -421,6 +431,17 @@ impl Run {
         }
     }
 
+    /// Draws whether the next request that is no connect is an announce or a scrape.
+    pub(crate) fn draw_kind_of_peer(&mut self) -> Kind {
+        let Mix { announce, scrape, .. } = self.mix;
+        if self.random.random_range(0..(announce + scrape).max(1)) < announce { Kind::Announce } else { Kind::Scrape }
+    }
+
+    /// Returns whether the mix consists of connects.
+    pub(crate) fn has_only_connects(&self) -> bool {
+        self.mix.announce + self.mix.scrape == 0
+    }
+
     /// Draws the number of info hashes of a scrape.
     pub(crate) fn draw_scrape_hashes(&mut self) -> u8 {
         self.random.random_range(1..=self.scrape_hashes_max)
@@ -447,6 +468,17 @@ impl Run {
         self.tally.responses.count(kind);
         self.tally.latency.record(latency_ns);
         self.live().record(latency_ns);
+    }
+
+    /// Counts good replies whose kinds and latencies are counted elsewhere.
+    pub(crate) fn note_uncounted(&mut self, replies: u64) {
+        self.live().add(replies);
+    }
+
+    /// Records the latency of one of them.
+    pub(crate) fn note_latency(&mut self, latency_ns: u64) {
+        self.tally.latency.record(latency_ns);
+        self.live().record_latency(latency_ns);
     }
 
     /// Counts a lost request. A fill announces its peer again.

@@ -91,6 +91,10 @@ impl Peers {
         self.peers.len()
     }
 
+    pub(crate) fn sockets(&self) -> usize {
+        self.sockets
+    }
+
     /// Draws a peer that uses `socket`.
     pub(crate) fn draw(&mut self, socket: usize) -> u32 {
         let rows = (self.peers.len() - socket).div_ceil(self.sockets);

@@ -77,8 +77,18 @@ impl Live {
 
     /// Records a good reply.
     pub(crate) fn record(&self, latency_ns: u64) {
-        bump(&self.latencies[bucket(latency_ns)]);
-        bump(&self.responses);
+        self.record_latency(latency_ns);
+        self.add(1);
+    }
+
+    /// Records the latency of a good reply that is counted by [`Live::add`].
+    pub(crate) fn record_latency(&self, latency_ns: u64) {
+        add(&self.latencies[bucket(latency_ns)], 1);
+    }
+
+    /// Adds good replies.
+    pub(crate) fn add(&self, replies: u64) {
+        add(&self.responses, replies);
     }
 
     /// Publishes the other counts, which change rarely.
@@ -97,9 +107,9 @@ impl Live {
     }
 }
 
-/// Adds 1 to a count that only one thread writes.
-fn bump(count: &AtomicU64) {
-    count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+/// Adds to a count that only one thread writes.
+fn add(count: &AtomicU64, number: u64) {
+    count.store(count.load(Ordering::Relaxed) + number, Ordering::Relaxed);
 }
 
 impl Snapshot {

@@ -27,6 +27,9 @@ pub struct Report {
     /// Replies that the kernel dropped because the sockets of the generator were full. Their requests count as lost.
     #[serde(default)]
     pub receive_drops: u64,
+    /// Requests that the generator at the driver hook sent again, because it did not make new ones in time.
+    #[serde(default)]
+    pub repeated: u64,
     /// Replies that came after the timeout. Their requests count as lost.
     pub late: u64,
     /// Error replies.

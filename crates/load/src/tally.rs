@@ -30,6 +30,8 @@ pub(crate) struct Tally {
     pub(crate) unsent: u64,
     /// Replies that the kernel dropped because the sockets of the generator were full.
     pub(crate) receive_drops: u64,
+    /// Requests that were sent again, because the generator did not make new ones in time.
+    pub(crate) repeated: u64,
     pub(crate) late: u64,
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
@@ -99,6 +101,9 @@ const BUSY_ELAPSED_MIN: Duration = Duration::from_millis(100);
 /// If the sockets of the generator dropped more than this share of the good replies, the generator was the limit.
 const DROPS_SHARE_MAX: f64 = 0.01;
 
+/// If the generator repeated more than this share of the requests, it was the limit.
+const REPEATED_SHARE_MAX: f64 = 0.01;
+
 /// If one request in a hundred of an open loop left later than this, and later than this share of the latency, the
 /// generator was the limit.
 const SEND_DELAY_US_MAX: f64 = 200.0;
@@ -139,9 +144,9 @@ impl Tally {
     }
 
     /// Declares the time from `began_ns` to `end_ns`, and all replies so far, to be the run.
-    pub(crate) fn take_stock(&mut self, began_ns: u64, end_ns: u64, cpu_before: CpuTime) {
+    pub(crate) fn take_stock(&mut self, began_ns: u64, end_ns: u64, cpu: CpuTime) {
         self.elapsed = Duration::from_nanos(end_ns - began_ns);
-        self.cpu = CpuTime::of_thread() - cpu_before;
+        self.cpu = cpu;
         self.responses_in_time = self.responses.total();
         if let Some(relays) = &mut self.relays {
             relays.messages_in_time = relays.messages;
@@ -161,6 +166,7 @@ impl Tally {
         self.lost += other.lost;
         self.unsent += other.unsent;
         self.receive_drops += other.receive_drops;
+        self.repeated += other.repeated;
         self.late += other.late;
         self.errors += other.errors;
         self.first_error = self.first_error.take().or(other.first_error);
@@ -259,6 +265,7 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
     let latency = sum.latency.summary();
     let send_delay = is_open_loop.then(|| sum.send_delay.summary());
     let too_many_drops = float(sum.receive_drops) > DROPS_SHARE_MAX * float(sum.responses.total());
+    let too_many_repeated = float(sum.repeated) > REPEATED_SHARE_MAX * float(sum.requests.total());
     let is_late_or_busy = match &send_delay {
         Some(delay) => {
             delay.p99_us > SEND_DELAY_US_MAX && delay.p99_us > SEND_DELAY_SHARE_MAX * latency.p99_us
@@ -267,7 +274,7 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
     };
     let verdict = if sum.replies() == 0 {
         Bottleneck::Unanswered
-    } else if is_late_or_busy || too_many_drops {
+    } else if is_late_or_busy || too_many_drops || too_many_repeated {
         Bottleneck::GeneratorBound
     } else {
         Bottleneck::Tracker
@@ -281,6 +288,7 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
         lost: sum.lost,
         unsent: sum.unsent,
         receive_drops: sum.receive_drops,
+        repeated: sum.repeated,
         late: sum.late,
         errors: sum.errors,
         first_error: sum.first_error,

@@ -6,6 +6,7 @@ mod echo;
 mod herd;
 mod in_flight;
 mod template;
+mod xdp;
 
 pub use echo::Echo;
 pub use herd::{HERD_RETRIES_MAX, Herd, HerdReport, run_herd};
@@ -13,10 +14,13 @@ pub use in_flight::IN_FLIGHT_MAX as WINDOW_MAX;
 
 pub use crate::session::OpenError;
 
+use std::net::IpAddr;
+
 use crate::Plan;
 use crate::driver::Driver;
 use crate::session::Session;
 use client::Client;
+use xdp::XdpClient;
 
 /// Opens the sockets, creates the peers, and gets a connection id for each socket.
 ///
@@ -29,4 +33,31 @@ pub fn open(plan: &Plan) -> Result<Session, OpenError> {
         let (client, run) = Client::open(&own, shared, index)?;
         Ok(Driver::new(client, run))
     })
+}
+
+/// Opens a generator whose closed loop runs at the driver hook of a network interface of this host, through which the way to
+/// the tracker leads. It takes root, IPv4, and one worker.
+///
+/// # Errors
+/// If the plan is impossible, this host lacks something, or the tracker does not answer.
+pub fn open_at_driver(plan: &Plan, interface: &str) -> Result<Session, OpenError> {
+    plan.check()?;
+    XdpClient::check(plan)?;
+    let (own, interface) = (plan.clone(), interface.to_owned());
+    Session::start(plan, 0, move |_index, shared| {
+        let (client, run) = XdpClient::open(&own, &interface, shared)?;
+        Ok(Driver::new(client, run))
+    })
+}
+
+/// Returns the name of the network interface of this host that has this address.
+#[must_use]
+pub fn interface_of(address: IpAddr) -> Option<String> {
+    let has_address = |interface: &nix::ifaddrs::InterfaceAddress| {
+        let storage = interface.address.as_ref()?;
+        let v4 = storage.as_sockaddr_in().map(|own| IpAddr::V4(own.ip()));
+        v4.or_else(|| storage.as_sockaddr_in6().map(|own| IpAddr::V6(own.ip())))
+    };
+    let mut interfaces = nix::ifaddrs::getifaddrs().ok()?;
+    interfaces.find(|interface| has_address(interface) == Some(address)).map(|interface| interface.interface_name)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use shoal_load::udp::{WINDOW_MAX, open};
+use shoal_load::udp::{self, WINDOW_MAX};
 use shoal_load::{Plan, Preset, Sources};
 use shoal_net::Backend;
 
@@ -82,6 +82,25 @@ struct UdpGeneratorArgs {
     /// The back end that moves the datagrams: mmsg or uring
     #[arg(long, value_name = "BACKEND", default_value_t = Backend::ALL[0])]
     io: Backend,
+
+    /// Where the closed loop runs: behind sockets, or as an eBPF program at the driver hook of the interface to the tracker
+    /// (xdp), which turns each reply into the next request. The latter takes root, IPv4 and one thread, and keeps at most
+    /// 224 requests in flight; the fill and an open loop use sockets
+    #[arg(long, value_name = "BACKEND", default_value = "sockets")]
+    backend: LoopBackend,
+
+    /// The interface to the tracker, for --backend xdp [default: the one with the source address]
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+}
+
+/// Where the closed loop runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum LoopBackend {
+    /// Behind sockets.
+    Sockets,
+    /// At the driver hook.
+    Xdp,
 }
 
 const EXAMPLES: &str = "\
@@ -89,6 +108,7 @@ Examples:
   shoal-lab load udp 127.0.0.1:6969 --torrents 100000 --peers 200000
   shoal-lab load udp tracker.example.org:6969 --rate 1000 --duration 30s --no-fill
   shoal-lab load udp 127.0.0.1:6969 --herd 1000000 --within 10s --sockets 64
+  shoal-lab load udp 198.51.100.1:6969 --backend xdp --interface eth1 --cpus 1
   shoal-lab load udp [::1]:6969 --mix 0:1:0 --popularity zipf:1.0 --announces-per-life 20 --json";
 
 /// The load that is particular to UDP, in the JSON result.
@@ -112,12 +132,19 @@ impl UdpArgs {
         };
         let target = plan.target.to_string();
         let run = LoadRun { target, plan: &plan, window: self.window, load };
-        self.measurement.run(&run, || open(&plan))
+        match self.generator.backend {
+            LoopBackend::Sockets => self.measurement.run(&run, || udp::open(&plan)),
+            LoopBackend::Xdp => {
+                let of_source = || udp::interface_of(plan.sources.first).context("give the --interface to the tracker");
+                let interface = self.generator.interface.clone().map_or_else(of_source, Ok)?;
+                self.measurement.run(&run, || udp::open_at_driver(&plan, &interface))
+            }
+        }
     }
 
     fn plan(&self) -> Result<Plan> {
         let Preset { population, mix, numwant, scrape_hashes_max, .. } = self.shape.load();
-        let UdpGeneratorArgs { threads, sockets, source, sources, timeout, io } = &self.generator;
+        let UdpGeneratorArgs { threads, sockets, source, sources, timeout, io, .. } = &self.generator;
         let workers = threads.workers();
         let address = self.target.choose_udp(*source)?;
         let first = match source {
