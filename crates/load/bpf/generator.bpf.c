@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
 // A load generator at the driver hook: every reply of the tracker becomes the next request, in the same frame, which is
-// sent back by XDP_TX. User space writes announces and scrapes into a ring in advance, injects the first frames, reads the
+// sent back. User space writes announces and scrapes into a ring in advance, injects the first frames, reads the
 // counters, and replaces frames that were lost.
 //
 // The frames in flight are numbered: each belongs to a slot, which holds the transaction id of its last request. Only the
@@ -218,7 +218,7 @@ static __always_inline int send_next(struct xdp_md *ctx, struct control *control
 		counts->failed += 1;
 		return XDP_DROP;
 	}
-	if (request && !source->must_connect && source->connection_id) {
+	if (request && !source->must_connect && source->connects) {
 		kind = request->kind;
 		payload_bytes = request->bytes;
 		hashes = request->hashes;
@@ -318,7 +318,8 @@ static __always_inline int send_next(struct xdp_md *ctx, struct control *control
 	udp->check = check ? check : 0xffff;
 	slot->sent_ns = number & SAMPLE_MASK ? 0 : bpf_ktime_get_ns();
 	*(volatile __u32 *)&slot->transaction = transaction;
-	return XDP_TX;
+	// A veth ignores XDP_TX unless its peer has a program too, which only some trackers have.
+	return bpf_redirect(ctx->ingress_ifindex, 0);
 }
 
 static __always_inline void note_latency(struct control *control, struct slot *slot)

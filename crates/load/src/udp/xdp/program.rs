@@ -63,6 +63,8 @@ impl Program {
             format!("the kernel refuses the program of the generator on {name} ({error}{cause}): run as root")
         };
         let mut ebpf = Ebpf::load(OBJECT).map_err(|error| refused(&error))?;
+        // The program refers to the maps while it is loaded.
+        xdp(&mut ebpf)?.load().map_err(|error| refused(&error))?;
         let mut take = |name: &str| match ebpf.take_map(name) {
             Some(Map::Array(map) | Map::PerCpuArray(map)) => Ok(map),
             _ => Err(format!("the program of the generator has no map {name}")),
@@ -91,15 +93,9 @@ impl Program {
         }
         control.sources.store(u32::try_from(sources.len()).unwrap_or(0), Ordering::Relaxed);
         let mut program = program;
-        let xdp = program.xdp()?;
-        xdp.load().map_err(|error| refused(&error))?;
-        xdp.attach_to_if_index(interface, XdpMode::Driver).map_err(|error| refused(&error))?;
+        xdp(&mut program.ebpf)?
+            .attach_to_if_index(interface, XdpMode::Driver).map_err(|error| refused(&error))?;
         Ok(program)
-    }
-
-    fn xdp(&mut self) -> Result<&mut Xdp, String> {
-        let program = self.ebpf.program_mut("generate").and_then(|program| program.try_into().ok());
-        program.ok_or_else(|| "the object of the generator has no program".to_owned())
     }
 
     pub(super) fn control(&self) -> &Control {
@@ -113,7 +109,7 @@ impl Program {
         frame[12..14].copy_from_slice(&SEED_TYPE.to_be_bytes());
         frame[14..16].copy_from_slice(&slot.to_ne_bytes());
         frame[16..24].copy_from_slice(&magic.to_ne_bytes());
-        let program = self.xdp()?.fd().map_err(|error| error.to_string())?;
+        let program = xdp(&mut self.ebpf)?.fd().map_err(|error| error.to_string())?;
         inject(program.as_fd(), interface, &frame)
             .map_err(|error| format!("the kernel injects no frames (BPF_PROG_RUN): {error}"))
     }
@@ -127,6 +123,11 @@ impl Program {
         }
         Ok(sum)
     }
+}
+
+fn xdp(ebpf: &mut Ebpf) -> Result<&mut Xdp, String> {
+    let program = ebpf.program_mut("generate").and_then(|program| program.try_into().ok());
+    program.ok_or_else(|| "the object of the generator has no program".to_owned())
 }
 
 impl Counts {
