@@ -10,6 +10,7 @@ mod xdp;
 
 pub use echo::Echo;
 pub use herd::{HERD_RETRIES_MAX, Herd, HerdReport, run_herd};
+pub use xdp::DriverHook;
 pub use in_flight::IN_FLIGHT_MAX as WINDOW_MAX;
 
 pub use crate::session::OpenError;
@@ -36,16 +37,16 @@ pub fn open(plan: &Plan) -> Result<Session, OpenError> {
 }
 
 /// Opens a generator whose closed loop runs at the driver hook of a network interface of this host, through which the way to
-/// the tracker leads. It takes root, IPv4, and one worker.
+/// the tracker leads. It takes IPv4 and one worker.
 ///
 /// # Errors
 /// If the plan is impossible, this host lacks something, or the tracker does not answer.
-pub fn open_at_driver(plan: &Plan, interface: &str) -> Result<Session, OpenError> {
+pub fn open_at_driver(plan: &Plan, hook: &DriverHook) -> Result<Session, OpenError> {
     plan.check()?;
     XdpClient::check(plan)?;
-    let (own, interface) = (plan.clone(), interface.to_owned());
+    let (own, hook) = (plan.clone(), hook.clone());
     Session::start(plan, 0, move |_index, shared| {
-        let (client, run) = XdpClient::open(&own, &interface, shared)?;
+        let (client, run) = XdpClient::open(&own, &hook, shared)?;
         Ok(Driver::new(client, run))
     })
 }

@@ -137,7 +137,8 @@ impl UdpArgs {
             LoopBackend::Xdp => {
                 let of_source = || udp::interface_of(plan.sources.first).context("give the --interface to the tracker");
                 let interface = self.generator.interface.clone().map_or_else(of_source, Ok)?;
-                self.measurement.run(&run, || udp::open_at_driver(&plan, &interface))
+                let hook = udp::DriverHook::attach(&interface)?;
+                self.measurement.run(&run, || udp::open_at_driver(&plan, &hook))
             }
         }
     }

@@ -9,6 +9,7 @@ mod inject;
 mod program;
 mod shared;
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,10 +27,33 @@ use crate::tally::Kind;
 use program::{Counts, Program};
 use shared::{RING, Request, SAMPLES, SCRAPE_HASHES_MAX, SLOTS};
 
+/// The program of a generator at the driver hook of a network interface, attached until this is dropped. Between runs it
+/// passes all frames on.
+///
+/// One session uses it at a time.
+#[derive(Clone)]
+pub struct DriverHook(Arc<Program>);
+
+impl DriverHook {
+    /// Attaches the program to an interface of the network namespace of this thread.
+    ///
+    /// # Errors
+    /// If there is no such interface, or the kernel refuses, as it does without root.
+    pub fn attach(interface: &str) -> Result<Self, OpenError> {
+        Program::attach(interface).map(|program| Self(Arc::new(program))).map_err(OpenError::Host)
+    }
+}
+
+impl fmt::Debug for DriverHook {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("DriverHook")
+    }
+}
+
 /// The client of the only worker.
 pub(super) struct XdpClient {
     sockets: Client,
-    program: Program,
+    program: Arc<Program>,
     templates: Templates,
     /// Whether the current run is a closed loop, which is that of the program.
     is_looping: bool,
@@ -63,11 +87,11 @@ impl XdpClient {
         require(hashes <= SCRAPE_HASHES_MAX, "scrape hashes", hashes, "1 to 10 at the driver hook")
     }
 
-    pub(super) fn open(plan: &Plan, interface: &str, shared: Arc<SessionShared>) -> Result<(Self, Run), OpenError> {
+    pub(super) fn open(plan: &Plan, hook: &DriverHook, shared: Arc<SessionShared>) -> Result<(Self, Run), OpenError> {
         let sources = plan.local_addrs(0);
         // The program learns the way to the tracker from the replies to the sockets, so it has to be there first.
-        let program = Program::attach(interface, plan.target, &sources, &mut plan.random(1));
-        let program = program.map_err(OpenError::Host)?;
+        let program = Arc::clone(&hook.0);
+        program.configure(plan.target, &sources).map_err(OpenError::Host)?;
         let (sockets, run) = Client::open(plan, shared, 0)?;
         let control = program.control();
         control.peers_max.store(u32::try_from(plan.numwant).unwrap_or(u32::MAX), Ordering::Relaxed);
@@ -320,6 +344,12 @@ impl Protocol for XdpClient {
             Some(processor) if self.is_looping => CpuTime::of_processor(processor),
             _ => CpuTime::of_thread(),
         }
+    }
+}
+
+impl Drop for XdpClient {
+    fn drop(&mut self) {
+        self.program.rest();
     }
 }
 

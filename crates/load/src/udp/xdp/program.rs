@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use aya::Ebpf;
 use aya::maps::{Map, MapData, PerCpuArray};
-use aya::programs::{Xdp, XdpMode};
-use rand::RngExt;
-use rand::rngs::SmallRng;
+use aya::programs::{ProgramFd, Xdp, XdpMode};
 
 use super::inject::inject;
-use super::shared::{Control, Mapped, RING, Request, SAMPLES, SLOTS, SOURCES_MAX, Slot, Source};
+use super::shared::{Control, Mapped, RING, Request, SAMPLES, SLOTS, SOURCES_MAX, Shared, Slot, Source};
 
 /// The program, attached to an interface until it is dropped.
 pub(super) struct Program {
-    ebpf: Ebpf,
+    /// Detaches it.
+    _ebpf: Ebpf,
+    descriptor: ProgramFd,
     interface: u32,
     magic: u64,
     control: Mapped<Control>,
@@ -24,6 +24,40 @@ pub(super) struct Program {
     pub(super) requests: Mapped<Request>,
     pub(super) samples: Mapped<AtomicU64>,
     counters: PerCpuArray<MapData, [u64; COUNTS]>,
+}
+
+/// The maps of the program.
+struct Maps {
+    control: Mapped<Control>,
+    sources: Mapped<Source>,
+    slots: Mapped<Slot>,
+    requests: Mapped<Request>,
+    samples: Mapped<AtomicU64>,
+    counters: PerCpuArray<MapData, [u64; COUNTS]>,
+}
+
+impl Maps {
+    fn take(ebpf: &mut Ebpf) -> Result<Self, String> {
+        Ok(Self {
+            control: mapped(ebpf, "controls", 1)?,
+            sources: mapped(ebpf, "sources", SOURCES_MAX)?,
+            slots: mapped(ebpf, "slots", SLOTS)?,
+            requests: mapped(ebpf, "requests", RING)?,
+            samples: mapped(ebpf, "samples", SAMPLES)?,
+            counters: ebpf
+                .take_map("counters")
+                .and_then(|map| map.try_into().ok())
+                .ok_or("the object of the generator has no counters")?,
+        })
+    }
+}
+
+/// Maps the memory of a map.
+fn mapped<T: Shared>(ebpf: &mut Ebpf, name: &str, entries: usize) -> Result<Mapped<T>, String> {
+    let Some(Map::Array(map)) = ebpf.take_map(name) else {
+        return Err(format!("the object of the generator has no map {name}"));
+    };
+    Mapped::new(map.fd().as_fd(), entries).map_err(|error| format!("cannot map the map {name}: {error}"))
 }
 
 /// What the program counts.
@@ -42,19 +76,8 @@ const SEED_TYPE: u16 = 0x88b5;
 const OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/generator.bpf.o");
 
 impl Program {
-    /// Loads the program and attaches it to an interface. Requests come from `sources` and go to `server`.
-    pub(super) fn attach(
-        interface: &str,
-        server: SocketAddr,
-        sources: &[SocketAddr],
-        random: &mut SmallRng,
-    ) -> Result<Self, String> {
-        let SocketAddr::V4(server) = server else {
-            return Err(format!("the generator at the driver hook sends no requests over IPv6, as to {server}"));
-        };
-        if sources.len() > SOURCES_MAX {
-            return Err(format!("{} sockets: the generator at the driver hook has {SOURCES_MAX}", sources.len()));
-        }
+    /// Loads the program and attaches it to an interface, all of whose frames it passes on at first.
+    pub(super) fn attach(interface: &str) -> Result<Self, String> {
         let name = interface;
         let interface = nix::net::if_::if_nametoindex(name)
             .map_err(|error| format!("there is no network interface {name}: {error}"))?;
@@ -63,39 +86,43 @@ impl Program {
             format!("the kernel refuses the program of the generator on {name} ({error}{cause}): run as root")
         };
         let mut ebpf = Ebpf::load(OBJECT).map_err(|error| refused(&error))?;
-        // The program refers to the maps while it is loaded.
+        // The program refers to the maps once it is loaded, so that they may be taken from the loader.
         xdp(&mut ebpf)?.load().map_err(|error| refused(&error))?;
-        let mut take = |name: &str| match ebpf.take_map(name) {
-            Some(Map::Array(map) | Map::PerCpuArray(map)) => Ok(map),
-            _ => Err(format!("the program of the generator has no map {name}")),
+        xdp(&mut ebpf)?.attach_to_if_index(interface, XdpMode::Driver).map_err(|error| refused(&error))?;
+        let Maps { control, sources, slots, requests, samples, counters } = Maps::take(&mut ebpf)?;
+        let descriptor = xdp(&mut ebpf)?.fd().and_then(|fd| Ok(fd.try_clone()?)).map_err(|error| refused(&error))?;
+        Ok(Self { _ebpf: ebpf, descriptor, interface, magic: rand::random(), control, sources, slots, requests, samples, counters })
+    }
+
+    /// Prepares runs against `server`, with requests from `sources`.
+    pub(super) fn configure(&self, server: SocketAddr, sources: &[SocketAddr]) -> Result<(), String> {
+        let SocketAddr::V4(server) = server else {
+            return Err(format!("the generator at the driver hook sends no requests over IPv6, as to {server}"));
         };
-        let unmapped = |error: std::io::Error| format!("cannot map the program's memory: {error}");
-        let control = Mapped::<Control>::new(take("controls")?.fd().as_fd(), 1).map_err(unmapped)?;
-        let mapped_sources = Mapped::<Source>::new(take("sources")?.fd().as_fd(), SOURCES_MAX).map_err(unmapped)?;
-        let slots = Mapped::new(take("slots")?.fd().as_fd(), SLOTS).map_err(unmapped)?;
-        let requests = Mapped::new(take("requests")?.fd().as_fd(), RING).map_err(unmapped)?;
-        let samples = Mapped::new(take("samples")?.fd().as_fd(), SAMPLES).map_err(unmapped)?;
-        let counters = PerCpuArray::try_from(Map::PerCpuArray(take("counters")?)).map_err(|error| refused(&error))?;
-        let magic = random.random();
-        let program = Self { ebpf, interface, magic, control, sources: mapped_sources, slots, requests, samples, counters };
-        let control = program.control();
-        control.magic.store(magic, Ordering::Relaxed);
-        control.random.store(random.random(), Ordering::Relaxed);
+        let Ok(count) = u32::try_from(sources.len().min(SOURCES_MAX)) else { unreachable!("there are few") };
+        let control = self.control();
         control.is_stopped.store(1, Ordering::Relaxed);
+        control.has_ethernet.store(0, Ordering::Relaxed);
+        control.magic.store(self.magic, Ordering::Relaxed);
         control.server_ip.store(u32::from_ne_bytes(server.ip().octets()), Ordering::Relaxed);
         control.server_port.store(server.port().to_be(), Ordering::Relaxed);
         control.first_port.store(FIRST_PORT, Ordering::Relaxed);
-        for (source, address) in program.sources.iter().zip(sources) {
-            if let IpAddr::V4(ip) = address.ip() {
-                source.ip.store(u32::from_ne_bytes(ip.octets()), Ordering::Relaxed);
-            }
-            source.must_connect.store(1, Ordering::Relaxed);
+        // The ring is empty.
+        control.produced.store(control.consumed.load(Ordering::Relaxed), Ordering::Relaxed);
+        control.next_source.store(0, Ordering::Relaxed);
+        self.slots.iter().for_each(|slot| slot.transaction.store(0, Ordering::Relaxed));
+        for (source, address) in self.sources.iter().zip(sources) {
+            let IpAddr::V4(ip) = address.ip() else { continue };
+            source.ip.store(u32::from_ne_bytes(ip.octets()), Ordering::Relaxed);
+            source.connects.store(0, Ordering::Relaxed);
         }
-        control.sources.store(u32::try_from(sources.len()).unwrap_or(0), Ordering::Relaxed);
-        let mut program = program;
-        xdp(&mut program.ebpf)?
-            .attach_to_if_index(interface, XdpMode::Driver).map_err(|error| refused(&error))?;
-        Ok(program)
+        control.sources.store(count, Ordering::Release);
+        Ok(())
+    }
+
+    /// Passes all frames on from now on.
+    pub(super) fn rest(&self) {
+        self.control().sources.store(0, Ordering::Release);
     }
 
     pub(super) fn control(&self) -> &Control {
@@ -103,14 +130,13 @@ impl Program {
     }
 
     /// Puts a frame into a slot, which carries one request after the other from then on.
-    pub(super) fn start_slot(&mut self, slot: u16) -> Result<(), String> {
+    pub(super) fn start_slot(&self, slot: u16) -> Result<(), String> {
         let (interface, magic) = (self.interface, self.magic);
         let mut frame = [0; 64];
         frame[12..14].copy_from_slice(&SEED_TYPE.to_be_bytes());
         frame[14..16].copy_from_slice(&slot.to_ne_bytes());
         frame[16..24].copy_from_slice(&magic.to_ne_bytes());
-        let program = xdp(&mut self.ebpf)?.fd().map_err(|error| error.to_string())?;
-        inject(program.as_fd(), interface, &frame)
+        inject(self.descriptor.as_fd(), interface, &frame)
             .map_err(|error| format!("the kernel injects no frames (BPF_PROG_RUN): {error}"))
     }
 

@@ -128,6 +128,9 @@ pub(super) struct Mapped<T> {
 // SAFETY: the mapping has one owner, and its entries are atomic, whichever thread uses them.
 unsafe impl<T: Shared> Send for Mapped<T> {}
 
+// SAFETY: its entries are atomic, however many threads use them.
+unsafe impl<T: Shared> Sync for Mapped<T> {}
+
 impl<T: Shared> Mapped<T> {
     /// Maps an array that was created with `BPF_F_MMAPABLE` and has at least so many entries of this type.
     ///
