@@ -70,7 +70,7 @@ impl Tracker {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let workers = subject.assignment.tracker.len();
         let mut values =
-            configuration::values(address, workers, &folder.path().display().to_string(), load, 0);
+            configuration::values(address, workers, &folder.path().display().to_string(), load, 0, "lo");
         values.set("control_port", control_port);
         let description = &subject.description;
         for (name, text) in configuration::files(description, &values)? {

@@ -15,6 +15,7 @@ use crate::cpu_assignment::CpuAssignment;
 use crate::description::{Description, Protocol};
 use crate::installation::Installation;
 use crate::machine;
+use crate::network::Network;
 use crate::plan::{ComparisonEvent, ComparisonPlan, Contender, Interrupt, Observer};
 use crate::result::{Cell, Comparison, Machine, Round, SCHEMA_VERSION, Tracker};
 use crate::run::Run;
@@ -40,6 +41,7 @@ pub fn run(plan: &ComparisonPlan, interrupt: &Interrupt, observer: &mut Observer
     let certificate = has_tls.then(Certificate::new).transpose().context("cannot create a certificate")?;
     let certificate = certificate.as_ref();
     let mut comparison = prepare(plan, certificate)?;
+    let network = Network::new(plan.load.network)?;
     announce(plan, &comparison, observer);
     save(&comparison, &plan.folder)?;
     let mut announce_reply_bytes =
@@ -68,6 +70,7 @@ pub fn run(plan: &ComparisonPlan, interrupt: &Interrupt, observer: &mut Observer
                     load,
                     certificate,
                     port,
+                    network: &network,
                     announce_reply_bytes,
                     interrupt,
                 };
@@ -169,7 +172,7 @@ fn shown_configuration(
     let workers = fewest.map_or(1, |assignment| assignment.tracker.len());
     let values_at = |port: u16| {
         let address = ([127, 0, 0, 1], port).into();
-        let mut values = configuration::values(address, workers, "FOLDER", &plan.load, 0);
+        let mut values = configuration::values(address, workers, "FOLDER", &plan.load, 0, "INTERFACE");
         values.set("announce_reply_bytes", "BYTES");
         values
     };

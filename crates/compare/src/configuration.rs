@@ -20,6 +20,7 @@ pub fn values(
     folder: &str,
     load: &LoadSpec,
     announce_reply_bytes: usize,
+    interface: &str,
 ) -> Values {
     let keep_alive = matches!(load.transport, Transport::Http(HttpTransport { keep_alive: true, .. }));
     let mut values = Values::default();
@@ -36,6 +37,7 @@ pub fn values(
     values.set("user", user());
     values.set("numwant", load.numwant.max(1));
     values.set("announce_reply_bytes", announce_reply_bytes);
+    values.set("interface", interface);
     values
 }
 
@@ -155,7 +157,7 @@ mod tests {
              [[files]]\nname = \"a.conf\"\ntext = \"at {{address}}, for {{numwant}}\"\n",
         ));
         let load = LoadSpec::of(&ComparisonPreset::find("published").unwrap());
-        let values = values("127.0.0.1:7".parse().unwrap(), 3, "FOLDER", &load, 200);
+        let values = values("127.0.0.1:7".parse().unwrap(), 3, "FOLDER", &load, 200, "lo");
         let text = in_full(&description.unwrap(), "a", &values, None).unwrap();
         assert_eq!(text, "N=3 a -f FOLDER/a.conf\n\n# a.conf\nat 127.0.0.1:7, for 30\n");
     }
@@ -168,7 +170,7 @@ mod tests {
         ));
         let description = description.unwrap().over(Protocol::Https);
         let load = LoadSpec::of(&ComparisonPreset::find("https-idle").unwrap());
-        let values_at = |port| values(([127, 0, 0, 1], port).into(), 1, "FOLDER", &load, 200);
+        let values_at = |port| values(([127, 0, 0, 1], port).into(), 1, "FOLDER", &load, 200, "lo");
         let mut front_values = values_at(7);
         front_values.set("backend_port", 8);
         let text = in_full(&description, "a", &values_at(8), Some(("proxy", &front_values))).unwrap();

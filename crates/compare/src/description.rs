@@ -14,9 +14,10 @@ pub use chaos::{ChaosOptions, UpgradeSignal};
 use crate::template::{self, UnknownPlaceholder};
 
 /// The names and texts of the built-in descriptions, in the order of presentation.
-pub const BUILT_IN: [(&str, &str); 19] = [
+pub const BUILT_IN: [(&str, &str); 21] = [
     ("shoal-mmsg", include_str!("../trackers/shoal-mmsg.toml")),
     ("shoal-epoll", include_str!("../trackers/shoal-epoll.toml")),
+    ("shoal-xdp", include_str!("../trackers/shoal-xdp.toml")),
     ("shoal-uring", include_str!("../trackers/shoal-uring.toml")),
     ("aquatic_udp-mio", include_str!("../trackers/aquatic_udp-mio.toml")),
     ("aquatic_udp-io_uring", include_str!("../trackers/aquatic_udp-io_uring.toml")),
@@ -32,6 +33,7 @@ pub const BUILT_IN: [(&str, &str); 19] = [
     ("bittorrent-tracker", include_str!("../trackers/bittorrent-tracker.toml")),
     ("wt-tracker", include_str!("../trackers/wt-tracker.toml")),
     ("echo-mmsg", include_str!("../trackers/echo-mmsg.toml")),
+    ("echo-xdp", include_str!("../trackers/echo-xdp.toml")),
     ("echo-epoll", include_str!("../trackers/echo-epoll.toml")),
     ("echo-uring", include_str!("../trackers/echo-uring.toml")),
 ];
@@ -65,6 +67,9 @@ pub struct Description {
     /// Whether it is the ceiling instead of a tracker. A ceiling runs last in each round and stores no peers.
     #[serde(default)]
     pub ceiling: bool,
+    /// Whether it needs a network interface of its own, and so takes part only with `--net veth` unless it is named.
+    #[serde(default)]
+    pub veth: bool,
     /// Whether it hands an announcer its own address by design, which then does not count as an error.
     #[serde(default)]
     pub own_address_tolerated: bool,

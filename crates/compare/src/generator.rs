@@ -18,7 +18,7 @@ pub(crate) struct Generator {
 }
 
 impl Generator {
-    /// Opens it. Over HTTP, each worker has `connections`.
+    /// Opens it. Over UDP, its closed loop runs at `hook` if there is one. Over HTTP, each worker has `connections`.
     ///
     /// # Errors
     /// Returns an error if the plan is impossible, this host lacks something, or the tracker does not answer.
@@ -27,9 +27,13 @@ impl Generator {
         transport: Transport,
         connections: NonZeroUsize,
         is_echo: bool,
+        hook: Option<&udp::DriverHook>,
     ) -> Result<Self, OpenError> {
         let session = match transport {
-            Transport::Udp => udp::open(plan)?,
+            Transport::Udp => match hook {
+                Some(hook) => udp::open_at_driver(plan, hook)?,
+                None => udp::open(plan)?,
+            },
             // Connections of ordinary clients: one request at a time, and closed in order.
             Transport::Http(transport) => {
                 let settings = HttpSettings {

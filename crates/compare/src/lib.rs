@@ -9,6 +9,7 @@ pub mod idle;
 pub mod install;
 pub mod installation;
 pub mod load;
+pub mod network;
 pub mod plan;
 pub mod port;
 pub mod preset;

@@ -1,6 +1,6 @@
 //! The load of a comparison.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use shoal_net::Backend;
 
 use crate::cpu_assignment::CpuAssignment;
 use crate::description::Protocol;
+use crate::network::NetworkKind;
 use crate::preset::ComparisonPreset;
 
 /// The load of a comparison, the same for every tracker.
@@ -41,7 +42,11 @@ pub struct LoadSpec {
     pub io: Backend,
     /// How long to wait for a reply until the request counts as lost.
     pub timeout: Duration,
-    /// Over UDP: sockets of each worker, each with its own address of 127.0.0.0/8 and its own port. Over HTTP and
+    /// The network between load and tracker.
+    pub network: NetworkKind,
+    /// Whether the closed loop over UDP runs at the driver hook of the generator's interface, instead of behind sockets.
+    pub at_driver: bool,
+    /// Over UDP: sockets of each worker, each with its own address and its own port. Over HTTP and
     /// WebSockets: addresses from which the connections of each worker come in turn.
     pub sockets_per_worker: NonZeroUsize,
 }
@@ -121,8 +126,12 @@ impl Transport {
     }
 
     /// Returns a description for readers of a result.
-    fn description(self) -> &'static str {
+    fn description(self, network: NetworkKind) -> &'static str {
         match self {
+            Self::Udp if network == NetworkKind::Veth => {
+                "UDP over IPv4, a pair of virtual Ethernet interfaces between two network namespaces; the receive work of each \
+                 side is done on its own processor"
+            }
             Self::Udp => "UDP over IPv4, loopback",
             Self::Http(HttpTransport { tls: false, keep_alive: true, .. }) => {
                 "HTTP/1.1 over IPv4, loopback, on persistent connections"
@@ -164,6 +173,8 @@ impl LoadSpec {
             seed: 1,
             io: Backend::Mmsg,
             timeout: preset.timeout,
+            network: NetworkKind::Loopback,
+            at_driver: false,
             sockets_per_worker: preset.sockets,
         }
     }
@@ -171,7 +182,9 @@ impl LoadSpec {
     /// Returns the generator's plan for a tracker at `target`.
     #[must_use]
     pub fn plan(&self, target: SocketAddr, assignment: &CpuAssignment, own_address_is_wrong: bool) -> Plan {
-        let workers: Vec<_> = assignment.load.iter().map(|processor| Some(*processor)).collect();
+        // The generator at the driver hook has one worker, on the processor that does the receive work of its interface.
+        let workers_max = if self.at_driver { 1 } else { usize::MAX };
+        let workers: Vec<_> = assignment.load.iter().take(workers_max).map(|processor| Some(*processor)).collect();
         let sockets = self
             .sockets_per_worker
             .saturating_mul(NonZeroUsize::new(workers.len()).unwrap_or(NonZeroUsize::MIN));
@@ -182,8 +195,7 @@ impl LoadSpec {
             numwant: self.numwant,
             scrape_hashes_max: self.scrape_hashes_max,
             sources: Sources {
-                // Not the tracker's address, which is the first of the loopback network.
-                first: IpAddr::V4(Ipv4Addr::new(127, 0, 1, 1)),
+                first: self.network.first_source(),
                 addresses: sockets,
                 sockets_per_worker: self.sockets_per_worker,
             },
@@ -271,7 +283,7 @@ impl LoadSpec {
             0 => "none".to_owned(),
             spinners => format!("{spinners} on each processor of the tracker"),
         };
-        let transport = row("protocol", self.transport.description().to_owned());
+        let transport = row("protocol", self.transport.description(self.network).to_owned());
         if let Measure::Idle { connections } = self.measure {
             let announced = match self.transport {
                 Transport::Ws(_) => {
@@ -323,6 +335,10 @@ impl LoadSpec {
             Transport::Udp => vec![
                 row("client addresses and ports", each),
                 row("generator's back end", self.io.to_string()),
+                row(
+                    "closed loop of the generator",
+                    if self.at_driver { "at the driver hook (XDP)" } else { "behind sockets" }.to_owned(),
+                ),
             ],
             Transport::Http(_) => vec![row("client addresses", each)],
             Transport::Ws(ws) => {

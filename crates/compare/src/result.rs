@@ -190,6 +190,10 @@ pub struct Usage {
     /// Threads of `shoal-lab` that spun on each processor of the tracker, to divide its time.
     #[serde(default)]
     pub spinners: usize,
+    /// Whether threads of the kernel do receive work on the tracker's processors. That is part of the cost of a reply, but
+    /// not of the CPU time of the tracker's processes.
+    #[serde(default)]
+    pub receive_threads: bool,
 }
 
 /// CPU time of the tracker's processes during a period.
@@ -258,6 +262,24 @@ impl Usage {
     #[must_use]
     pub fn busy_share(&self, processors: usize) -> Option<f64> {
         self.ready_share.or_else(|| self.share_of(processors))
+    }
+
+    /// Returns the share of the time in which these processors were busy with any program or the kernel, 0 to 1.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "there are a few processors")]
+    pub fn busy_share_of(&self, processors: &[usize]) -> Option<f64> {
+        let shares = self.processors.iter().filter(|(processor, _)| processors.contains(processor));
+        let shares: Vec<f64> = shares.map(|(_, share)| *share).collect();
+        (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
+    }
+
+    /// Returns the microseconds of these processors, whoever used them, for each reply of the load.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
+    pub fn core_us(&self, load: &Report, processors: &[usize]) -> Option<f64> {
+        let busy_s = self.busy_share_of(processors)? * processors.len() as f64 * self.elapsed_s;
+        let replies = replies(load) as f64;
+        (replies > 0.0).then(|| busy_s * 1e6 / replies)
     }
 
     /// Returns the share of the time of this number of processors that the tracker used, 0 to 1.

@@ -3,7 +3,7 @@
 //! A failure ends the run but not the comparison. It becomes part of the round, beside earlier measurements.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -26,6 +26,7 @@ use crate::idle::Idle;
 use crate::installation::Installation;
 use crate::load::{LoadSpec, Measure, Transport, WsTransport};
 use crate::machine;
+use crate::network::Network;
 use crate::plan::{ComparisonEvent, Interrupt, Observer, Phase};
 use crate::port;
 use crate::probe::{Probe, ProbeResult, UdpProbe};
@@ -45,6 +46,7 @@ pub(crate) struct Run<'r> {
     /// Present if the load uses TLS.
     pub(crate) certificate: Option<&'r Certificate>,
     pub(crate) port: Option<u16>,
+    pub(crate) network: &'r Network,
     /// The length of an echo's announce replies.
     pub(crate) announce_reply_bytes: usize,
     pub(crate) interrupt: &'r Interrupt,
@@ -67,6 +69,7 @@ impl Run<'_> {
         let before = allowed().ok();
         let pinned =
             keep_on(&self.assignment.load).context("cannot pin this thread to the processors of the load");
+        let pinned = pinned.and_then(|()| self.network.assign(self.assignment));
         let end = pinned.and_then(|()| self.start_and_measure(&mut outcome, observer));
         if let Some(before) = before {
             // This fails only if the processors are no longer allowed.
@@ -112,7 +115,7 @@ impl Run<'_> {
             None => free()?,
         };
         let tracker = if self.installation.front.is_some() { free()? } else { public };
-        let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let at = |port: u16| SocketAddr::new(self.network.tracker_ip(), port);
         Ok(Addresses { public: at(public), tracker: at(tracker) })
     }
 
@@ -148,13 +151,14 @@ impl Run<'_> {
             processors: self.assignment.tracker.clone(),
         };
         let start = |program: &Program| format!("cannot start {}", program.file.display());
-        let mut process = tracker.start().with_context(|| start(&tracker))?;
+        let started = self.network.on_tracker_side(|| tracker.start())?;
+        let mut process = started.with_context(|| start(&tracker))?;
         let mut values = self.values(addresses.public, folder);
         values.set("backend_port", addresses.tracker.port());
         let arguments = configuration::front_arguments(self.description, &values)?;
         if let (Some(file), Some(arguments)) = (self.installation.front.clone(), arguments) {
             let front = Program { file, arguments, environment: Vec::new(), ..tracker };
-            process.add(&front).with_context(|| start(&front))?;
+            self.network.on_tracker_side(|| process.add(&front))?.with_context(|| start(&front))?;
         }
         Ok(process)
     }
@@ -167,6 +171,7 @@ impl Run<'_> {
             &folder.display().to_string(),
             self.load,
             self.announce_reply_bytes,
+            self.network.tracker_interface(),
         )
     }
 
@@ -232,7 +237,8 @@ impl Run<'_> {
     fn generator(&self, load: &LoadSpec, address: SocketAddr) -> Result<Generator> {
         let plan = load.plan(address, self.assignment, !self.description.own_address_tolerated);
         let connections = load.window_of_worker(self.assignment);
-        Ok(Generator::open(&plan, load.transport, connections, self.description.ceiling)?)
+        let hook = self.network.hook().filter(|_| load.at_driver);
+        Ok(Generator::open(&plan, load.transport, connections, self.description.ceiling, hook)?)
     }
 
     /// Measures everything again with slow readers. The closed loop comes first, so that their unread messages pile up
@@ -347,7 +353,9 @@ impl Run<'_> {
             let elapsed_s = outcome.load.as_ref().map_or(at_work.elapsed_s, |load| load.elapsed_s);
             let (processors, steal) = (at_work.processors, at_work.steal);
             let usage = before.until(&after);
-            Usage { elapsed_s, processors, steal, at_work: last_sample, ready_share, spinners, ..usage }
+            let receive_threads = self.network.has_receive_threads();
+            let at_work = last_sample;
+            Usage { elapsed_s, processors, steal, at_work, ready_share, spinners, receive_threads, ..usage }
         });
         end
     }

@@ -3,7 +3,7 @@
 //! A brace without a name behind it is an ordinary brace, so that JSON needs no escapes.
 
 /// The placeholders and their meanings.
-pub const PLACEHOLDERS: [(&str, &str); 15] = [
+pub const PLACEHOLDERS: [(&str, &str); 16] = [
     ("address", "address and port to listen on, such as 127.0.0.1:6969"),
     ("ip", "the IP address alone"),
     ("port", "the port alone"),
@@ -21,6 +21,7 @@ pub const PLACEHOLDERS: [(&str, &str); 15] = [
     ("control_port", "in shoal-lab chaos: another free port, for a control interface"),
     ("user", "the user that shoal-lab runs as; nobody, if that is root"),
     ("numwant", "the most peers that the load asks for"),
+    ("interface", "the network interface of the address"),
     ("announce_reply_bytes", "the length of an echo's announce replies"),
 ];
 

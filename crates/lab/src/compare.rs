@@ -22,6 +22,7 @@ use shoal_net::Backend;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::load::LoopBackend;
 use crate::load::args::duration;
 use crate::process::or_usage;
 use crate::shape::ShapeArgs;
@@ -134,9 +135,29 @@ struct MeasurementArgs {
     #[arg(long, value_name = "BACKEND", default_value_t = Backend::ALL[0])]
     io: Backend,
 
+    /// The network between load and tracker: loopback, or a pair of virtual Ethernet interfaces between two network
+    /// namespaces (veth), for UDP, one core and root: receive work is then done on the processor of the side that receives,
+    /// as with real cards
+    #[arg(long, value_name = "NETWORK", default_value = "loopback")]
+    net: Net,
+
+    /// Where the closed loop over UDP runs: behind sockets, or as an eBPF program at the driver hook (xdp), for --net veth
+    /// [default: xdp with --net veth, otherwise sockets]
+    #[arg(long, value_name = "BACKEND")]
+    backend: Option<LoopBackend>,
+
     /// The port of all trackers, which run one after another [default: any free one]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
+}
+
+/// The network between load and tracker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Net {
+    /// The loopback interface.
+    Loopback,
+    /// A pair of virtual Ethernet interfaces.
+    Veth,
 }
 
 /// The options of the result.

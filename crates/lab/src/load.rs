@@ -16,6 +16,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+pub(crate) use udp::LoopBackend;
+
 /// Put load on a tracker, and report how many replies it sent, how fast, and how many were wrong
 #[derive(Debug, clap::Args)]
 pub(crate) struct LoadArgs {

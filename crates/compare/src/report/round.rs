@@ -39,6 +39,9 @@ pub(super) struct Figures {
     pub(super) user_error_us: Option<f64>,
     /// User and system together.
     pub(super) whole_us: Option<f64>,
+    /// Microseconds in which the tracker's processors were busy with anything, the kernel's receive work and soft interrupts
+    /// included, per reply. Only without spinning threads.
+    pub(super) core_us: Option<f64>,
     /// Peers in each good announce reply, if there was any.
     pub(super) peers_per_announce: Option<f64>,
     /// Share of the requests without a reply in time, 0 to 1.
@@ -210,12 +213,11 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
     let us_each = |part: fn(&CpuTime) -> Option<f64>| {
         spent.as_ref().and_then(|(time, count)| ratio(part(time)? * 1e6, *count))
     };
-    let busy = |cpus: &[usize]| {
-        let shares = usage?.processors.iter().filter(|(cpu, _)| cpus.contains(cpu)).map(|(_, share)| *share);
-        let shares: Vec<f64> = shares.collect();
-        ratio(shares.iter().sum(), as_f64(shares.len() as u64))
-    };
-    let tracker_busy = usage.and_then(|usage| usage.busy_share(processors));
+    let busy = |cpus: &[usize]| usage?.busy_share_of(cpus);
+    let tracker_busy = usage.and_then(|usage| match usage.receive_threads {
+        true => usage.busy_share_of(&cell.tracker_cpus),
+        false => usage.busy_share(processors),
+    });
     let messages_per_s = load.relays.as_ref().map(|relays| relays.messages_per_s);
     Ok(Figures {
         responses_per_s: Some(whole(messages_per_s.unwrap_or(load.responses_per_s))),
@@ -239,6 +241,7 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
         system_us: us_each(|time| Some(time.whole_s() - time.user_part_s())),
         user_error_us: us_each(|time| time.user_error_s),
         whole_us: us_each(|time| Some(time.whole_s())),
+        core_us: usage.filter(|usage| usage.spinners == 0).and_then(|usage| usage.core_us(load, &cell.tracker_cpus)),
         peers_per_announce: (load.responses.announce > 0).then_some(load.peers_per_announce),
         loss_share: loss_share(load),
         errors: Some(as_f64(load.errors)),

@@ -13,12 +13,14 @@ use shoal_compare::idle;
 use shoal_compare::install;
 use shoal_compare::installation::SearchPaths;
 use shoal_compare::load::{HttpTransport, LoadSpec, Measure, Transport, WsTransport};
+use shoal_compare::network::NetworkKind;
 use shoal_compare::plan::{ComparisonPlan, Contender};
 use shoal_compare::preset::ComparisonPreset;
 use shoal_compare::topology::Topology;
 use shoal_load::Population;
 
-use super::{ANY_TRACKER, CompareArgs};
+use super::{ANY_TRACKER, CompareArgs, Net};
+use crate::load::LoopBackend;
 use crate::process::raise_open_files_limit;
 
 impl CompareArgs {
@@ -27,6 +29,7 @@ impl CompareArgs {
         let preset = ComparisonPreset { shape: self.shape.load(), ..self.preset()? };
         let mut load = self.load(&preset);
         let (assignments, mut warnings) = self.assignments()?;
+        self.check_network(&load)?;
         warnings.extend(self.limit_connections(&mut load)?);
         for assignment in &assignments {
             load.check(ANY_TRACKER, assignment)?;
@@ -70,7 +73,8 @@ impl CompareArgs {
         let is_own = |index: usize| index >= built_in;
         let protocol = self.preset()?.transport.protocol();
         let chosen = |index: usize, description: &Description| {
-            let by_default = self.trackers.is_empty() && description.protocols.contains(&protocol);
+            let is_possible = !description.veth || self.measurement.net == Net::Veth;
+            let by_default = self.trackers.is_empty() && is_possible && description.protocols.contains(&protocol);
             by_default || self.trackers.contains(&description.name) || is_own(index)
         };
         let chosen = all.into_iter().enumerate().filter(|(index, description)| chosen(*index, description));
@@ -105,6 +109,17 @@ impl CompareArgs {
         Ok((assignments, warnings))
     }
 
+    /// Checks that the network fits the load.
+    fn check_network(&self, load: &LoadSpec) -> Result<()> {
+        if load.network == NetworkKind::Veth {
+            ensure!(load.transport == Transport::Udp, "--net veth: for loads over UDP");
+            ensure!(self.processors.cores == [1], "--net veth: an interface has one queue, so the tracker has one core (--cores 1)");
+        } else {
+            ensure!(!load.at_driver, "--backend xdp: for --net veth");
+        }
+        Ok(())
+    }
+
     fn load(&self, preset: &ComparisonPreset) -> LoadSpec {
         let measurement = &self.measurement;
         let rate = measurement.latency_rate.unwrap_or(preset.latency_rate);
@@ -115,6 +130,14 @@ impl CompareArgs {
             latency: (rate > 0.0).then_some((rate, measurement.latency_duration)),
             seed: self.shape.seed,
             io: measurement.io,
+            network: match measurement.net {
+                Net::Loopback => NetworkKind::Loopback,
+                Net::Veth => NetworkKind::Veth,
+            },
+            at_driver: match measurement.backend {
+                None => measurement.net == Net::Veth,
+                Some(backend) => backend == LoopBackend::Xdp,
+            },
             timeout: measurement.timeout.unwrap_or(preset.timeout),
             sockets_per_worker: measurement.sockets.unwrap_or(preset.sockets),
             ..LoadSpec::of(preset)

@@ -1,0 +1,260 @@
+//! A pair of virtual Ethernet interfaces between two network namespaces.
+//!
+//! Neither namespace has a name. The kernel removes both, and the pair, once no process is in them and this process has
+//! closed them or ended in any way. The network of the host is never changed.
+//!
+//! Each interface has one queue, whose receive work is that of a kernel thread ("threaded NAPI"). So it can be bound to a
+//! processor, which then pays for it, as it does for the interrupts of a real card. Without it, veth would leave all of
+//! the work to the processor that sends.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sched::{CloneFlags, unshare};
+use rustix::process::Pid;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::cpu_assignment::CpuAssignment;
+use crate::topology::pin_thread;
+
+/// The pair, and the namespaces of both ends.
+#[derive(Debug)]
+pub(crate) struct VethPair {
+    /// The namespace that this thread was in before.
+    host: File,
+    load: File,
+    tracker: File,
+    load_interface: String,
+    tracker_interface: String,
+}
+
+impl VethPair {
+    // Addresses for benchmarks (RFC 2544).
+    pub(crate) const TRACKER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+    const LOAD: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+    /// The load has all addresses of this network.
+    pub(crate) const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
+    const SOURCES: &str = "198.18.1.0/24";
+
+    const TRACKER_V6: &str = "2001:2::1";
+    const LOAD_V6: &str = "2001:2::2";
+    const TRACKER_MAC: &str = "02:00:00:00:00:01";
+    const LOAD_MAC: &str = "02:00:00:00:00:02";
+
+    /// Creates the pair. From then on this thread is in the namespace of the load.
+    ///
+    /// # Errors
+    /// Returns an error if this process is not root, or lacks a program.
+    pub(crate) fn new() -> Result<Self> {
+        ensure!(rustix::process::geteuid().is_root(), "it takes root");
+        let host = own_namespace()?;
+        // However this function ends early, the thread returns.
+        let pair = Self::within(host.try_clone()?);
+        if pair.is_err() {
+            enter(&host).context("cannot return to the network of this host")?;
+        }
+        pair
+    }
+
+    fn within(host: File) -> Result<Self> {
+        let new_namespace = || -> Result<File> {
+            unshare(CloneFlags::CLONE_NEWNET).context("cannot create a network namespace")?;
+            own_namespace()
+        };
+        let (tracker, load) = (new_namespace()?, new_namespace()?);
+        // The names of the kernel's threads begin with those of the interfaces, so these differ from all others.
+        let number = std::process::id();
+        let (load_interface, tracker_interface) = (format!("gen{number}"), format!("trk{number}"));
+        let pair = Self { host, load, tracker, load_interface, tracker_interface };
+        pair.connect()?;
+        Ok(pair)
+    }
+
+    /// Connects both namespaces.
+    fn connect(&self) -> Result<()> {
+        let Self { load_interface, tracker_interface, .. } = self;
+        let (load, tracker) = (Self::LOAD, Self::TRACKER);
+        let (load_v6, tracker_v6) = (Self::LOAD_V6, Self::TRACKER_V6);
+        let (load_mac, tracker_mac) = (Self::LOAD_MAC, Self::TRACKER_MAC);
+        let sources = Self::SOURCES;
+        // `ip` opens the namespace of the other end by the descriptor of this process.
+        let other = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&self.tracker));
+        ip(&format!(
+            "link set lo up\n\
+             link add {load_interface} address {load_mac} numtxqueues 1 numrxqueues 1 type veth peer name \
+             {tracker_interface} address {tracker_mac} numtxqueues 1 numrxqueues 1 netns {other}\n"
+        ))?;
+        self.on_tracker_side(|| {
+            prepare(tracker_interface, &["gro", "on"])?;
+            ip(&format!(
+                "link set lo up\n\
+                 address add {tracker}/16 dev {tracker_interface}\n\
+                 address add {tracker_v6}/64 dev {tracker_interface} nodad\n\
+                 link set {tracker_interface} up\n\
+                 neighbour add {load} lladdr {load_mac} dev {tracker_interface} nud permanent\n\
+                 neighbour add {load_v6} lladdr {load_mac} dev {tracker_interface} nud permanent\n\
+                 route add {sources} via {load} dev {tracker_interface}\n"
+            ))?;
+            use_threads(tracker_interface)
+        })??;
+        // Receive offload keeps the queue's thread in place, with and without a program at the driver hook. Requests carry
+        // full checksums, as on a wire.
+        prepare(load_interface, &["gro", "on", "tx", "off"])?;
+        ip(&format!(
+            "address add {load}/16 dev {load_interface}\n\
+             address add {load_v6}/64 dev {load_interface} nodad\n\
+             link set {load_interface} up\n\
+             neighbour add {tracker} lladdr {tracker_mac} dev {load_interface} nud permanent\n\
+             neighbour add {tracker_v6} lladdr {tracker_mac} dev {load_interface} nud permanent\n\
+             route add local {sources} dev {load_interface}\n"
+        ))?;
+        use_threads(load_interface)
+    }
+
+    pub(crate) fn load_interface(&self) -> &str {
+        &self.load_interface
+    }
+
+    pub(crate) fn tracker_interface(&self) -> &str {
+        &self.tracker_interface
+    }
+
+    /// Runs `act` in the namespace of the tracker.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel does not let this thread change the namespace.
+    pub(crate) fn on_tracker_side<T>(&self, act: impl FnOnce() -> T) -> Result<T> {
+        enter(&self.tracker)?;
+        let result = act();
+        enter(&self.load)?;
+        Ok(result)
+    }
+
+    /// Binds the threads of both interfaces to the processors of their sides.
+    ///
+    /// # Errors
+    /// Returns an error if an interface has no thread, or it cannot be bound.
+    pub(crate) fn assign(&self, assignment: &CpuAssignment) -> Result<()> {
+        let sides = [(&self.load_interface, &assignment.load), (&self.tracker_interface, &assignment.tracker)];
+        for (interface, processors) in sides {
+            let threads = receive_threads(interface)?;
+            ensure!(!threads.is_empty(), "the interface {interface} has no thread of its own (threaded NAPI)");
+            for thread in threads {
+                pin_thread(thread, processors)
+                    .with_context(|| format!("cannot bind the thread of the interface {interface}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for VethPair {
+    fn drop(&mut self) {
+        // This can only fail if the process has lost its privileges in the meantime.
+        let _ = enter(&self.host);
+    }
+}
+
+fn own_namespace() -> Result<File> {
+    File::open("/proc/thread-self/ns/net").context("cannot open the network namespace of this thread")
+}
+
+fn enter(namespace: &File) -> Result<()> {
+    use std::os::fd::AsFd;
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+        .context("cannot enter a network namespace")
+}
+
+/// Switches everything off that sends frames by itself, and sets offloads.
+fn prepare(interface: &str, offloads: &[&str]) -> Result<()> {
+    for (setting, value) in [("accept_ra", "0"), ("autoconf", "0"), ("router_solicitations", "0"), ("accept_dad", "0")] {
+        // Without IPv6 there is no such file.
+        let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/{setting}"), value);
+    }
+    ip(&format!("link set {interface} addrgenmode none\n"))?;
+    run(Command::new("ethtool").args(["-K", interface]).args(offloads), "")
+}
+
+/// Gives the queues of an interface threads of their own.
+fn use_threads(interface: &str) -> Result<()> {
+    // The directory /sys shows the network of the process that mounted it.
+    let script = "mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/\"$0\"/threaded";
+    run(Command::new("unshare").args(["--mount", "sh", "-c", script, interface]), "")
+}
+
+/// Returns the kernel's threads that do the receive work of an interface.
+fn receive_threads(interface: &str) -> Result<Vec<Pid>> {
+    let prefix = format!("napi/{interface}-");
+    let processes = fs::read_dir("/proc")?.filter_map(Result::ok);
+    let threads = processes.filter_map(|process| {
+        let pid = Pid::from_raw(process.file_name().to_str()?.parse().ok()?)?;
+        fs::read_to_string(process.path().join("comm")).ok()?.starts_with(&prefix).then_some(pid)
+    });
+    Ok(threads.collect())
+}
+
+/// Runs lines of `ip -batch`.
+fn ip(lines: &str) -> Result<()> {
+    run(Command::new("ip").args(["-batch", "-"]), lines)
+}
+
+fn run(command: &mut Command, input: &str) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| {
+        format!("cannot run {program}: install the packages iproute2, ethtool and util-linux")
+    })?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that has ended already says why.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        bail!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interfaces() -> Vec<String> {
+        // Not /sys, which shows another network.
+        let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+        table.lines().skip(2).map(|line| line.split(':').next().unwrap().trim().to_owned()).collect()
+    }
+
+    #[test]
+    fn the_pair_connects_both_sides_and_disappears() {
+        let before = interfaces();
+        let pair = VethPair::new().unwrap();
+        assert!(interfaces().contains(&pair.load_interface));
+        let (load, tracker) = (pair.load_interface.clone(), pair.tracker_interface.clone());
+        let (on_other_side, server) = pair
+            .on_tracker_side(|| (interfaces(), std::net::UdpSocket::bind((VethPair::TRACKER, 0)).unwrap()))
+            .unwrap();
+        assert!(on_other_side.contains(&tracker) && !on_other_side.contains(&load));
+        let client = std::net::UdpSocket::bind((VethPair::FIRST_SOURCE, 0)).unwrap();
+        client.send_to(b"request", server.local_addr().unwrap()).unwrap();
+        let mut buffer = [0; 16];
+        let (bytes, from) = server.recv_from(&mut buffer).unwrap();
+        assert_eq!((&buffer[..bytes], from), (&b"request"[..], client.local_addr().unwrap()));
+        server.send_to(b"reply", from).unwrap();
+        assert_eq!(client.recv_from(&mut buffer).unwrap(), (5, server.local_addr().unwrap()));
+
+        let own = crate::topology::allowed().unwrap();
+        let processors = vec![own[0]];
+        let assignment = CpuAssignment { cores: 1, tracker: processors.clone(), load: processors };
+        pair.assign(&assignment).unwrap();
+        drop((client, server, pair));
+        assert_eq!(interfaces(), before);
+        // The kernel takes a moment to end its threads.
+        while !receive_threads(&load).unwrap().is_empty() || !receive_threads(&tracker).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+    }
+}
