@@ -55,6 +55,12 @@ pub(crate) enum Bench {
     ///
     /// Exit code 1 if a figure is above its bar.
     Cluster(BenchArguments),
+    /// Compare the XDP data path with trackers behind sockets and with an echo, over a pair of virtual Ethernet interfaces,
+    /// as root: responses per second, time of the whole core for each, and the slack of the generator: `--json` prints
+    /// lines of JSON, `--filter TEXT` chooses cases, `--rounds N`, `--duration TIME` and `--trackers NAMES` change them
+    ///
+    /// Exit code 1 if a figure misses its bar.
+    Xdp(BenchArguments),
     /// Measure the CPU time of the I/O back ends over loopback, for each datagram and then for each response over
     /// TCP: `--only BACKEND` chooses one
     Net(BenchArguments),
@@ -83,6 +89,10 @@ impl Bench {
                 ("shoal", &["takedown"][..], with_lab(arguments)?)
             }
             Self::Cluster(BenchArguments { arguments }) => ("shoal", &["cluster"][..], with_lab(arguments)?),
+            Self::Xdp(BenchArguments { arguments }) => {
+                run(&mut cargo(&["build", "--locked", "--release", "--package", "shoal"]))?;
+                ("shoal-compare", &["xdp"][..], with_lab(arguments)?)
+            }
             Self::Limits(BenchArguments { arguments }) => ("shoal-engine", &["limits"][..], arguments),
             Self::Replication(BenchArguments { arguments }) => {
                 ("shoal-engine", &["replication"][..], arguments)

@@ -60,7 +60,7 @@ pub fn run(plan: &ComparisonPlan, interrupt: &Interrupt, observer: &mut Observer
                     round,
                     tracker: &description.title,
                     cores: assignment.cores,
-                    processors: assignment.tracker.len(),
+                    processors: &assignment.tracker,
                 });
                 let (load, port) = (&plan.load, plan.port);
                 let run = Run {

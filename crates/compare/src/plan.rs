@@ -150,8 +150,8 @@ pub enum ComparisonEvent<'e> {
         tracker: &'e str,
         /// The number of cores.
         cores: usize,
-        /// The number of processors of these cores.
-        processors: usize,
+        /// The processors of these cores.
+        processors: &'e [usize],
     },
     /// The run has entered a phase.
     Phase(Phase),

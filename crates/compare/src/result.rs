@@ -257,6 +257,13 @@ impl Usage {
     /// Below this share of the time, a tracker was not saturated: it waited for work, and the round is generator-bound.
     pub const SATURATED_SHARE: f64 = 0.98;
 
+    /// Returns the share of the time in which a tracker on these processors had work for all of them, 0 to 1. If the
+    /// kernel's receive threads are there too, that is the time in which the processors were busy.
+    #[must_use]
+    pub fn saturation(&self, processors: &[usize]) -> Option<f64> {
+        if self.receive_threads { self.busy_share_of(processors) } else { self.busy_share(processors.len()) }
+    }
+
     /// Returns the share of the time in which a tracker with this number of processors had work, 0 to 1. Earlier
     /// results only tell how long it ran.
     #[must_use]

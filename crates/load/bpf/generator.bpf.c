@@ -204,11 +204,9 @@ static __always_inline int send_next(struct xdp_md *ctx, struct control *control
 	}
 	struct request *request = 0;
 	__u32 kind = KIND_CONNECT, payload_bytes = CONNECT_BYTES, hashes = 0, source_number;
+	__u64 consumed = control->consumed;
 	if ((draw(control) >> 32) >= control->connect_chance) {
-		__u64 taken = __sync_fetch_and_add(&control->consumed, 1);
-		if (taken >= *(volatile __u64 *)&control->produced)
-			counts->repeated += 1;
-		__u32 key = taken & (RING - 1);
+		__u32 key = consumed & (RING - 1);
 		request = bpf_map_lookup_elem(&requests, &key);
 	}
 	source_number = request ? request->source : next_source(control);
@@ -222,7 +220,12 @@ static __always_inline int send_next(struct xdp_md *ctx, struct control *control
 		kind = request->kind;
 		payload_bytes = request->bytes;
 		hashes = request->hashes;
+		if (consumed >= *(volatile __u64 *)&control->produced)
+			counts->repeated += 1;
+		// Two processors may take the same request, which does no harm.
+		control->consumed = consumed + 1;
 	} else {
+		// The request waits until its source has a connection id.
 		request = 0;
 		source->must_connect = 0;
 	}

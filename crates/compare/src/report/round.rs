@@ -214,10 +214,7 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
         spent.as_ref().and_then(|(time, count)| ratio(part(time)? * 1e6, *count))
     };
     let busy = |cpus: &[usize]| usage?.busy_share_of(cpus);
-    let tracker_busy = usage.and_then(|usage| match usage.receive_threads {
-        true => usage.busy_share_of(&cell.tracker_cpus),
-        false => usage.busy_share(processors),
-    });
+    let tracker_busy = usage.and_then(|usage| usage.saturation(&cell.tracker_cpus));
     let messages_per_s = load.relays.as_ref().map(|relays| relays.messages_per_s);
     Ok(Figures {
         responses_per_s: Some(whole(messages_per_s.unwrap_or(load.responses_per_s))),

@@ -73,6 +73,7 @@ pub(crate) fn report(responses: Kinds) -> Report {
         lost: 0,
         unsent: 0,
         receive_drops: 0,
+        repeated: 0,
         late: 0,
         errors: 0,
         first_error: None,

@@ -12,14 +12,14 @@ use crate::terminal::{self, ProgressLine};
 pub(super) struct ProgressDisplay {
     on_terminal: bool,
     runs: usize,
-    /// The number of processors of the current tracker.
-    processors: usize,
+    /// The processors of the current tracker.
+    processors: Vec<usize>,
     line: Option<ProgressLine>,
 }
 
 impl ProgressDisplay {
     pub(super) fn new() -> Self {
-        Self { on_terminal: io::stderr().is_terminal(), runs: 0, processors: 1, line: None }
+        Self { on_terminal: io::stderr().is_terminal(), runs: 0, processors: Vec::new(), line: None }
     }
 
     pub(super) fn show(&mut self, event: &ComparisonEvent<'_>) {
@@ -33,7 +33,7 @@ impl ProgressDisplay {
             }
             ComparisonEvent::Warning(warning) => terminal::note(&format!("note: {warning}")),
             ComparisonEvent::RunStarted { run, round, tracker, cores, processors } => {
-                self.processors = *processors;
+                self.processors = processors.to_vec();
                 let unit = if *cores == 1 { "core" } else { "cores" };
                 terminal::note(&format!("[{run}/{}] round {round}, {cores} {unit}: {tracker}", self.runs));
             }
@@ -57,7 +57,7 @@ impl ProgressDisplay {
             }
             ComparisonEvent::RunEnded(round) => {
                 self.end();
-                terminal::note(&format!("    {}", summary(round, self.processors)));
+                terminal::note(&format!("    {}", summary(round, &self.processors)));
             }
             ComparisonEvent::SaveFailed(error) => {
                 terminal::note(&format!("warning: the result could not be written: {error}"));
@@ -74,7 +74,7 @@ impl ProgressDisplay {
 }
 
 /// Summarises a run in a line.
-fn summary(round: &Round, processors: usize) -> String {
+fn summary(round: &Round, processors: &[usize]) -> String {
     let mut words = Vec::new();
     if let Some(load) = &round.load {
         words.push(match &load.relays {
@@ -87,7 +87,10 @@ fn summary(round: &Round, processors: usize) -> String {
             let unit = if load.relays.is_some() { "message" } else { "reply" };
             (count > 0.0).then(|| format!("{us:.2} µs CPU a {unit}"))
         }));
-        let busy = round.usage.as_ref().and_then(|usage| usage.busy_share(processors));
+        words.extend(round.usage.as_ref().filter(|usage| usage.receive_threads).and_then(|usage| {
+            Some(format!("{:.2} µs of the whole core", usage.core_us(load, processors)?))
+        }));
+        let busy = round.usage.as_ref().and_then(|usage| usage.saturation(processors));
         words.extend(busy.map(|share| {
             let mark = if share < Usage::SATURATED_SHARE { ", generator-bound" } else { "" };
             format!("tracker {:.1} % busy{mark}", 100.0 * share)

@@ -1,5 +1,6 @@
 //! The program: loaded, attached to the interface, and its maps.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,7 +92,7 @@ impl Program {
         xdp(&mut ebpf)?.attach_to_if_index(interface, XdpMode::Driver).map_err(|error| refused(&error))?;
         let Maps { control, sources, slots, requests, samples, counters } = Maps::take(&mut ebpf)?;
         let descriptor = xdp(&mut ebpf)?.fd().and_then(|fd| Ok(fd.try_clone()?)).map_err(|error| refused(&error))?;
-        Ok(Self { _ebpf: ebpf, descriptor, interface, magic: rand::random(), control, sources, slots, requests, samples, counters })
+        Ok(Self { _ebpf: ebpf, descriptor, interface, magic: random(), control, sources, slots, requests, samples, counters })
     }
 
     /// Prepares runs against `server`, with requests from `sources`.
@@ -149,6 +150,11 @@ impl Program {
         }
         Ok(sum)
     }
+}
+
+/// Returns a number that nobody else knows.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 fn xdp(ebpf: &mut Ebpf) -> Result<&mut Xdp, String> {
