@@ -28,6 +28,7 @@ mod websocket_handshake;
 mod websocket_messages;
 mod webtorrent_message;
 mod webtorrent_received;
+mod xdp_frame;
 
 pub use access_networks::access_networks;
 pub use change_cursor::change_cursor;
@@ -51,12 +52,13 @@ pub use websocket_handshake::websocket_handshake;
 pub use websocket_messages::websocket_messages;
 pub use webtorrent_message::webtorrent_message;
 pub use webtorrent_received::webtorrent_received;
+pub use xdp_frame::xdp_frame;
 
 /// A property of all inputs.
 pub type Property = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Property); 27] = [
+pub const TARGETS: [(&str, Property); 28] = [
     ("access_networks", access_networks),
     ("change_cursor", change_cursor),
     ("client_software", client_software),
@@ -84,4 +86,5 @@ pub const TARGETS: [(&str, Property); 27] = [
     ("websocket_messages", websocket_messages),
     ("webtorrent_message", webtorrent_message),
     ("webtorrent_received", webtorrent_received),
+    ("xdp_frame", xdp_frame),
 ];
