@@ -77,6 +77,16 @@ fn slow(burst: u64) -> Rate {
     Rate { token_ns: SLOW, full_ns: burst * SLOW }
 }
 
+/// One thread loads the program, another tells it what to do, and others serve its queues.
+#[test]
+fn parts_are_sent_to_other_threads() {
+    fn assert_send<T: Send>(_: &T) {}
+    let (program, maps) = load();
+    assert_send(&program);
+    assert_send(&maps);
+    assert_send(&maps.backlog(0));
+}
+
 /// The same ids as in the tests of the engine.
 #[test]
 fn ids_are_those_of_the_engine() {

@@ -328,6 +328,48 @@ fn a_link_is_handed_over_and_ends_with_its_last_process() {
     });
 }
 
+/// Neither the loopback nor frames of 9000 bytes are for the drivers here.
+#[test]
+fn without_native_mode_the_kernel_runs_the_program() {
+    between_two(|server, client| {
+        configure(server, client);
+        for side in [server, client] {
+            side.command(&format!("ip link set {} mtu 9000", side.device));
+        }
+        let (program, _maps) = load(1);
+        let link = server.run(|| program.attach(server.index, Mode::Auto).unwrap());
+        assert_eq!(link.mode(), Mode::Generic);
+        assert!(matches!(link.passed_over(), Some(AttachError::Refused(_))), "{link:?}");
+        assert_answered(client, PATHS[0].1, PATHS[0].0, 16, 1);
+        let error = server.run(|| program.attach(server.index, Mode::Native).unwrap_err());
+        assert!(matches!(error, AttachError::Occupied | AttachError::Refused(_)), "{error}");
+        let loopback = server.run(|| program.attach(1, Mode::Auto).unwrap());
+        assert_eq!(loopback.mode(), Mode::Generic);
+        assert!(matches!(loopback.passed_over(), Some(AttachError::NoNativeMode)), "{loopback:?}");
+        let error = server.run(|| program.attach(1, Mode::Native).unwrap_err());
+        assert!(
+            error.to_string().contains("no native XDP") || matches!(error, AttachError::Occupied),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn an_interface_that_was_down_is_served_again() {
+    between_two(|server, client| {
+        configure(server, client);
+        let (program, maps) = load(1);
+        let link = server.run(|| program.attach(server.index, Mode::Native).unwrap());
+        let _client_link = attach_client(client);
+        for state in ["down", "up"] {
+            server.command(&format!("ip link set {} {state}", server.device));
+        }
+        assert_eq!(link.interface_index().unwrap(), Some(server.index));
+        assert_answered(client, PATHS[0].1, PATHS[0].0, 16, 1);
+        assert_eq!(maps.counts().unwrap().connects_v4, 1);
+    });
+}
+
 #[test]
 fn an_interface_that_vanishes_leaves_a_link_to_nothing() {
     between_two(|server, _client| {

@@ -1,6 +1,6 @@
 //! The verdict of the eBPF program about a frame, for tests.
 //!
-//! The model reads frames by [`parse`], and builds replies by [`Head`](super::Head). It is slow and plain. Connection ids and
+//! The model reads frames by [`parse`], and builds replies by [`Head`]. It is slow and plain. Connection ids and
 //! the state of token buckets are its caller's.
 
 use std::collections::BTreeSet;
