@@ -12,7 +12,7 @@ use shoal_transport::datagram::DatagramService;
 
 use crate::ring::Ring;
 use crate::stream::Readiness;
-use crate::{DatagramIo, Echo, MmsgIo, SocketSettings, Sockets, UringIo, UringSettings};
+use crate::{DatagramIo, Echo, MmsgIo, SocketSettings, Sockets, UringIo, UringSettings, XdpIo, XdpQueue};
 
 /// A kind of back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,13 +23,15 @@ pub enum Backend {
     Mmsg,
 }
 
-/// A back end of either kind. The kind is checked once per poll round.
+/// A back end of any kind. The kind is checked once per poll round.
 #[derive(Debug)]
 pub enum AnyIo {
     /// io_uring.
     Uring(Box<UringIo>),
     /// `recvmmsg` and `sendmmsg`.
     Mmsg(Box<MmsgIo>),
+    /// AF_XDP, and `recvmmsg` and `sendmmsg` beside it.
+    Xdp(Box<XdpIo>),
 }
 
 /// A back end that its worker has yet to open.
@@ -38,6 +40,8 @@ pub struct PreparedIo {
     sockets: Sockets,
     /// The ring, if it is io_uring.
     ring: Option<Ring>,
+    /// The AF_XDP sockets of the worker.
+    queues: Vec<XdpQueue>,
 }
 
 /// The error that no back end has this name.
@@ -126,17 +130,27 @@ impl Backend {
             Self::Uring => Some(UringIo::create_ring(&sockets, &UringSettings::default())?),
             Self::Mmsg => None,
         };
-        Ok(PreparedIo { sockets, ring })
+        Ok(PreparedIo { sockets, ring, queues: Vec::new() })
     }
 }
 
 impl PreparedIo {
+    /// Adds AF_XDP sockets. The ordinary ones beside them are then served by `recvmmsg` and `sendmmsg`, whatever was prepared.
+    #[must_use]
+    pub fn with_xdp(mut self, queues: Vec<XdpQueue>) -> Self {
+        self.queues.extend(queues);
+        self
+    }
+
     /// Opens the back end, on the thread of its worker.
     ///
     /// # Errors
     /// As [`Backend::open`].
     pub fn open(self) -> io::Result<AnyIo> {
-        let Self { sockets, ring } = self;
+        let Self { sockets, ring, queues } = self;
+        if !queues.is_empty() {
+            return Ok(AnyIo::Xdp(Box::new(XdpIo::open(sockets, queues)?)));
+        }
         Ok(match ring {
             Some(ring) => {
                 AnyIo::Uring(Box::new(UringIo::with_ring(ring, sockets, &UringSettings::default())?))
@@ -146,11 +160,23 @@ impl PreparedIo {
     }
 }
 
+impl AnyIo {
+    /// Returns the AF_XDP sockets, for the back end that takes the place of this one ([`PreparedIo::with_xdp`]).
+    #[must_use]
+    pub fn into_xdp(self) -> Vec<XdpQueue> {
+        match self {
+            Self::Xdp(io) => io.into_queues(),
+            Self::Uring(_) | Self::Mmsg(_) => Vec::new(),
+        }
+    }
+}
+
 impl DatagramIo for AnyIo {
     fn poll(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
         match self {
             Self::Uring(io) => io.poll(timeout, service),
             Self::Mmsg(io) => io.poll(timeout, service),
+            Self::Xdp(io) => io.poll(timeout, service),
         }
     }
 
@@ -158,6 +184,7 @@ impl DatagramIo for AnyIo {
         match self {
             Self::Uring(io) => io.watch(readiness),
             Self::Mmsg(io) => io.watch(readiness),
+            Self::Xdp(io) => io.watch(readiness),
         }
     }
 
@@ -165,6 +192,7 @@ impl DatagramIo for AnyIo {
         match self {
             Self::Uring(io) => io.pause(service),
             Self::Mmsg(io) => io.pause(service),
+            Self::Xdp(io) => io.pause(service),
         }
     }
 }

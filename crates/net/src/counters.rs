@@ -19,7 +19,28 @@ impl Counter {
 
     /// Adds `n`. Two threads that call this at the same time would lose counts, so it is not public.
     pub(crate) fn add(&self, n: usize) {
-        self.0.store(self.read().wrapping_add(n as u64), Ordering::Relaxed);
+        self.add_u64(n as u64);
+    }
+
+    /// Does the same for a count of the kernel.
+    pub(crate) fn add_u64(&self, n: u64) {
+        self.0.store(self.read().wrapping_add(n), Ordering::Relaxed);
+    }
+}
+
+/// A number that grows and shrinks, written by one thread and read by any.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// Returns the current number.
+    #[must_use]
+    pub fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, number: u64) {
+        self.0.store(number, Ordering::Relaxed);
     }
 }
 
@@ -36,6 +57,38 @@ pub struct Counters {
     /// How often the receive buffers of a socket were all full, so that receiving paused for a moment and the socket's
     /// own buffer filled instead (io_uring only).
     pub pool_exhausted: Counter,
+    /// The XDP data path. Datagrams that came by it are counted by family as well.
+    pub xdp: XdpCounters,
+}
+
+/// The counters of one worker's AF_XDP sockets.
+#[derive(Debug, Default)]
+pub struct XdpCounters {
+    /// Frames that have arrived.
+    pub frames: Counter,
+    /// Frames dropped because they contained no datagram that the kernel would deliver.
+    pub malformed: Counter,
+    /// Frames dropped because the UDP checksum was wrong.
+    pub bad_checksum: Counter,
+    /// Replies dropped because the transmit ring was full. They are among those of [`FamilyCounters::send_full`].
+    pub transmit_full: Counter,
+    /// Descriptors of the kernel that lie outside of the memory or belong to another frame.
+    pub bad_descriptors: Counter,
+    /// What the kernel dropped because the receive ring was full (`rx_ring_full` of `struct xdp_statistics`).
+    pub kernel_ring_full: Counter,
+    /// What the kernel dropped at the socket for another reason, such as a lack of frames or a frame that was too long
+    /// (`rx_dropped`).
+    pub kernel_dropped: Counter,
+    /// Replies that the kernel did not send because their descriptors were invalid (`tx_invalid_descs`).
+    pub kernel_invalid: Counter,
+    /// Sockets that were given up, since their interface had vanished or the kernel had damaged a ring.
+    pub lost: Counter,
+    /// Open sockets.
+    pub sockets: Gauge,
+    /// Frames that are free or wait in the kernel for what arrives.
+    pub frames_free: Gauge,
+    /// All frames.
+    pub frames_total: Gauge,
 }
 
 /// The counters of one address family.

@@ -30,6 +30,7 @@ mod socket;
 pub mod stream;
 mod uring;
 mod waker;
+mod xdp;
 
 use std::io;
 use std::time::Duration;
@@ -37,7 +38,7 @@ use std::time::Duration;
 use shoal_transport::datagram::DatagramService;
 
 pub use backend::{AnyIo, Backend, Choice, PreparedIo, UnknownBackend, Unsupported};
-pub use counters::{Counter, Counters, FamilyCounters};
+pub use counters::{Counter, Counters, FamilyCounters, Gauge, XdpCounters};
 pub use echo::Echo;
 pub use inherited::{InheritedSocket, InheritedSockets, SocketKind};
 pub use mmsg::MmsgIo;
@@ -49,6 +50,7 @@ pub use socket::{
 };
 pub use uring::{UringIo, UringSettings};
 pub use waker::Waker;
+pub use xdp::{XdpIo, XdpQueue};
 
 /// Maximum length of a request. A longer datagram is dropped and counted, never served in part. The longest honest
 /// request, a scrape or an announce with options, fits an Ethernet frame of 1500 bytes.

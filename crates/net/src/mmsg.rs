@@ -8,7 +8,8 @@ mod receive;
 mod send;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -18,7 +19,7 @@ use shoal_transport::datagram::{BATCH_MAX, DatagramService, Exchange, REPLY_BYTE
 
 use crate::socket::{SOCKETS_MAX, decode_source};
 use crate::stream::Readiness;
-use crate::{DatagramIo, POLL_BATCHES_MAX, Sockets, fault};
+use crate::{Counters, DatagramIo, POLL_BATCHES_MAX, Sockets, fault};
 use receive::ReceiveBatch;
 use send::{Reply, SendBatch};
 
@@ -29,11 +30,25 @@ pub struct MmsgIo {
     received: ReceiveBatch,
     replies: Box<[[u8; REPLY_BYTES_MAX]]>,
     sending: SendBatch,
+    /// The descriptors of a back end beside this one, which end a wait as well.
+    others: Vec<Arc<OwnedFd>>,
     /// Another descriptor that ends a wait.
     watched: Option<Readiness>,
     /// Whether to wait in the epoll set of the connections.
     waits_in_watched: bool,
 }
+
+/// What a wait has found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Events {
+    /// The sockets that may have datagrams.
+    ready: Ready,
+    /// The first of the other descriptors that is broken.
+    pub(crate) broken: Option<usize>,
+}
+
+/// Maximum number of descriptors of the back end beside this one.
+pub(crate) const OTHERS_MAX: usize = 64;
 
 /// The sockets that may have datagrams: bit `i` stands for socket `i`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,18 +62,37 @@ impl MmsgIo {
     /// # Errors
     /// Returns an error if there is not enough memory.
     pub fn open(sockets: Sockets) -> io::Result<Self> {
+        Self::open_beside(sockets, Vec::new())
+    }
+
+    /// Does the same, for a back end that has at most [`OTHERS_MAX`] descriptors of its own to wait for.
+    pub(crate) fn open_beside(sockets: Sockets, others: Vec<Arc<OwnedFd>>) -> io::Result<Self> {
         let replies = vec![[0; REPLY_BYTES_MAX]; BATCH_MAX].into_boxed_slice();
         let (received, sending) = (ReceiveBatch::new()?, SendBatch::new());
-        Ok(Self { sockets, received, replies, sending, watched: None, waits_in_watched: false })
+        Ok(Self { sockets, received, replies, sending, others, watched: None, waits_in_watched: false })
     }
 
     /// Returns the descriptors of a wait, without the watched one.
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.sockets.descriptors().chain([self.sockets.waker.as_fd()])
+        let others = self.others.iter().map(AsFd::as_fd);
+        self.sockets.descriptors().chain([self.sockets.waker.as_fd()]).chain(others)
     }
 
-    /// Waits for the first event, and returns the sockets that may have datagrams.
-    fn wait(&self, mut timeout: Duration) -> io::Result<Ready> {
+    /// Returns the counters of the worker.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.sockets.counters
+    }
+
+    /// Does not wait for one of the other descriptors any more.
+    pub(crate) fn remove_other(&mut self, index: usize) {
+        let removed = self.others.remove(index);
+        if let Some(watched) = &self.watched {
+            watched.part([removed.as_fd()].into_iter());
+        }
+    }
+
+    /// Waits for the first event.
+    pub(crate) fn wait(&self, mut timeout: Duration) -> io::Result<Events> {
         if let Some(watched) = &self.watched
             && self.waits_in_watched
             && !timeout.is_zero()
@@ -68,7 +102,7 @@ impl MmsgIo {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        let mut descriptors = ArrayVec::<PollFd<'_>, { SOCKETS_MAX + 2 }>::new();
+        let mut descriptors = ArrayVec::<PollFd<'_>, { SOCKETS_MAX + OTHERS_MAX + 2 }>::new();
         let watched = self.watched.as_ref().map(AsFd::as_fd);
         for descriptor in self.descriptors().chain(watched) {
             descriptors.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
@@ -77,13 +111,15 @@ impl MmsgIo {
         let timeout = Timespec::try_from(timeout).ok();
         match poll(&mut descriptors, timeout.as_ref()) {
             Ok(_) => {}
-            Err(Errno::INTR) => return Ok(Ready::default()),
+            Err(Errno::INTR) => return Ok(Events::default()),
             Err(errno) => return Err(errno.into()),
         }
-        // The waker and the watched descriptor only end the wait.
-        let mut others = descriptors.drain(self.sockets.bound.len()..);
-        let woken = others.next().is_some_and(|waker| !waker.revents().is_empty());
-        drop(others);
+        // The waker, the others and the watched descriptor only end the wait.
+        let mut rest = descriptors.drain(self.sockets.bound.len()..);
+        let woken = rest.next().is_some_and(|waker| !waker.revents().is_empty());
+        let is_broken = |other: PollFd<'_>| other.revents().intersects(PollFlags::ERR | PollFlags::NVAL);
+        let broken = rest.by_ref().take(self.others.len()).position(is_broken);
+        drop(rest);
         if woken {
             self.sockets.waker.clear();
         }
@@ -91,7 +127,25 @@ impl MmsgIo {
         for (index, socket) in descriptors.iter().enumerate() {
             ready.set(index, !socket.revents().is_empty());
         }
-        Ok(ready)
+        Ok(Events { ready, broken })
+    }
+
+    /// Serves the sockets that a wait has found. Returns the number of datagrams received, including dropped ones.
+    pub(crate) fn serve(&mut self, events: Events, service: &mut impl DatagramService) -> io::Result<usize> {
+        let (mut ready, mut taken) = (events.ready, 0);
+        for _ in 0..POLL_BATCHES_MAX {
+            if ready == Ready::default() {
+                break;
+            }
+            for index in 0..self.sockets.bound.len() {
+                if ready.contains(index) {
+                    let arrived = self.exchange(index, service)?;
+                    ready.set(index, arrived == BATCH_MAX);
+                    taken += arrived;
+                }
+            }
+        }
+        Ok(taken)
     }
 
     /// Exchanges one batch on one socket. Returns the number of datagrams received. If fewer than `BATCH_MAX`, the
@@ -138,21 +192,8 @@ impl MmsgIo {
 
 impl DatagramIo for MmsgIo {
     fn poll(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
-        let mut ready = self.wait(timeout)?;
-        let mut taken = 0;
-        for _ in 0..POLL_BATCHES_MAX {
-            if ready == Ready::default() {
-                break;
-            }
-            for index in 0..self.sockets.bound.len() {
-                if ready.contains(index) {
-                    let arrived = self.exchange(index, service)?;
-                    ready.set(index, arrived == BATCH_MAX);
-                    taken += arrived;
-                }
-            }
-        }
-        Ok(taken)
+        let events = self.wait(timeout)?;
+        self.serve(events, service)
     }
 
     fn watch(&mut self, readiness: Option<Readiness>) -> io::Result<()> {

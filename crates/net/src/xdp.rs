@@ -1,0 +1,276 @@
+//! The back end over AF_XDP sockets, beside the ordinary ones.
+//!
+//! This module owns the order of events: which socket is served when, when the worker waits, and what the eBPF program is told
+//! of it. Rings and frames are those of [`shoal_xdp::socket`]; the ordinary sockets are those of [`MmsgIo`].
+//!
+//! A reply is written into the frame of its request, and goes back the way that the request came. No system call is made for
+//! a datagram: a batch takes one for sending, and a worker without frames one for waiting.
+
+mod queue;
+
+use std::io;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use shoal_transport::datagram::{BATCH_MAX, DatagramService, Exchange};
+use shoal_xdp::frame::{Datagram, REPLY_HEAD_BYTES_MAX, parse, write_reply_head};
+use shoal_xdp::socket::{Answered, Failure, Frame};
+
+use crate::mmsg::OTHERS_MAX;
+use crate::stream::Readiness;
+use crate::{Counters, DatagramIo, MmsgIo, POLL_BATCHES_MAX, REQUEST_BYTES_MAX, Sockets};
+pub use queue::XdpQueue;
+
+/// How many rounds that served frames pass before the ordinary sockets are looked at as well. That takes a system call, a
+/// microsecond or two; a full round takes some 250.
+const ROUNDS_PER_LOOK: u32 = 4;
+
+/// How many busy rounds pass before the counts of the kernel are read, with a system call for each queue.
+const ROUNDS_PER_REPORT: u32 = 64;
+
+/// Maximum wait while the kernel has not taken all replies: it does so when it is called again.
+const UNSENT_WAIT: Duration = Duration::from_millis(5);
+
+/// How often a pause looks whether the kernel has sent everything, and how long it waits each time.
+const COMPLETION_LOOKS_MAX: usize = 50;
+const COMPLETION_WAIT: Duration = Duration::from_millis(1);
+
+/// The back end over AF_XDP sockets and, for what does not come by them, ordinary ones.
+#[derive(Debug)]
+pub struct XdpIo {
+    sockets: MmsgIo,
+    /// Each has its descriptor among those that `sockets` waits for, at the same place.
+    queues: Vec<XdpQueue>,
+    rounds: u32,
+}
+
+/// The lengths of the replies of a batch, and where each starts in its frame.
+type Replies = ArrayVec<Option<(usize, usize)>, BATCH_MAX>;
+
+impl XdpIo {
+    /// Takes over the sockets of a worker.
+    ///
+    /// # Errors
+    /// Returns an error if there are too many, or if there is not enough memory.
+    pub fn open(sockets: Sockets, queues: Vec<XdpQueue>) -> io::Result<Self> {
+        if queues.len() > OTHERS_MAX {
+            let problem = format!("a worker can serve {OTHERS_MAX} queues, not {}", queues.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+        }
+        let descriptors = queues.iter().map(|queue| queue.socket().descriptor()).collect();
+        let mut io = Self { sockets: MmsgIo::open_beside(sockets, descriptors)?, queues, rounds: 0 };
+        io.report(false);
+        Ok(io)
+    }
+
+    /// Returns the queues, for a back end that takes the place of this one.
+    #[must_use]
+    pub fn into_queues(self) -> Vec<XdpQueue> {
+        self.queues
+    }
+
+    /// Waits, unless frames have arrived, and serves the ordinary sockets. Returns the number of their datagrams.
+    fn serve_sockets(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
+        let events = self.sockets.wait(timeout)?;
+        if let Some(index) = events.broken {
+            self.lose(index);
+        }
+        self.sockets.serve(events, service)
+    }
+
+    /// Serves frames, a bounded number. Returns how many have arrived.
+    fn serve_queues(&mut self, service: &mut impl DatagramService) -> usize {
+        let mut taken = 0;
+        for _ in 0..POLL_BATCHES_MAX {
+            let before = taken;
+            // Backwards, since a queue may be lost.
+            for index in (0..self.queues.len()).rev() {
+                match exchange(&mut self.queues[index], self.sockets.counters(), service) {
+                    Ok(arrived) => taken += arrived,
+                    Err(_failure) => self.lose(index),
+                }
+            }
+            if taken == before {
+                break;
+            }
+        }
+        taken
+    }
+
+    /// Gives a queue up. What arrives at it goes to the ordinary sockets from now on.
+    fn lose(&mut self, index: usize) {
+        self.sockets.remove_other(index);
+        self.queues.remove(index).abandon();
+        self.sockets.counters().xdp.lost.add(1);
+    }
+
+    /// Does to each queue what may fail, and gives up those where it does.
+    fn try_each(&mut self, mut action: impl FnMut(&mut XdpQueue) -> Result<(), Failure>) {
+        for index in (0..self.queues.len()).rev() {
+            if action(&mut self.queues[index]).is_err() {
+                self.lose(index);
+            }
+        }
+    }
+
+    /// Counts what the kernel has counted. `is_idle` tells that nothing has arrived for a while.
+    fn report(&mut self, is_idle: bool) {
+        let counters = &self.sockets.counters().xdp;
+        let (mut free, mut total) = (0, 0);
+        for queue in &mut self.queues {
+            queue.report(counters, is_idle);
+            let owned = queue.socket().owned();
+            free += u64::from(owned.free + owned.receiving);
+            total += u64::from(queue.socket().frames_total());
+        }
+        counters.frames_free.set(free);
+        counters.frames_total.set(total);
+        counters.sockets.set(self.queues.len() as u64);
+    }
+}
+
+impl DatagramIo for XdpIo {
+    fn poll(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
+        self.rounds = self.rounds.wrapping_add(1);
+        let mut has_frames = false;
+        let mut has_unsent = false;
+        self.try_each(|queue| {
+            has_frames |= queue.has_arrived()?;
+            has_unsent |= queue.has_unsent();
+            Ok(())
+        });
+        let mut taken = 0;
+        if !has_frames {
+            self.try_each(XdpQueue::settle);
+            let timeout = if has_unsent { timeout.min(UNSENT_WAIT) } else { timeout };
+            taken += self.serve_sockets(timeout, service)?;
+        } else if self.rounds.is_multiple_of(ROUNDS_PER_LOOK) {
+            taken += self.serve_sockets(Duration::ZERO, service)?;
+        }
+        let frames = self.serve_queues(service);
+        let is_idle = !has_frames && frames == 0;
+        if is_idle || self.rounds.is_multiple_of(ROUNDS_PER_REPORT) {
+            self.report(is_idle);
+        }
+        Ok(taken + frames)
+    }
+
+    fn watch(&mut self, readiness: Option<Readiness>) -> io::Result<()> {
+        self.sockets.watch(readiness)
+    }
+
+    fn pause(&mut self, service: &mut impl DatagramService) -> io::Result<()> {
+        // The rings hold no more than this. Frames that arrive in the meantime wait there for the next owner of the rings.
+        let frames_max: usize = self.queues.iter().map(|queue| queue.socket().receiving_max() as usize).sum();
+        let mut served = 0;
+        while served < frames_max {
+            match self.serve_queues(service) {
+                0 => break,
+                frames => served += frames,
+            }
+        }
+        for _ in 0..COMPLETION_LOOKS_MAX {
+            self.try_each(XdpQueue::settle);
+            if self.queues.iter().all(|queue| queue.socket().owned().transmitting == 0) {
+                break;
+            }
+            std::thread::sleep(COMPLETION_WAIT);
+        }
+        self.report(false);
+        self.sockets.pause(service)
+    }
+}
+
+/// Exchanges one batch on one queue. Returns the number of frames that have arrived. If none, the ring is now empty.
+fn exchange(
+    queue: &mut XdpQueue,
+    counters: &Counters,
+    service: &mut impl DatagramService,
+) -> Result<usize, Failure> {
+    let arrived = queue.receive(counters)?;
+    if arrived == 0 {
+        return Ok(0);
+    }
+    let mut frames: ArrayVec<Frame<'_>, BATCH_MAX> = queue.frames().collect();
+    let datagrams: ArrayVec<Option<Datagram>, BATCH_MAX> =
+        frames.iter().map(|frame| read(frame.received, counters)).collect();
+    let replies = serve(&mut frames, &datagrams, counters, service);
+    drop(frames);
+    let answered = queue.answer(&replies)?;
+    count_answered(&datagrams, &replies, answered, counters);
+    service.sent();
+    Ok(arrived)
+}
+
+/// Returns the datagram of a frame, if it is one to serve. Counts it.
+fn read(frame: &[u8], counters: &Counters) -> Option<Datagram> {
+    // The program has looked at the headers, but not at all checksums, and a frame may come from another program.
+    let Ok(datagram) = parse(frame) else {
+        counters.xdp.malformed.add(1);
+        return None;
+    };
+    if !datagram.checksum(frame).is_acceptable() {
+        counters.xdp.bad_checksum.add(1);
+        return None;
+    }
+    let family = counters.family(&datagram.destination);
+    if datagram.payload.len() > REQUEST_BYTES_MAX {
+        family.oversized.add(1);
+        return None;
+    }
+    family.received.add(1);
+    Some(datagram)
+}
+
+/// Passes the datagrams to the service, and writes the headers of the replies.
+fn serve(
+    frames: &mut [Frame<'_>],
+    datagrams: &[Option<Datagram>],
+    counters: &Counters,
+    service: &mut impl DatagramService,
+) -> Replies {
+    let mut batch = ArrayVec::<_, BATCH_MAX>::new();
+    for (frame, datagram) in frames.iter_mut().zip(datagrams) {
+        if let Some(datagram) = datagram
+            && let Some(reply) = frame.reply.last_chunk_mut()
+        {
+            let request = &frame.received[datagram.payload.clone()];
+            batch.push(Exchange { source: datagram.source, request, reply, reply_len: 0 });
+        }
+    }
+    if !batch.is_empty() {
+        counters.batches.add(1);
+        service.serve(&mut batch);
+    }
+    let lengths: ArrayVec<usize, BATCH_MAX> = batch.iter().map(|exchange| exchange.reply_len).collect();
+    drop(batch);
+    let mut lengths = lengths.into_iter();
+    let reply = |(frame, datagram): (&mut Frame<'_>, &Option<Datagram>)| {
+        let (datagram, bytes) = (datagram.as_ref()?, lengths.next()?);
+        if bytes == 0 {
+            return None;
+        }
+        let head = write_reply_head(frame.received, datagram, frame.reply, REPLY_HEAD_BYTES_MAX, bytes);
+        let Ok(start) = head else {
+            counters.family(&datagram.destination).send_failed.add(1);
+            return None;
+        };
+        Some((start, REPLY_HEAD_BYTES_MAX + bytes - start))
+    };
+    frames.iter_mut().zip(datagrams).map(reply).collect()
+}
+
+/// Counts the replies of a batch, of which the last ones were dropped.
+fn count_answered(
+    datagrams: &[Option<Datagram>],
+    replies: &Replies,
+    answered: Answered,
+    counters: &Counters,
+) {
+    let replied = datagrams.iter().zip(replies).filter(|(_, reply)| reply.is_some());
+    for (place, datagram) in replied.filter_map(|(datagram, _)| datagram.as_ref()).enumerate() {
+        let family = counters.family(&datagram.destination);
+        if place < answered.sent { family.sent.add(1) } else { family.send_full.add(1) }
+    }
+    counters.xdp.transmit_full.add(answered.dropped);
+}

@@ -1,0 +1,164 @@
+//! One AF_XDP socket, and what the eBPF program is told of it.
+//!
+//! The program passes frames on only as long as fewer are on their way than the socket has room for, and leaves the others to
+//! the kernel. It knows how many it has passed on; this module tells it how many of these have come through.
+
+use shoal_xdp::program::Backlog;
+use shoal_xdp::socket::{Answered, Failure, Faults, Frame, XdpSocket};
+
+use super::Replies;
+use crate::Counters;
+use crate::counters::XdpCounters;
+
+/// A queue of an interface, which a worker serves.
+#[derive(Debug)]
+pub struct XdpQueue {
+    socket: XdpSocket,
+    /// The record that the program reads.
+    backlog: Option<Backlog>,
+    /// How many frames have come through, in the program's count: received ones, and those that the kernel has dropped.
+    consumed: u64,
+    /// How many frames the program had passed on when nothing arrived.
+    idle_at: Option<u64>,
+    /// Whether the kernel has not taken all replies.
+    has_unsent: bool,
+    kernel: KernelCounts,
+    faults: Faults,
+}
+
+/// What the kernel has counted at the socket when it was last asked.
+#[derive(Clone, Copy, Debug, Default)]
+struct KernelCounts {
+    ring_full: u64,
+    dropped: u64,
+    invalid: u64,
+}
+
+impl XdpQueue {
+    /// Makes a queue of a socket. From now on the program of the backlog passes frames on, if it knows the socket.
+    #[must_use]
+    pub fn new(mut socket: XdpSocket, backlog: Option<Backlog>) -> Self {
+        // Frames that another process has left in the ring are not in the count of this program.
+        let redirected = backlog.as_ref().map_or(0, Backlog::redirected);
+        let arrived = socket.arrived().map_or(0, u64::from);
+        let kernel = KernelCounts::read(&socket).unwrap_or_default();
+        let (consumed, faults) = (redirected.wrapping_sub(arrived), socket.faults());
+        let mut queue = Self { socket, backlog, consumed, idle_at: None, has_unsent: false, kernel, faults };
+        queue.publish();
+        if let Some(backlog) = &queue.backlog {
+            backlog.set_frames_max(queue.socket.receiving_max().into());
+        }
+        queue
+    }
+
+    /// Returns the socket.
+    #[must_use]
+    pub fn socket(&self) -> &XdpSocket {
+        &self.socket
+    }
+
+    /// Ends it. The program leaves all frames to the kernel.
+    pub(super) fn abandon(self) {
+        if let Some(backlog) = &self.backlog {
+            backlog.set_frames_max(0);
+        }
+    }
+
+    pub(super) fn has_arrived(&mut self) -> Result<bool, Failure> {
+        self.socket.has_arrived()
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        self.has_unsent
+    }
+
+    /// Takes a batch of frames into service. Returns how many have arrived.
+    pub(super) fn receive(&mut self, counters: &Counters) -> Result<usize, Failure> {
+        let arrived = self.socket.receive()?;
+        self.consumed = self.consumed.wrapping_add(arrived as u64);
+        counters.xdp.frames.add(arrived);
+        Ok(arrived)
+    }
+
+    pub(super) fn frames(&mut self) -> impl Iterator<Item = Frame<'_>> {
+        self.socket.frames()
+    }
+
+    /// Sends the replies of the batch.
+    pub(super) fn answer(&mut self, replies: &Replies) -> Result<Answered, Failure> {
+        let answered = self.socket.answer(replies.iter().copied())?;
+        self.has_unsent = answered.unsent > 0;
+        self.publish();
+        Ok(answered)
+    }
+
+    /// Has the kernel send what is left, and takes back what was sent.
+    pub(super) fn settle(&mut self) -> Result<(), Failure> {
+        if self.has_unsent {
+            self.has_unsent = self.socket.flush()? > 0;
+        }
+        if self.socket.owned().transmitting > 0 {
+            self.socket.recycle()?;
+            self.publish();
+        }
+        Ok(())
+    }
+
+    /// Counts what the kernel has counted since the last time.
+    pub(super) fn report(&mut self, counters: &XdpCounters, is_idle: bool) {
+        if let Some(kernel) = KernelCounts::read(&self.socket) {
+            let before = std::mem::replace(&mut self.kernel, kernel);
+            let [full, dropped, invalid] = [
+                kernel.ring_full.wrapping_sub(before.ring_full),
+                kernel.dropped.wrapping_sub(before.dropped),
+                kernel.invalid.wrapping_sub(before.invalid),
+            ];
+            counters.kernel_ring_full.add_u64(full);
+            counters.kernel_dropped.add_u64(dropped);
+            counters.kernel_invalid.add_u64(invalid);
+            self.consumed = self.consumed.wrapping_add(full).wrapping_add(dropped);
+        }
+        let faults = self.socket.faults();
+        counters.bad_descriptors.add_u64(faults.bad_descriptors - self.faults.bad_descriptors);
+        counters.malformed.add_u64(faults.too_long - self.faults.too_long);
+        self.faults = faults;
+        self.correct(is_idle);
+        self.publish();
+    }
+
+    /// Corrects the count if it has drifted. The kernel drops frames without counting them at the socket, for example while
+    /// the interface goes down. Whatever the program passed on before a time in which nothing arrived has come through.
+    fn correct(&mut self, is_idle: bool) {
+        let Some(backlog) = self.backlog.as_ref().filter(|_| is_idle) else {
+            self.idle_at = None;
+            return;
+        };
+        let redirected = backlog.redirected();
+        if self.idle_at.replace(redirected) == Some(redirected) {
+            self.consumed = redirected;
+        }
+    }
+
+    /// Tells the program what has come through. Frames that the kernel does not have to receive into count as if they were on
+    /// their way, so the program does not pass on what the kernel would have to drop.
+    fn publish(&mut self) {
+        let Some(backlog) = &self.backlog else { return };
+        let missing = u64::from(self.socket.receiving_max().saturating_sub(self.socket.owned().receiving));
+        let consumed = self.consumed.wrapping_sub(missing);
+        let redirected = backlog.redirected();
+        // The program takes the difference for a large number if more has come through than was passed on.
+        let is_ahead = redirected.wrapping_sub(consumed).cast_signed() < 0;
+        backlog.publish(if is_ahead { redirected } else { consumed });
+    }
+}
+
+impl KernelCounts {
+    fn read(socket: &XdpSocket) -> Option<Self> {
+        let counts = socket.statistics().ok()?;
+        Some(Self {
+            ring_full: counts.rx_ring_full.unwrap_or(0),
+            dropped: counts.rx_dropped,
+            invalid: counts.tx_invalid_descs,
+        })
+    }
+}

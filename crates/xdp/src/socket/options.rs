@@ -1,0 +1,59 @@
+//! Socket options for which `rustix` has no function, and the calls that wake the kernel up.
+#![allow(unsafe_code, reason = "setsockopt takes a pointer")]
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+/// `XDP_MAX_TX_SKB_BUDGET` of `linux/if_xdp.h` (Linux 6.17).
+const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
+
+/// How long the kernel looks for packets in a busy poll, in microseconds, and how many it takes.
+const BUSY_POLL_US: libc::c_int = 20;
+const BUSY_POLL_PACKETS: libc::c_int = 64;
+
+/// Makes system calls on the socket poll the network card, instead of interrupts.
+pub(super) fn set_busy_poll(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    set(socket, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, 1)?;
+    set(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, BUSY_POLL_US)?;
+    set(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, BUSY_POLL_PACKETS)
+}
+
+/// Lets a call send so many frames where the kernel copies them. Without it a call sends 32.
+pub(super) fn set_transmit_budget(socket: BorrowedFd<'_>, frames: u32) -> Result<(), Errno> {
+    set(socket, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, frames.cast_signed())
+}
+
+/// Lets the frames that are being sent take more memory than a socket may by default, if this process is permitted to.
+pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: i32) -> Result<(), Errno> {
+    set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes)
+        .or_else(|_| set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, bytes))
+}
+
+/// Makes the kernel send what is in the transmit ring.
+pub(super) fn wake_transmit(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    send(socket, &[], SendFlags::DONTWAIT).map(drop)
+}
+
+/// Makes the kernel take frames from the fill ring, and poll the network card if the socket is to do so.
+pub(super) fn wake_receive(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    recv(socket, &mut [0_u8; 0], RecvFlags::DONTWAIT).map(drop)
+}
+
+fn set(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> Result<(), Errno> {
+    let bytes = libc::socklen_t::try_from(size_of_val(&value)).map_err(|_| Errno::INVAL)?;
+    // SAFETY: all of these options take an int, of which the kernel makes a copy.
+    let failed =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, ptr::from_ref(&value).cast(), bytes) };
+    if failed == 0 {
+        return Ok(());
+    }
+    Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+}
