@@ -87,7 +87,8 @@ fn main() -> ExitCode {
     }
     let lab = after("--lab").unwrap();
     let or = |name: &str, default: &str| after(name).unwrap_or_else(|| default.to_owned());
-    let (rounds, duration, trackers) = (or("--rounds", "5"), or("--duration", "5s"), or("--trackers", TRACKERS));
+    let (rounds, duration, trackers) =
+        (or("--rounds", "5"), or("--duration", "5s"), or("--trackers", TRACKERS));
     let mut output = Output { json: has("--json"), has_missed: false };
     for case in CASES.iter().filter(|case| after("--filter").is_none_or(|text| case.name.contains(&text))) {
         let folder = tempfile::tempdir().unwrap();
@@ -104,7 +105,8 @@ fn main() -> ExitCode {
 
 impl Output {
     fn report(&mut self, case: &Case, comparison: &Comparison) {
-        let measured: Vec<Measured> = comparison.cells.iter().filter_map(|cell| self.measured(case, cell)).collect();
+        let measured: Vec<Measured> =
+            comparison.cells.iter().filter_map(|cell| self.measured(case, cell)).collect();
         for tracker in &measured {
             self.spread(case, &format!("{}/responses", tracker.name), &tracker.per_s, "/s");
             self.spread(case, &format!("{}/core", tracker.name), &tracker.core_us, "µs");
@@ -194,8 +196,11 @@ impl Spread {
         values.sort_by(f64::total_cmp);
         let (least, most) = (*values.first()?, *values.last()?);
         let middle = values.len() / 2;
-        let median =
-            if values.len().is_multiple_of(2) { f64::midpoint(values[middle - 1], values[middle]) } else { values[middle] };
+        let median = if values.len().is_multiple_of(2) {
+            f64::midpoint(values[middle - 1], values[middle])
+        } else {
+            values[middle]
+        };
         Some(Self { median, least, most })
     }
 }

@@ -184,7 +184,8 @@ impl LoadSpec {
     pub fn plan(&self, target: SocketAddr, assignment: &CpuAssignment, own_address_is_wrong: bool) -> Plan {
         // The generator at the driver hook has one worker, on the processor that does the receive work of its interface.
         let workers_max = if self.at_driver { 1 } else { usize::MAX };
-        let workers: Vec<_> = assignment.load.iter().take(workers_max).map(|processor| Some(*processor)).collect();
+        let workers: Vec<_> =
+            assignment.load.iter().take(workers_max).map(|processor| Some(*processor)).collect();
         let sockets = self
             .sockets_per_worker
             .saturating_mul(NonZeroUsize::new(workers.len()).unwrap_or(NonZeroUsize::MIN));

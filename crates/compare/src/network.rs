@@ -41,7 +41,8 @@ impl Network {
         match kind {
             NetworkKind::Loopback => Ok(Self::Loopback),
             NetworkKind::Veth => {
-                let pair = VethPair::new().context("cannot create a pair of virtual Ethernet interfaces (--net veth)")?;
+                let pair = VethPair::new()
+                    .context("cannot create a pair of virtual Ethernet interfaces (--net veth)")?;
                 // A tracker's program can send a frame back only if the other end has a program as well.
                 let hook = DriverHook::attach(pair.load_interface())?;
                 Ok(Self::Veth { hook, pair })

@@ -58,7 +58,10 @@ impl CpuTime {
         let ticks = line.into_iter().flatten().take(7).map(|word| word.parse::<u64>().unwrap_or(0));
         let busy = ticks.enumerate().filter(|(index, _)| !matches!(index, 3 | 4)).map(|(_, ticks)| ticks);
         let ticks_per_s = rustix::param::clock_ticks_per_second().max(1);
-        Self { used: Duration::from_nanos(busy.sum::<u64>() * (1_000_000_000 / ticks_per_s)), waited: Duration::ZERO }
+        Self {
+            used: Duration::from_nanos(busy.sum::<u64>() * (1_000_000_000 / ticks_per_s)),
+            waited: Duration::ZERO,
+        }
     }
 }
 

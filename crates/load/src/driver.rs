@@ -434,7 +434,11 @@ impl Run {
     /// Draws whether the next request that is no connect is an announce or a scrape.
     pub(crate) fn draw_kind_of_peer(&mut self) -> Kind {
         let Mix { announce, scrape, .. } = self.mix;
-        if self.random.random_range(0..(announce + scrape).max(1)) < announce { Kind::Announce } else { Kind::Scrape }
+        if self.random.random_range(0..(announce + scrape).max(1)) < announce {
+            Kind::Announce
+        } else {
+            Kind::Scrape
+        }
     }
 
     /// Returns whether the mix consists of connects.

@@ -10,8 +10,8 @@ mod xdp;
 
 pub use echo::Echo;
 pub use herd::{HERD_RETRIES_MAX, Herd, HerdReport, run_herd};
-pub use xdp::DriverHook;
 pub use in_flight::IN_FLIGHT_MAX as WINDOW_MAX;
+pub use xdp::DriverHook;
 
 pub use crate::session::OpenError;
 
@@ -60,5 +60,7 @@ pub fn interface_of(address: IpAddr) -> Option<String> {
         v4.or_else(|| storage.as_sockaddr_in6().map(|own| IpAddr::V6(own.ip())))
     };
     let mut interfaces = nix::ifaddrs::getifaddrs().ok()?;
-    interfaces.find(|interface| has_address(interface) == Some(address)).map(|interface| interface.interface_name)
+    interfaces
+        .find(|interface| has_address(interface) == Some(address))
+        .map(|interface| interface.interface_name)
 }

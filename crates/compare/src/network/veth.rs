@@ -81,7 +81,8 @@ impl VethPair {
         let (load_mac, tracker_mac) = (Self::LOAD_MAC, Self::TRACKER_MAC);
         let sources = Self::SOURCES;
         // `ip` opens the namespace of the other end by the descriptor of this process.
-        let other = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&self.tracker));
+        let other =
+            format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&self.tracker));
         ip(&format!(
             "link set lo up\n\
              link add {load_interface} address {load_mac} numtxqueues 1 numrxqueues 1 type veth peer name \
@@ -138,10 +139,14 @@ impl VethPair {
     /// # Errors
     /// Returns an error if an interface has no thread, or it cannot be bound.
     pub(crate) fn assign(&self, assignment: &CpuAssignment) -> Result<()> {
-        let sides = [(&self.load_interface, &assignment.load), (&self.tracker_interface, &assignment.tracker)];
+        let sides =
+            [(&self.load_interface, &assignment.load), (&self.tracker_interface, &assignment.tracker)];
         for (interface, processors) in sides {
             let threads = receive_threads(interface)?;
-            ensure!(!threads.is_empty(), "the interface {interface} has no thread of its own (threaded NAPI)");
+            ensure!(
+                !threads.is_empty(),
+                "the interface {interface} has no thread of its own (threaded NAPI)"
+            );
             for thread in threads {
                 pin_thread(thread, processors)
                     .with_context(|| format!("cannot bind the thread of the interface {interface}"))?;
@@ -170,7 +175,9 @@ fn enter(namespace: &File) -> Result<()> {
 
 /// Switches everything off that sends frames by itself, and sets offloads.
 fn prepare(interface: &str, offloads: &[&str]) -> Result<()> {
-    for (setting, value) in [("accept_ra", "0"), ("autoconf", "0"), ("router_solicitations", "0"), ("accept_dad", "0")] {
+    for (setting, value) in
+        [("accept_ra", "0"), ("autoconf", "0"), ("router_solicitations", "0"), ("accept_dad", "0")]
+    {
         // Without IPv6 there is no such file.
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/{setting}"), value);
     }

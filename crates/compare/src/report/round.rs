@@ -238,7 +238,9 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
         system_us: us_each(|time| Some(time.whole_s() - time.user_part_s())),
         user_error_us: us_each(|time| time.user_error_s),
         whole_us: us_each(|time| Some(time.whole_s())),
-        core_us: usage.filter(|usage| usage.spinners == 0).and_then(|usage| usage.core_us(load, &cell.tracker_cpus)),
+        core_us: usage
+            .filter(|usage| usage.spinners == 0)
+            .and_then(|usage| usage.core_us(load, &cell.tracker_cpus)),
         peers_per_announce: (load.responses.announce > 0).then_some(load.peers_per_announce),
         loss_share: loss_share(load),
         errors: Some(as_f64(load.errors)),

@@ -74,7 +74,8 @@ impl CompareArgs {
         let protocol = self.preset()?.transport.protocol();
         let chosen = |index: usize, description: &Description| {
             let is_possible = !description.veth || self.measurement.net == Net::Veth;
-            let by_default = self.trackers.is_empty() && is_possible && description.protocols.contains(&protocol);
+            let by_default =
+                self.trackers.is_empty() && is_possible && description.protocols.contains(&protocol);
             by_default || self.trackers.contains(&description.name) || is_own(index)
         };
         let chosen = all.into_iter().enumerate().filter(|(index, description)| chosen(*index, description));
@@ -113,7 +114,10 @@ impl CompareArgs {
     fn check_network(&self, load: &LoadSpec) -> Result<()> {
         if load.network == NetworkKind::Veth {
             ensure!(load.transport == Transport::Udp, "--net veth: for loads over UDP");
-            ensure!(self.processors.cores == [1], "--net veth: an interface has one queue, so the tracker has one core (--cores 1)");
+            ensure!(
+                self.processors.cores == [1],
+                "--net veth: an interface has one queue, so the tracker has one core (--cores 1)"
+            );
         } else {
             ensure!(!load.at_driver, "--backend xdp: for --net veth");
         }

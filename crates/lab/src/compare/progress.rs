@@ -87,9 +87,11 @@ fn summary(round: &Round, processors: &[usize]) -> String {
             let unit = if load.relays.is_some() { "message" } else { "reply" };
             (count > 0.0).then(|| format!("{us:.2} µs CPU a {unit}"))
         }));
-        words.extend(round.usage.as_ref().filter(|usage| usage.receive_threads).and_then(|usage| {
-            Some(format!("{:.2} µs of the whole core", usage.core_us(load, processors)?))
-        }));
+        words.extend(
+            round.usage.as_ref().filter(|usage| usage.receive_threads).and_then(|usage| {
+                Some(format!("{:.2} µs of the whole core", usage.core_us(load, processors)?))
+            }),
+        );
         let busy = round.usage.as_ref().and_then(|usage| usage.saturation(processors));
         words.extend(busy.map(|share| {
             let mark = if share < Usage::SATURATED_SHARE { ", generator-bound" } else { "" };

@@ -135,7 +135,8 @@ impl UdpArgs {
         match self.generator.backend {
             LoopBackend::Sockets => self.measurement.run(&run, || udp::open(&plan)),
             LoopBackend::Xdp => {
-                let of_source = || udp::interface_of(plan.sources.first).context("give the --interface to the tracker");
+                let of_source =
+                    || udp::interface_of(plan.sources.first).context("give the --interface to the tracker");
                 let interface = self.generator.interface.clone().map_or_else(of_source, Ok)?;
                 let hook = udp::DriverHook::attach(&interface)?;
                 self.measurement.run(&run, || udp::open_at_driver(&plan, &hook))

@@ -78,7 +78,6 @@ const CONNECTION_NS_MAX: u64 = 50_000_000_000;
 /// Requests that the program may be sending are not overwritten.
 const RING_MARGIN: u64 = 512;
 
-
 impl XdpClient {
     /// Checks what only this generator cannot do.
     pub(super) fn check(plan: &Plan) -> Result<(), PlanError> {
@@ -87,7 +86,11 @@ impl XdpClient {
         require(hashes <= SCRAPE_HASHES_MAX, "scrape hashes", hashes, "1 to 10 at the driver hook")
     }
 
-    pub(super) fn open(plan: &Plan, hook: &DriverHook, shared: Arc<SessionShared>) -> Result<(Self, Run), OpenError> {
+    pub(super) fn open(
+        plan: &Plan,
+        hook: &DriverHook,
+        shared: Arc<SessionShared>,
+    ) -> Result<(Self, Run), OpenError> {
         let sources = plan.local_addrs(0);
         // The program learns the way to the tracker from the replies to the sockets, so it has to be there first.
         let program = Arc::clone(&hook.0);
@@ -370,7 +373,8 @@ impl Request {
                 bytes[4..].fill(0);
             }
             if index > 0 {
-                sum += bytes.as_chunks().0.iter().map(|word| u32::from(u16::from_ne_bytes(*word))).sum::<u32>();
+                sum +=
+                    bytes.as_chunks().0.iter().map(|word| u32::from(u16::from_ne_bytes(*word))).sum::<u32>();
             }
             to.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
         }

@@ -91,14 +91,28 @@ impl Program {
         xdp(&mut ebpf)?.load().map_err(|error| refused(&error))?;
         xdp(&mut ebpf)?.attach_to_if_index(interface, XdpMode::Driver).map_err(|error| refused(&error))?;
         let Maps { control, sources, slots, requests, samples, counters } = Maps::take(&mut ebpf)?;
-        let descriptor = xdp(&mut ebpf)?.fd().and_then(|fd| Ok(fd.try_clone()?)).map_err(|error| refused(&error))?;
-        Ok(Self { _ebpf: ebpf, descriptor, interface, magic: random(), control, sources, slots, requests, samples, counters })
+        let descriptor =
+            xdp(&mut ebpf)?.fd().and_then(|fd| Ok(fd.try_clone()?)).map_err(|error| refused(&error))?;
+        Ok(Self {
+            _ebpf: ebpf,
+            descriptor,
+            interface,
+            magic: random(),
+            control,
+            sources,
+            slots,
+            requests,
+            samples,
+            counters,
+        })
     }
 
     /// Prepares runs against `server`, with requests from `sources`.
     pub(super) fn configure(&self, server: SocketAddr, sources: &[SocketAddr]) -> Result<(), String> {
         let SocketAddr::V4(server) = server else {
-            return Err(format!("the generator at the driver hook sends no requests over IPv6, as to {server}"));
+            return Err(format!(
+                "the generator at the driver hook sends no requests over IPv6, as to {server}"
+            ));
         };
         let Ok(count) = u32::try_from(sources.len().min(SOURCES_MAX)) else { unreachable!("there are few") };
         let control = self.control();
@@ -143,7 +157,8 @@ impl Program {
 
     /// Returns the counts so far, of all processors.
     pub(super) fn counts(&self) -> Result<Counts, String> {
-        let values = self.counters.get(&0, 0).map_err(|error| format!("cannot read the counters: {error}"))?;
+        let values =
+            self.counters.get(&0, 0).map_err(|error| format!("cannot read the counters: {error}"))?;
         let mut sum = Counts::default();
         for value in values.iter() {
             sum.0.iter_mut().zip(value).for_each(|(sum, count)| *sum += count);
