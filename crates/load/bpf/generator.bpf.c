@@ -1,440 +1,503 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-//
 // A load generator at the driver hook: every reply of the tracker becomes the next request, in the same frame, which is
-// sent back. User space writes announces and scrapes into a ring in advance, injects the first frames, reads the
-// counters, and replaces frames that were lost.
+// sent back. User space writes announces and scrapes into a ring in advance, injects the first frames, reads the counters,
+// and replaces frames that were lost. `src/udp/xdp/shared.rs` has the maps in Rust.
 //
-// The frames in flight are numbered: each belongs to a slot, which holds the transaction id of its last request. Only the
-// reply with that id continues the slot. Requests are sent from several addresses, each with a connection id that the
-// program takes from the connect replies.
+// Each frame in flight belongs to a slot, which holds the transaction id of its last request. Only the reply with that id
+// continues the slot. Requests come from several sources, each with a connection id that the program takes from the
+// connect replies.
 
-#include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/in.h>
-#include <linux/ip.h>
-#include <linux/udp.h>
+#include "../../xdp/bpf/kernel.h"
 
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
+static long (*const redirect)(u32 interface, u64 flags) = (void *)23;
+static long (*const adjust_head)(struct xdp_md *context, int bytes) = (void *)44;
+static u64 (*const ktime_ns)(void) = (void *)5;
+static long (*const load_bytes)(struct xdp_md *context, u32 offset, void *to, u32 bytes) = (void *)189;
 
-#define SLOTS 256
-#define SOURCES_MAX 256
-#define RING 8192
-#define SAMPLES 4096
-#define PAYLOAD_MAX 216
-#define SCRAPE_HASHES_MAX 10
-#define ERROR_BYTES 64
+enum {
+    SLOTS = 256,
+    SOURCES_MAX = 256,
+    // Powers of two.
+    RING = 8192,
+    SAMPLES = 4096,
+    SCRAPE_HASHES_MAX = 10,
+    ERROR_BYTES = 64,
 
-#define HEAD_BYTES (ETH_HLEN + sizeof(struct iphdr) + sizeof(struct udphdr))
-#define CONNECT_BYTES 16
-#define ANNOUNCE_BYTES 98
-#define ANNOUNCE_REPLY_BYTES 20
-#define HASH_BYTES 20
-#define PEER_BYTES 6
+    ETHERNET_BYTES = 14,
+    HEAD_BYTES = 14 + 20 + 8,
+    CONNECT_BYTES = 16,
+    ANNOUNCE_BYTES = 98,
+    HASH_BYTES = 20,
+    COUNTS_BYTES = 12,
+    ANNOUNCE_REPLY_BYTES = 20,
+    PEER_BYTES = 6,
+    PAYLOAD_MAX = CONNECT_BYTES + SCRAPE_HASHES_MAX * HASH_BYTES,
 
-// A frame that user space injects has this type (IEEE 802, local experimental), which no network carries.
-#define ETH_P_SEED 0x88b5
+    TYPE_IPV4 = 0x0800,
+    // A frame that user space injects (IEEE 802, local experimental).
+    TYPE_SEED = 0x88b5,
+    PROTOCOL_UDP = 17,
+    VERSION_AND_WORDS = 0x45,
+    DO_NOT_FRAGMENT = 0x4000,
+    FRAGMENT_MASK = 0x3fff,
+    HOPS = 64,
 
-#define ACTION_CONNECT 0
-#define ACTION_ANNOUNCE 1
-#define ACTION_SCRAPE 2
-#define ACTION_ERROR 3
+    ACTION_CONNECT = 0,
+    ACTION_ANNOUNCE = 1,
+    ACTION_SCRAPE = 2,
+    ACTION_ERROR = 3,
 
-// The kind of a request, and the number of hashes of a scrape, are part of its transaction id, which is never 0:
-// kind (2 bits), hashes (4 bits), a counter (18 bits), the slot (8 bits).
-#define KIND_CONNECT 1
-#define KIND_ANNOUNCE 2
-#define KIND_SCRAPE 3
+    // The kind of a request is its action and 1, so that a transaction id is never 0.
+    KIND_CONNECT = 1,
+    KIND_ANNOUNCE = 2,
+    KIND_SCRAPE = 3,
 
-// One request in so many is timed.
-#define SAMPLE_MASK 63
+    // One request in so many is timed, less one.
+    SAMPLE_MASK = 63,
+};
+
+struct ethernet {
+    u8 destination[6];
+    u8 source[6];
+    u16 type;
+};
+
+struct ipv4 {
+    u8 version_and_words;
+    u8 service;
+    u16 length;
+    u16 id;
+    u16 fragment;
+    u8 hops;
+    u8 protocol;
+    u16 checksum;
+    u32 source;
+    u32 destination;
+};
+
+struct udp {
+    u16 source;
+    u16 destination;
+    u16 length;
+    u16 checksum;
+};
+
+struct seed {
+    struct ethernet ethernet;
+    u16 slot;
+    u32 magic[2];
+} __attribute__((packed));
 
 struct control {
-	__u64 produced; // Requests that user space has written to the ring.
-	__u64 consumed; // Requests that were taken from it.
-	__u64 sent; // Requests of any kind.
-	__u64 requests_max; // Slots end once so many were sent.
-	__u64 sampled; // Latencies that were written to the samples.
-	__u64 connect_chance; // The share of connects, of 2^32.
-	__u64 magic; // What an injected frame carries.
-	__u64 random;
-	__u32 is_stopped; // Slots end with their reply.
-	__u32 server_ip;
-	__u32 sources;
-	__u32 peers_max;
-	__u32 next_source;
-	__u32 padding;
-	__u16 server_port;
-	__u16 first_port; // Source n has port first_port + n, in the byte order of the host.
-	__u16 has_ethernet;
-	__u16 ethernet[ETH_HLEN / 2]; // The header of all requests, taken from a reply to a socket.
-	__u32 error_bytes;
-	__u8 error[ERROR_BYTES];
+    // Requests that user space has written to the ring, and that were taken from it.
+    u64 produced;
+    u64 consumed;
+    // Requests of any kind. Slots end once there were so many.
+    u64 sent;
+    u64 requests_max;
+    u64 sampled;
+    // The share of connects, of 2^32.
+    u64 connect_chance;
+    u32 magic[2];
+    u64 random;
+    u32 is_stopped;
+    u32 server_ip;
+    u32 sources;
+    u32 peers_max;
+    u32 next_source;
+    u32 padding;
+    u16 server_port;
+    // Source n has port first_port + n, in the byte order of the host.
+    u16 first_port;
+    // The header of all requests, taken from a reply to a socket.
+    u16 has_ethernet;
+    u16 ethernet[ETHERNET_BYTES / 2];
+    u32 error_bytes;
+    u8 error[ERROR_BYTES];
 };
 
 struct source {
-	__u64 connection_id;
-	__u64 connects; // Connect replies.
-	__u32 ip;
-	__u32 must_connect; // Its next request is a connect.
+    u32 connection_id[2];
+    u64 connects;
+    u32 ip;
+    // Its next request is a connect.
+    u32 must_connect;
 };
 
 struct slot {
-	__u32 transaction; // In the byte order of the network. 0: nothing is in flight.
-	__u32 padding;
-	__u64 sent_ns; // 0: not timed.
+    // In network byte order; 0: nothing is in flight.
+    u32 transaction;
+    u32 padding;
+    // 0: not timed.
+    u64 sent_ns;
 };
 
 struct request {
-	__u32 sum; // The checksum of the payload without connection id and transaction id, not folded.
-	__u16 bytes;
-	__u8 kind;
-	__u8 hashes;
-	__u32 source;
-	__u32 padding;
-	__u8 payload[PAYLOAD_MAX];
-	__u8 unused[24];
+    // The sum of the payload in words of two bytes, without its ids.
+    u32 sum;
+    u16 bytes;
+    u8 kind;
+    u8 hashes;
+    u32 source;
+    u32 padding;
+    u8 payload[PAYLOAD_MAX];
+    u8 unused[24];
 };
 
 struct counts {
-	__u64 requests[3]; // Connects, announces, scrapes.
-	__u64 responses[3];
-	__u64 peers;
-	__u64 announce_reply_bytes;
-	__u64 errors;
-	__u64 malformed;
-	__u64 action;
-	__u64 transaction;
-	__u64 count;
-	__u64 repeated; // Requests that were taken from the ring again, because user space was late.
-	__u64 failed; // Frames that could not become a request.
+    // Connects, announces, scrapes.
+    u64 requests[3];
+    u64 responses[3];
+    u64 peers;
+    u64 announce_reply_bytes;
+    u64 errors;
+    u64 malformed;
+    u64 action;
+    u64 transaction;
+    u64 count;
+    // Requests that were sent again, because user space was late.
+    u64 repeated;
+    // Frames that could not become a request.
+    u64 failed;
 };
 
-struct sample {
-	__u64 ns;
-};
+_Static_assert(sizeof(struct control) == 176 && sizeof(struct source) == 24 && sizeof(struct slot) == 16, "the layout in Rust");
+_Static_assert(sizeof(struct request) == 256 && sizeof(struct counts) == 120, "the layout in Rust");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, struct control);
-} controls SEC(".maps");
+    NUMBER(type, MAP_ARRAY);
+    NUMBER(map_flags, MAP_MMAPABLE);
+    NUMBER(max_entries, 1);
+    TYPE(key, u32);
+    TYPE(value, struct control);
+} controls SECTION(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SOURCES_MAX);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, struct source);
-} sources SEC(".maps");
+    NUMBER(type, MAP_ARRAY);
+    NUMBER(map_flags, MAP_MMAPABLE);
+    NUMBER(max_entries, SOURCES_MAX);
+    TYPE(key, u32);
+    TYPE(value, struct source);
+} sources SECTION(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SLOTS);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, struct slot);
-} slots SEC(".maps");
+    NUMBER(type, MAP_ARRAY);
+    NUMBER(map_flags, MAP_MMAPABLE);
+    NUMBER(max_entries, SLOTS);
+    TYPE(key, u32);
+    TYPE(value, struct slot);
+} slots SECTION(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, RING);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, struct request);
-} requests SEC(".maps");
+    NUMBER(type, MAP_ARRAY);
+    NUMBER(map_flags, MAP_MMAPABLE);
+    NUMBER(max_entries, RING);
+    TYPE(key, u32);
+    TYPE(value, struct request);
+} requests SECTION(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SAMPLES);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, struct sample);
-} samples SEC(".maps");
+    NUMBER(type, MAP_ARRAY);
+    NUMBER(map_flags, MAP_MMAPABLE);
+    NUMBER(max_entries, SAMPLES);
+    TYPE(key, u32);
+    TYPE(value, u64);
+} samples SECTION(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct counts);
-} counters SEC(".maps");
+    NUMBER(type, MAP_PERCPU_ARRAY);
+    NUMBER(max_entries, 1);
+    TYPE(key, u32);
+    TYPE(value, struct counts);
+} counters SECTION(".maps");
 
-struct seed {
-	struct ethhdr ethernet;
-	__u16 slot;
-	__u64 magic;
-} __attribute__((packed));
-
-static __always_inline __u32 fold(__u64 sum)
+INLINE u16 fold(u64 sum)
 {
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum;
+    sum = (sum & 0xffffffff) + (sum >> 32);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    return (u16)sum;
 }
 
 // Draws by SplitMix64. Two processors may draw the same number, which does no harm.
-static __always_inline __u64 draw(struct control *control)
+INLINE u32 draw(struct control *control)
 {
-	__u64 state = control->random += 0x9e3779b97f4a7c15;
-	state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9;
-	state = (state ^ (state >> 27)) * 0x94d049bb133111eb;
-	return state ^ (state >> 31);
+    u64 state = control->random += 0x9e3779b97f4a7c15;
+    state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9;
+    state = (state ^ (state >> 27)) * 0x94d049bb133111eb;
+    return (u32)(state >> 32);
 }
 
-static __always_inline __u32 next_source(struct control *control)
+INLINE u32 next_source(struct control *control)
 {
-	__u32 source = control->next_source;
-	control->next_source = source + 1 < control->sources ? source + 1 : 0;
-	return source;
+    u32 source = control->next_source;
+    control->next_source = source + 1 < control->sources ? source + 1 : 0;
+    return source;
+}
+
+// Ends a slot whose frame could not become a request. User space begins it again.
+INLINE int end_slot(struct slot *slot, struct counts *counts)
+{
+    slot->transaction = 0;
+    counts->failed += 1;
+    return XDP_DROP;
+}
+
+// Writes the headers of a request, and returns the sum of what the UDP checksum covers of them.
+INLINE u64 write_headers(void *data, struct control *control, u32 source_ip, u16 source_port, u32 payload_bytes)
+{
+    struct ipv4 *ip = data + ETHERNET_BYTES;
+    struct udp *udp = (void *)(ip + 1);
+    u16 ip_bytes = BE16((u16)(sizeof(*ip) + sizeof(*udp) + payload_bytes));
+    u16 udp_bytes = BE16((u16)(sizeof(*udp) + payload_bytes));
+    u64 addresses = (u64)source_ip + control->server_ip;
+
+    for (u32 word = 0; word < ETHERNET_BYTES / 2; word += 1)
+        ((u16 *)data)[word] = control->ethernet[word];
+    *ip = (struct ipv4){
+        .version_and_words = VERSION_AND_WORDS,
+        .length = ip_bytes,
+        .fragment = BE16(DO_NOT_FRAGMENT),
+        .hops = HOPS,
+        .protocol = PROTOCOL_UDP,
+        .source = source_ip,
+        .destination = control->server_ip,
+    };
+    ip->checksum = ~fold(addresses + BE16(VERSION_AND_WORDS << 8) + ip_bytes + BE16(DO_NOT_FRAGMENT) +
+                         BE16(HOPS << 8 | PROTOCOL_UDP));
+    udp->source = source_port;
+    udp->destination = control->server_port;
+    udp->length = udp_bytes;
+    return addresses + BE16(PROTOCOL_UDP) + udp_bytes + udp_bytes + source_port + control->server_port;
+}
+
+// Writes what an announce of the ring has behind its ids.
+INLINE void write_announce(u32 *payload, struct request *request)
+{
+    u64 *from = (void *)request->payload, *to = (void *)payload;
+#pragma clang loop unroll(full)
+    for (u32 word = CONNECT_BYTES / 8; word < ANNOUNCE_BYTES / 8; word += 1)
+        to[word] = from[word];
+    *(u16 *)(to + ANNOUNCE_BYTES / 8) = *(u16 *)(from + ANNOUNCE_BYTES / 8);
+}
+
+INLINE void write_scrape(u32 *payload, void *end, struct request *request, u32 hashes)
+{
+    u32 *from = (void *)(request->payload + CONNECT_BYTES), *to = payload + CONNECT_BYTES / 4;
+    for (u32 hash = 0; hash < SCRAPE_HASHES_MAX; hash += 1) {
+        if (hash >= hashes || (void *)(to + HASH_BYTES / 4) > end)
+            break;
+#pragma clang loop unroll(full)
+        for (u32 word = 0; word < HASH_BYTES / 4; word += 1)
+            to[word] = from[word];
+        to += HASH_BYTES / 4;
+        from += HASH_BYTES / 4;
+    }
 }
 
 // Turns the frame into the next request of a slot.
-static __always_inline int send_next(struct xdp_md *ctx, struct control *control, struct counts *counts, struct slot *slot,
-				     __u32 slot_number)
+INLINE int send_next(struct xdp_md *context, struct control *control, struct counts *counts, struct slot *slot,
+                     u32 slot_number)
 {
-	__u64 number = __sync_fetch_and_add(&control->sent, 1);
-	if (control->is_stopped || number >= control->requests_max) {
-		__sync_fetch_and_sub(&control->sent, 1);
-		slot->transaction = 0;
-		return XDP_DROP;
-	}
-	struct request *request = 0;
-	__u32 kind = KIND_CONNECT, payload_bytes = CONNECT_BYTES, hashes = 0, source_number;
-	__u64 consumed = control->consumed;
-	if ((draw(control) >> 32) >= control->connect_chance) {
-		__u32 key = consumed & (RING - 1);
-		request = bpf_map_lookup_elem(&requests, &key);
-	}
-	source_number = request ? request->source : next_source(control);
-	struct source *source = bpf_map_lookup_elem(&sources, &source_number);
-	if (!source) {
-		slot->transaction = 0;
-		counts->failed += 1;
-		return XDP_DROP;
-	}
-	if (request && !source->must_connect && source->connects) {
-		kind = request->kind;
-		payload_bytes = request->bytes;
-		hashes = request->hashes;
-		if (consumed >= *(volatile __u64 *)&control->produced)
-			counts->repeated += 1;
-		// Two processors may take the same request, which does no harm.
-		control->consumed = consumed + 1;
-	} else {
-		// The request waits until its source has a connection id.
-		request = 0;
-		source->must_connect = 0;
-	}
+    u64 number = __sync_fetch_and_add(&control->sent, 1), consumed = control->consumed;
+    if (control->is_stopped || number >= control->requests_max) {
+        __sync_fetch_and_sub(&control->sent, 1);
+        slot->transaction = 0;
+        return XDP_DROP;
+    }
+    struct request *request = 0;
+    u32 kind = KIND_CONNECT, payload_bytes = CONNECT_BYTES, hashes = 0;
+    if (draw(control) >= control->connect_chance) {
+        u32 key = consumed & (RING - 1);
+        request = map_lookup(&requests, &key);
+    }
+    u32 source_number = request ? request->source : next_source(control);
+    struct source *source = map_lookup(&sources, &source_number);
+    if (!source)
+        return end_slot(slot, counts);
+    if (request && !source->must_connect && source->connects) {
+        kind = request->kind;
+        payload_bytes = request->bytes;
+        hashes = request->hashes;
+        if (consumed >= *(volatile u64 *)&control->produced)
+            counts->repeated += 1;
+        // Two processors may take the same request, which does no harm.
+        control->consumed = consumed + 1;
+    } else {
+        // The request waits until its source has a connection id.
+        request = 0;
+        source->must_connect = 0;
+    }
 
-	// The frame of a reply has space in front of its headers, but not always behind its end.
-	long old_bytes = (long)ctx->data_end - (long)ctx->data;
-	// The verifier knows no arithmetic on parts of a pointer.
-	asm volatile("" : "+r"(old_bytes));
-	if (bpf_xdp_adjust_head(ctx, (int)(old_bytes - (long)(HEAD_BYTES + payload_bytes)))) {
-		slot->transaction = 0;
-		counts->failed += 1;
-		return XDP_DROP;
-	}
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct ethhdr *ethernet = data;
-	struct iphdr *ip = (void *)(ethernet + 1);
-	struct udphdr *udp = (void *)(ip + 1);
-	// Connection id, action and transaction id.
-	__u32 *payload = (void *)(udp + 1);
-	if ((void *)(payload + 4) > end) {
-		slot->transaction = 0;
-		counts->failed += 1;
-		return XDP_DROP;
-	}
-
-	__u32 transaction = bpf_htonl(kind << 30 | (hashes & 15) << 26 | (number & 0x3ffff) << 8 | slot_number);
-	__u16 source_port = bpf_htons(control->first_port + source_number);
-	__u16 udp_bytes = bpf_htons(sizeof(struct udphdr) + payload_bytes);
-	__u64 sum = 0;
-
-	for (int word = 0; word < ETH_HLEN / 2; word += 1)
-		((__u16 *)data)[word] = control->ethernet[word];
-	*ip = (struct iphdr){
-		.version = 4,
-		.ihl = 5,
-		.tot_len = bpf_htons(HEAD_BYTES - ETH_HLEN + payload_bytes),
-		.frag_off = bpf_htons(0x4000),
-		.ttl = 64,
-		.protocol = IPPROTO_UDP,
-		.saddr = source->ip,
-		.daddr = control->server_ip,
-	};
-	__u64 addresses = (__u64)source->ip + control->server_ip;
-	ip->check =
-		~fold(addresses + bpf_htons(0x4500) + ip->tot_len + ip->frag_off + bpf_htons(64 << 8 | IPPROTO_UDP));
-	udp->source = source_port;
-	udp->dest = control->server_port;
-	udp->len = udp_bytes;
-	payload[3] = transaction;
-	sum = addresses + bpf_htons(IPPROTO_UDP) + udp_bytes + udp_bytes + source_port + control->server_port + transaction;
-
-	if (!request) {
-		// The protocol's magic number.
-		payload[0] = bpf_htonl(0x417);
-		payload[1] = bpf_htonl(0x27101980);
-		payload[2] = 0;
-		sum += (__u64)bpf_htonl(0x417) + bpf_htonl(0x27101980);
-		counts->requests[0] += 1;
-	} else {
-		__u32 *id = (__u32 *)&source->connection_id;
-		payload[0] = id[0];
-		payload[1] = id[1];
-		sum += (__u64)id[0] + id[1] + request->sum;
-		if (kind == KIND_ANNOUNCE) {
-			payload[2] = bpf_htonl(ACTION_ANNOUNCE);
-			if ((void *)payload + ANNOUNCE_BYTES > end) {
-				slot->transaction = 0;
-				counts->failed += 1;
-				return XDP_DROP;
-			}
-			__u64 *from = (void *)request->payload, *to = (void *)payload;
-#pragma clang loop unroll(full)
-			for (int word = CONNECT_BYTES / 8; word < ANNOUNCE_BYTES / 8; word += 1)
-				to[word] = from[word];
-			*(__u16 *)(to + ANNOUNCE_BYTES / 8) = *(__u16 *)(from + ANNOUNCE_BYTES / 8);
-			counts->requests[1] += 1;
-		} else {
-			payload[2] = bpf_htonl(ACTION_SCRAPE);
-			__u32 *from = (void *)(request->payload + CONNECT_BYTES), *to = payload + CONNECT_BYTES / 4;
-			for (__u32 hash = 0; hash < SCRAPE_HASHES_MAX; hash += 1) {
-				if (hash >= hashes || (void *)(to + HASH_BYTES / 4) > end)
-					break;
-#pragma clang loop unroll(full)
-				for (int word = 0; word < HASH_BYTES / 4; word += 1)
-					to[word] = from[word];
-				to += HASH_BYTES / 4;
-				from += HASH_BYTES / 4;
-			}
-			counts->requests[2] += 1;
-		}
-	}
-	__u16 check = ~fold(sum);
-	udp->check = check ? check : 0xffff;
-	slot->sent_ns = number & SAMPLE_MASK ? 0 : bpf_ktime_get_ns();
-	*(volatile __u32 *)&slot->transaction = transaction;
-	// A veth ignores XDP_TX unless its peer has a program too, which only some trackers have.
-	return bpf_redirect(ctx->ingress_ifindex, 0);
+    // The frame of a reply has space in front of its headers, but not always behind its end.
+    long bytes = (long)context->data_end - (long)context->data;
+    // The verifier knows no arithmetic on parts of a pointer.
+    asm volatile("" : "+r"(bytes));
+    if (adjust_head(context, (int)(bytes - (long)(HEAD_BYTES + payload_bytes))))
+        return end_slot(slot, counts);
+    void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+    struct udp *udp = data + HEAD_BYTES - sizeof(*udp);
+    // Connection id, action, and transaction id: kind (2 bits), hashes (4), a counter (18), slot (8).
+    u32 *payload = (void *)(udp + 1);
+    if ((void *)(payload + CONNECT_BYTES / 4) > end || (kind == KIND_ANNOUNCE && (void *)payload + ANNOUNCE_BYTES > end))
+        return end_slot(slot, counts);
+    u32 transaction = BE32(kind << 30 | (hashes & 15) << 26 | (number & 0x3ffff) << 8 | slot_number);
+    u16 source_port = BE16((u16)(control->first_port + source_number));
+    u64 sum = write_headers(data, control, source->ip, source_port, payload_bytes) + transaction;
+    if (!request) {
+        // The number that marks the protocol.
+        payload[0] = BE32(0x417);
+        payload[1] = BE32(0x27101980);
+        counts->requests[0] += 1;
+    } else {
+        payload[0] = source->connection_id[0];
+        payload[1] = source->connection_id[1];
+        sum += request->sum;
+        // Here, so that the compiler does not move the pointer before its check.
+        if (kind == KIND_ANNOUNCE && (void *)payload + ANNOUNCE_BYTES <= end) {
+            write_announce(payload, request);
+            counts->requests[1] += 1;
+        } else {
+            write_scrape(payload, end, request, hashes);
+            counts->requests[2] += 1;
+        }
+    }
+    payload[2] = BE32(kind - 1);
+    payload[3] = transaction;
+    u16 checksum = ~fold(sum + payload[0] + payload[1]);
+    udp->checksum = checksum ? checksum : 0xffff;
+    slot->sent_ns = number & SAMPLE_MASK ? 0 : ktime_ns();
+    *(volatile u32 *)&slot->transaction = transaction;
+    // A veth ignores XDP_TX unless its peer has a program too, which only some trackers have.
+    return redirect(context->ingress_ifindex, 0);
 }
 
-static __always_inline void note_latency(struct control *control, struct slot *slot)
+INLINE void note_latency(struct control *control, struct slot *slot)
 {
-	__u64 ns = bpf_ktime_get_ns() - slot->sent_ns;
-	__u32 key = __sync_fetch_and_add(&control->sampled, 1) & (SAMPLES - 1);
-	struct sample *sample = bpf_map_lookup_elem(&samples, &key);
-	if (sample)
-		sample->ns = ns;
+    u64 ns = ktime_ns() - slot->sent_ns;
+    u32 key = __sync_fetch_and_add(&control->sampled, 1) & (SAMPLES - 1);
+    u64 *sample = map_lookup(&samples, &key);
+    if (sample)
+        *sample = ns;
 }
 
-static __always_inline void check_announce(struct control *control, struct counts *counts, __u32 bytes)
+// Counts an error, and keeps the message of the first one.
+INLINE void note_error(struct xdp_md *context, struct control *control, struct counts *counts, u32 message_bytes)
 {
-	__u32 peer_bytes = bytes - ANNOUNCE_REPLY_BYTES, peers = peer_bytes / PEER_BYTES;
-	if (bytes < ANNOUNCE_REPLY_BYTES || peers * PEER_BYTES != peer_bytes) {
-		counts->malformed += 1;
-	} else if (peers > control->peers_max) {
-		counts->count += 1;
-	} else {
-		counts->peers += peers;
-		counts->announce_reply_bytes += bytes;
-		counts->responses[1] += 1;
-	}
+    counts->errors += 1;
+    if (control->error_bytes)
+        return;
+    if (message_bytes > ERROR_BYTES)
+        message_bytes = ERROR_BYTES;
+    if (message_bytes > 0 && !load_bytes(context, HEAD_BYTES + 8, control->error, message_bytes))
+        control->error_bytes = message_bytes;
 }
 
-SEC("xdp")
-int generate(struct xdp_md *ctx)
+INLINE void check_announce(struct control *control, struct counts *counts, u32 bytes)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u32 zero = 0;
-	struct control *control = bpf_map_lookup_elem(&controls, &zero);
-	struct counts *counts = bpf_map_lookup_elem(&counters, &zero);
-	if (!control || !counts)
-		return XDP_PASS;
-
-	struct seed *seed = data;
-	if ((void *)(seed + 1) <= end && seed->ethernet.h_proto == bpf_htons(ETH_P_SEED)) {
-		__u32 number = seed->slot;
-		struct slot *slot = bpf_map_lookup_elem(&slots, &number);
-		if (seed->magic != control->magic || !slot)
-			return XDP_DROP;
-		return send_next(ctx, control, counts, slot, number);
-	}
-
-	struct ethhdr *ethernet = data;
-	struct iphdr *ip = (void *)(ethernet + 1);
-	struct udphdr *udp = (void *)(ip + 1);
-	if ((void *)(udp + 1) > end || ethernet->h_proto != bpf_htons(ETH_P_IP) || ip->version != 4 || ip->ihl != 5 ||
-	    ip->protocol != IPPROTO_UDP || ip->saddr != control->server_ip || udp->source != control->server_port ||
-	    ip->frag_off & bpf_htons(0x3fff))
-		return XDP_PASS;
-	__u32 source_number = (__u16)(bpf_ntohs(udp->dest) - control->first_port);
-	if (source_number >= control->sources) {
-		// A reply to a socket. Requests take the way back.
-		if (!control->has_ethernet) {
-			__builtin_memcpy(control->ethernet, ethernet->h_source, ETH_ALEN);
-			__builtin_memcpy(control->ethernet + ETH_ALEN / 2, ethernet->h_dest, ETH_ALEN);
-			control->ethernet[ETH_ALEN] = ethernet->h_proto;
-			control->has_ethernet = 1;
-		}
-		return XDP_PASS;
-	}
-
-	// Action and transaction id begin every reply.
-	__u32 *payload = (void *)(udp + 1);
-	__u32 bytes = bpf_ntohs(udp->len) - sizeof(*udp);
-	__u32 available = (long)end - (long)payload;
-	if ((void *)(payload + 2) > end || bytes < 8 || bytes > available) {
-		counts->malformed += 1;
-		return XDP_DROP;
-	}
-	__u32 transaction = payload[1], id = bpf_ntohl(transaction), kind = id >> 30, slot_number = id & (SLOTS - 1);
-	struct slot *slot = bpf_map_lookup_elem(&slots, &slot_number);
-	struct source *source = bpf_map_lookup_elem(&sources, &source_number);
-	if (!slot || !source || ip->daddr != source->ip || *(volatile __u32 *)&slot->transaction != transaction) {
-		counts->transaction += 1;
-		return XDP_DROP;
-	}
-	if (slot->sent_ns)
-		note_latency(control, slot);
-	__u32 action = bpf_ntohl(payload[0]);
-	if (action == ACTION_ERROR) {
-		counts->errors += 1;
-		if (!control->error_bytes) {
-			__u32 offset = (long)(payload + 2) - (long)data, length = bytes - 8;
-			if (length > ERROR_BYTES)
-				length = ERROR_BYTES;
-			if (length > 0 && !bpf_xdp_load_bytes(ctx, offset, control->error, length))
-				control->error_bytes = length;
-		}
-		// A refusal may be due to an old connection id.
-		source->must_connect = 1;
-	} else if (action != kind - 1) {
-		counts->action += 1;
-	} else if (action == ACTION_CONNECT) {
-		if ((void *)(payload + 4) > end || bytes != CONNECT_BYTES) {
-			counts->malformed += 1;
-		} else {
-			__u32 *to = (__u32 *)&source->connection_id;
-			to[0] = payload[2];
-			to[1] = payload[3];
-			source->connects += 1;
-			counts->responses[0] += 1;
-		}
-	} else if (action == ACTION_ANNOUNCE) {
-		check_announce(control, counts, bytes);
-	} else if (bytes != 8 + 12 * (id >> 26 & 15)) {
-		counts->count += 1;
-	} else {
-		counts->responses[2] += 1;
-	}
-	return send_next(ctx, control, counts, slot, slot_number);
+    u32 peer_bytes = bytes - ANNOUNCE_REPLY_BYTES, peers = peer_bytes / PEER_BYTES;
+    if (bytes < ANNOUNCE_REPLY_BYTES || peers * PEER_BYTES != peer_bytes) {
+        counts->malformed += 1;
+    } else if (peers > control->peers_max) {
+        counts->count += 1;
+    } else {
+        counts->peers += peers;
+        counts->announce_reply_bytes += bytes;
+        counts->responses[1] += 1;
+    }
 }
 
-char license_text[] SEC("license") = "Dual MIT/GPL";
+INLINE void check_connect(struct source *source, struct counts *counts, u32 *payload, void *end, u32 bytes)
+{
+    if ((void *)(payload + CONNECT_BYTES / 4) > end || bytes != CONNECT_BYTES) {
+        counts->malformed += 1;
+    } else {
+        source->connection_id[0] = payload[2];
+        source->connection_id[1] = payload[3];
+        source->connects += 1;
+        counts->responses[0] += 1;
+    }
+}
+
+// Takes the way to the tracker from a reply to a socket.
+INLINE void learn_ethernet(struct control *control, struct ethernet *ethernet)
+{
+    if (control->has_ethernet)
+        return;
+    __builtin_memcpy(control->ethernet, ethernet->source, 6);
+    __builtin_memcpy(control->ethernet + 3, ethernet->destination, 6);
+    control->ethernet[6] = ethernet->type;
+    control->has_ethernet = 1;
+}
+
+// Takes a reply to a request of the program.
+INLINE int take_reply(struct xdp_md *context, struct control *control, struct counts *counts, u32 source_number)
+{
+    void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+    struct ipv4 *ip = data + ETHERNET_BYTES;
+    struct udp *udp = (void *)(ip + 1);
+    // Action and transaction id begin every reply.
+    u32 *payload = (void *)(udp + 1);
+    if ((void *)(payload + 2) > end)
+        return XDP_DROP;
+    u32 bytes = BE16(udp->length) - (u32)sizeof(*udp), available = (u32)((long)end - (long)payload);
+    if (bytes < 8 || bytes > available) {
+        counts->malformed += 1;
+        return XDP_DROP;
+    }
+    u32 transaction = payload[1], id = BE32(transaction), action = BE32(payload[0]), slot_number = id & (SLOTS - 1);
+    struct slot *slot = map_lookup(&slots, &slot_number);
+    struct source *source = map_lookup(&sources, &source_number);
+    if (!slot || !source || ip->destination != source->ip || *(volatile u32 *)&slot->transaction != transaction) {
+        counts->transaction += 1;
+        return XDP_DROP;
+    }
+    if (slot->sent_ns)
+        note_latency(control, slot);
+    if (action == ACTION_ERROR) {
+        note_error(context, control, counts, bytes - 8);
+        // A refusal may be due to an old connection id.
+        source->must_connect = 1;
+    } else if (action + 1 != id >> 30) {
+        counts->action += 1;
+    } else if (action == ACTION_CONNECT) {
+        check_connect(source, counts, payload, end, bytes);
+    } else if (action == ACTION_ANNOUNCE) {
+        check_announce(control, counts, bytes);
+    } else if (bytes != 8 + COUNTS_BYTES * (id >> 26 & 15)) {
+        counts->count += 1;
+    } else {
+        counts->responses[2] += 1;
+    }
+    return send_next(context, control, counts, slot, slot_number);
+}
+
+SECTION("xdp")
+int generate(struct xdp_md *context)
+{
+    void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+    u32 zero = 0;
+    struct control *control = map_lookup(&controls, &zero);
+    struct counts *counts = map_lookup(&counters, &zero);
+    struct ethernet *ethernet = data;
+    struct ipv4 *ip = data + ETHERNET_BYTES;
+    struct udp *udp = (void *)(ip + 1);
+    if (!control || !counts || (void *)(udp + 1) > end)
+        return XDP_PASS;
+    if (ethernet->type == BE16(TYPE_SEED)) {
+        struct seed *seed = data;
+        u32 slot_number = seed->slot;
+        struct slot *slot = map_lookup(&slots, &slot_number);
+        if (!slot || seed->magic[0] != control->magic[0] || seed->magic[1] != control->magic[1])
+            return XDP_PASS;
+        return send_next(context, control, counts, slot, slot_number);
+    }
+    if (ethernet->type != BE16(TYPE_IPV4) || ip->version_and_words != VERSION_AND_WORDS || ip->protocol != PROTOCOL_UDP ||
+        ip->fragment & BE16(FRAGMENT_MASK) || ip->source != control->server_ip || udp->source != control->server_port)
+        return XDP_PASS;
+    u32 source_number = (u16)(BE16(udp->destination) - control->first_port);
+    if (source_number < control->sources)
+        return take_reply(context, control, counts, source_number);
+    learn_ethernet(control, ethernet);
+    return XDP_PASS;
+}
