@@ -4,6 +4,7 @@ mod bundled;
 mod http;
 mod stream;
 mod ws;
+mod xdp;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -27,6 +28,7 @@ use crate::terminal;
 use http::HttpEcho;
 use stream::{EchoProtocol, EchoService};
 use ws::WsEcho;
+use xdp::DriverEcho;
 
 /// Answer like a tracker that does nothing: the limit that kernel and back end set.
 ///
@@ -43,6 +45,10 @@ pub(crate) struct EchoArgs {
     /// The back end for datagrams: mmsg or uring
     #[arg(long, value_name = "BACKEND", default_value_t = Backend::ALL[0], conflicts_with = "connections")]
     io: Backend,
+
+    /// Also answer at the driver hook of this network interface: connects by the XDP program of Shoal
+    #[arg(long, value_name = "INTERFACE", conflicts_with = "connections")]
+    xdp: Option<String>,
 
     /// Threads, each with its own sockets
     #[arg(long, value_name = "N", default_value = "1")]
@@ -113,6 +119,8 @@ impl EchoArgs {
         let sockets = Sockets::bind(&settings, self.workers)?;
         let listening = sockets.first().map(|first| first.local_addrs().map(|addr| addr.to_string()));
         note_listening("UDP", listening.into_iter().flatten(), io);
+        let driver = self.xdp.as_ref().map(|interface| DriverEcho::attach(interface, &self.listen));
+        let _attached = driver.transpose()?;
         let v4 = self.listen.iter().all(SocketAddr::is_ipv4);
         let service = UdpEcho::new(self.announce_reply_bytes.into(), if v4 { 6 } else { 18 });
         on_threads(sockets, |sockets| {

@@ -111,7 +111,12 @@ impl UdpProbe {
         let length = request.encode(&mut packet).ok()?;
         // If the port is closed, the kernel reports it on the next call. That counts as silence.
         self.socket.send(&packet[..length]).ok()?;
-        self.socket.recv(reply).ok()
+        let mut received = self.socket.recv(reply).ok()?;
+        // A reply to the request before came too late for it, and must not be taken for this one from now on.
+        while received >= 8 && reply[4..8] != packet[12..16] {
+            received = self.socket.recv(reply).ok()?;
+        }
+        Some(received)
     }
 
     fn next(&mut self) -> TransactionId {

@@ -1,0 +1,34 @@
+//! The driver hook of the echo: the program of Shoal, which answers connects.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use anyhow::{Context, Result};
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType, socket};
+use shoal_xdp::program::{Ids, Link, Maps, Mode, Program, Settings, Sizes};
+
+/// The program, attached until this is dropped.
+pub(super) struct DriverEcho {
+    _link: Link,
+    _maps: Maps,
+    _program: Program,
+}
+
+impl DriverEcho {
+    /// Attaches the program to an interface. It answers connects to `addresses`.
+    pub(super) fn attach(interface: &str, addresses: &[SocketAddr]) -> Result<Self> {
+        let any_socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+        let index = name_to_index(any_socket.as_fd(), interface)
+            .with_context(|| format!("there is no network interface {interface}"))?;
+        let sizes = Sizes { queues: 1, networks_max: 1, sources_max: 1, endpoints_max: 64 };
+        let (program, mut maps) = Program::load(&sizes)?;
+        maps.set_endpoints(addresses)?;
+        // Nothing checks the ids.
+        let ids = Ids { keyed: [1, 2, 3, 4], former: None, valid_ns: 180_000_000_000 };
+        maps.set_settings(&Settings { ids: Some(ids), ..Settings::default() });
+        maps.set_slot(1, 1 << 62);
+        let link = program.attach(index, Mode::Auto)?;
+        Ok(Self { _link: link, _maps: maps, _program: program })
+    }
+}
