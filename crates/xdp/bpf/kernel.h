@@ -15,6 +15,14 @@ typedef long long s64;
 #define BE32(x) __builtin_bswap32(x)
 #define BE64(x) __builtin_bswap64(x)
 
+// Returns a length in a header. The verifier of Linux 6.1 does not know that it has 16 bits unless it is masked, and the
+// compiler would leave out the mask.
+INLINE u32 length_of(u16 field) {
+    u32 length = BE16(field);
+    asm volatile("" : "+r"(length));
+    return length & 0xffff;
+}
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the object is for little-endian machines");
 
 // The interface of the kernel (`linux/bpf.h`). Its header is not included, so that the object depends on nothing but the

@@ -166,7 +166,7 @@ INLINE enum outcome serve_v4(struct datagram *datagram) {
     endpoint.port = udp->destination;
     if (!is_ours(&endpoint))
         return NOT_OURS;
-    u32 ip_bytes = BE16(ip->length), udp_bytes = BE16(udp->length);
+    u32 ip_bytes = length_of(ip->length), udp_bytes = length_of(udp->length);
     if ((const u8 *)datagram->ip + ip_bytes > datagram->end || udp_bytes < sizeof(*udp) ||
         ip_bytes != header_bytes + udp_bytes)
         return MALFORMED;
@@ -211,7 +211,7 @@ INLINE enum outcome serve_v6(struct datagram *datagram) {
     endpoint.port = udp->destination;
     if (!is_ours(&endpoint))
         return NOT_OURS;
-    u32 udp_bytes = BE16(udp->length);
+    u32 udp_bytes = length_of(udp->length);
     if ((const u8 *)udp + udp_bytes > datagram->end || udp_bytes < sizeof(*udp) || ip->length != udp->length)
         return MALFORMED;
     datagram->udp = udp;

@@ -128,9 +128,12 @@ fn without_ids_or_a_slot_user_space_answers() {
     maps.set_slot(slot, now_ns - NS_PER_S);
     assert_eq!(connect(&program, "192.0.2.1"), Some(id_of(slot + 1)), "the slot has ended");
     assert_eq!(maps.counts().unwrap().stale, 0);
-    maps.set_slot(slot, now_ns.saturating_sub((SLOT_S + 1) * NS_PER_S));
-    assert_eq!(run(&program, "192.0.2.1", &CONNECT).0, XDP_REDIRECT, "so has the next one");
-    assert_eq!(maps.counts().unwrap().stale, 1);
+    // A machine that has just started cannot tell: the clock began with it.
+    if let Some(end_ns) = now_ns.checked_sub((SLOT_S + 1) * NS_PER_S) {
+        maps.set_slot(slot, end_ns);
+        assert_eq!(run(&program, "192.0.2.1", &CONNECT).0, XDP_REDIRECT, "so has the next one");
+        assert_eq!(maps.counts().unwrap().stale, 1);
+    }
 }
 
 #[test]
