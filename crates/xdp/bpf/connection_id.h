@@ -65,7 +65,7 @@ INLINE int present(const struct settings *settings, u64 now_ns, u64 *slot, u64 *
     return now_ns < *end_ns;
 }
 
-// Whether the tracker accepts the connection id of a request.
+// Returns whether the tracker accepts the connection id of a request.
 OUTLINE int is_verified(const struct datagram *datagram, const struct request *request, const struct settings *settings,
                        u64 now_ns) {
     u64 slot, end_ns, id = (u64)BE32(request->id[0]) << 32 | BE32(request->id[1]);

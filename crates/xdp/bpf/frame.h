@@ -157,7 +157,7 @@ INLINE int is_loopback(const u32 *ip, u32 words) {
     return !(ip[0] | ip[1] | ip[2]) && ip[3] == BE32(1);
 }
 
-// Whether no reply can reach the address: it is "this network", multicast, broadcast, or an IPv4 address in an IPv6
+// Returns whether no reply can reach the address: it is "this network", multicast, broadcast, or an IPv4 address in an IPv6
 // header. See `address.rs` of the engine.
 INLINE int is_nowhere(const u32 *ip, u32 words) {
     if (words == 1) {

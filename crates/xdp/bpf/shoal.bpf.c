@@ -16,6 +16,7 @@ INLINE enum outcome hand_over(const struct datagram *datagram) {
     struct backlog *backlog = map_lookup(&backlogs, &queue);
     if (!backlog)
         return NO_SOCKET;
+    // Other threads write both, so they are read as they are.
     u64 waiting = *(volatile u64 *)&backlog->redirected - *(volatile u64 *)&backlog->consumed;
     if (waiting >= backlog->frames_max)
         return backlog->frames_max ? BACKLOG_FULL : NO_SOCKET;
@@ -81,7 +82,7 @@ INLINE enum outcome answer(const struct datagram *datagram, struct request *requ
     return words == 1 ? CONNECTS_V4 : CONNECTS_V6;
 }
 
-// Whether the checksum of the datagram is right; or absent; or the sum of the pseudo header alone, as it is if the sender is
+// Returns whether the checksum of the datagram is right; or absent; or the sum of the pseudo header alone, as it is if the sender is
 // on this host and no hardware has completed it.
 INLINE int has_right_checksum(const struct datagram *datagram, const struct request *request) {
     const struct udp *udp = datagram->udp;

@@ -34,12 +34,13 @@ fn main() -> Result<(), Failure> {
     let mut settings = Settings { ids: Some(ids), bucket_key: [5, 6], ..Settings::default() };
     maps.set_settings(&settings);
     maps.set_slot(1, 1 << 62);
-    print_answered(&program, &maps, "")?;
+    print_answered(&program, "")?;
     print(&program, "announce v4 to the socket", &frame(v4, TRACKER[0], &ANNOUNCE)?, 1_000_000)?;
     print(&program, "announce v6 to the socket", &frame(v6, TRACKER[1], &ANNOUNCE)?, 1_000_000)?;
     settings.connects = Some(Rate::new(u32::MAX, u32::MAX));
     maps.set_settings(&settings);
-    print_answered(&program, &maps, ", limited")?;
+    print_answered(&program, ", limited")?;
+    print_flood(&program)?;
     settings.connects = Some(Rate::new(1, 1));
     maps.set_settings(&settings);
     print(&program, "connect v4 over the limit", &frame(v4, TRACKER[0], &CONNECT)?, 1_000_000)?;
@@ -52,7 +53,7 @@ fn main() -> Result<(), Failure> {
         print(&program, &name, &frame("203.0.113.1:6881", TRACKER[0], &CONNECT)?, 1_000_000)?;
         let name = format!("denied v6, {count} networks");
         print(&program, &name, &frame("[2001:db8:bad::1]:6881", TRACKER[1], &CONNECT)?, 1_000_000)?;
-        print_answered(&program, &maps, &format!(", {count} networks"))?;
+        print_answered(&program, &format!(", {count} networks"))?;
     }
     drop(socket);
     println!("{:?}", maps.counts()?);
@@ -113,7 +114,7 @@ fn print(program: &Program, name: &str, frame: &[u8], repeat: u32) -> Result<(),
     Ok(())
 }
 
-fn print_answered(program: &Program, _maps: &Maps, what: &str) -> Result<(), Failure> {
+fn print_answered(program: &Program, what: &str) -> Result<(), Failure> {
     let median = |frame: &[u8]| -> Result<(u128, u32), Failure> {
         let rounds = (0..20_000).map(|_| program.run(frame, 1)).collect::<Result<Vec<_>, _>>()?;
         let mut durations: Vec<_> = rounds.iter().map(|ran| ran.duration.as_nanos()).collect();
@@ -130,6 +131,26 @@ fn print_answered(program: &Program, _maps: &Maps, what: &str) -> Result<(), Fai
             "{name:<44} {:>6} ns, verdict {verdict} ({ns} with the {empty} of an empty run)",
             ns.saturating_sub(empty)
         );
+    }
+    Ok(())
+}
+
+/// Prints the cost of requests that each come from another source: its buckets are in no cache.
+fn print_flood(program: &Program) -> Result<(), Failure> {
+    let mut rng = fastrand::Rng::with_seed(2);
+    for (name, tracker) in [("v4", TRACKER[0]), ("v6", TRACKER[1])] {
+        let mut durations = Vec::new();
+        for _ in 0..20_000 {
+            let source = match name {
+                "v4" => SocketAddr::from((rng.u32(1 << 24..100 << 24).to_be_bytes(), 6881)),
+                _ => SocketAddr::from(((rng.u128(..) >> 2).to_be_bytes(), 6881)),
+            };
+            durations
+                .push(program.run(&frame(&source.to_string(), tracker, &CONNECT)?, 1)?.duration.as_nanos());
+        }
+        durations.sort_unstable();
+        let name = format!("connect {name}, limited, of random sources");
+        println!("{name:<44} {:>6} ns with an empty run", durations[durations.len() / 2]);
     }
     Ok(())
 }
