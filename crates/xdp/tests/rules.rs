@@ -5,12 +5,14 @@
 mod common;
 
 use std::net::{IpAddr, SocketAddr};
+use std::thread;
 
 use common::{NEVER_NS, SIZES, UNIX_S, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, add_socket, ids, settings};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use rustix::time::{ClockId, clock_gettime};
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey, slot_at};
 use shoal_xdp::frame::Head;
-use shoal_xdp::program::{Ids, Maps, Network, NetworkRule, Program, Rate, Settings, Sizes};
+use shoal_xdp::program::{Ids, LoadError, Maps, Network, NetworkRule, Program, Rate, Settings, Sizes};
 
 const TRACKER_V4: &str = "198.51.100.1:6969";
 const TRACKER_V6: &str = "[2001:db8::1]:6969";
@@ -85,6 +87,28 @@ fn parts_are_sent_to_other_threads() {
     assert_send(&program);
     assert_send(&maps);
     assert_send(&maps.backlog(0));
+}
+
+/// The tracker drops its privileges after it has attached the program.
+#[test]
+fn maps_are_changed_without_privileges() {
+    let (program, mut maps) = load();
+    let unprivileged = || {
+        let none = CapabilitySet::empty();
+        set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+            .unwrap();
+        assert!(matches!(Program::load(&SIZES), Err(LoadError::NotPermitted)));
+        maps.set_endpoints(&["198.51.100.1:6969".parse().unwrap()]).unwrap();
+        let rule = NetworkRule { denied: true, exempt: false };
+        let network = Network { ip: "203.0.113.0".parse().unwrap(), bits: 24, rule };
+        maps.set_networks(&[network], NetworkRule::default()).unwrap();
+        maps.set_settings(&settings(&ids()));
+        maps.set_slot(7, NEVER_NS);
+        maps.set_socket(0, None).unwrap();
+        maps.counts().unwrap();
+    };
+    thread::scope(|scope| scope.spawn(unprivileged).join().unwrap());
+    assert!(connect(&program, "192.0.2.1").is_some() && connect(&program, "203.0.113.1").is_none());
 }
 
 /// The same ids as in the tests of the engine.
