@@ -38,21 +38,12 @@ pub struct MmsgIo {
     waits_in_watched: bool,
 }
 
-/// What a wait has found.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Events {
-    /// The sockets that may have datagrams.
-    ready: Ready,
-    /// The first of the other descriptors that is broken.
-    pub(crate) broken: Option<usize>,
-}
-
 /// Maximum number of descriptors of the back end beside this one.
 pub(crate) const OTHERS_MAX: usize = 64;
 
 /// The sockets that may have datagrams: bit `i` stands for socket `i`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Ready(u64);
+pub(crate) struct Ready(u64);
 
 const _: () = assert!(SOCKETS_MAX <= u64::BITS as usize);
 
@@ -91,8 +82,8 @@ impl MmsgIo {
         }
     }
 
-    /// Waits for the first event.
-    pub(crate) fn wait(&self, mut timeout: Duration) -> io::Result<Events> {
+    /// Waits for the first event, and returns the sockets that may have datagrams.
+    pub(crate) fn wait(&self, mut timeout: Duration) -> io::Result<Ready> {
         if let Some(watched) = &self.watched
             && self.waits_in_watched
             && !timeout.is_zero()
@@ -111,14 +102,12 @@ impl MmsgIo {
         let timeout = Timespec::try_from(timeout).ok();
         match poll(&mut descriptors, timeout.as_ref()) {
             Ok(_) => {}
-            Err(Errno::INTR) => return Ok(Events::default()),
+            Err(Errno::INTR) => return Ok(Ready::default()),
             Err(errno) => return Err(errno.into()),
         }
         // The waker, the others and the watched descriptor only end the wait.
         let mut rest = descriptors.drain(self.sockets.bound.len()..);
         let woken = rest.next().is_some_and(|waker| !waker.revents().is_empty());
-        let is_broken = |other: PollFd<'_>| other.revents().intersects(PollFlags::ERR | PollFlags::NVAL);
-        let broken = rest.by_ref().take(self.others.len()).position(is_broken);
         drop(rest);
         if woken {
             self.sockets.waker.clear();
@@ -127,12 +116,16 @@ impl MmsgIo {
         for (index, socket) in descriptors.iter().enumerate() {
             ready.set(index, !socket.revents().is_empty());
         }
-        Ok(Events { ready, broken })
+        Ok(ready)
     }
 
     /// Serves the sockets that a wait has found. Returns the number of datagrams received, including dropped ones.
-    pub(crate) fn serve(&mut self, events: Events, service: &mut impl DatagramService) -> io::Result<usize> {
-        let (mut ready, mut taken) = (events.ready, 0);
+    pub(crate) fn serve(
+        &mut self,
+        mut ready: Ready,
+        service: &mut impl DatagramService,
+    ) -> io::Result<usize> {
+        let mut taken = 0;
         for _ in 0..POLL_BATCHES_MAX {
             if ready == Ready::default() {
                 break;
@@ -192,8 +185,8 @@ impl MmsgIo {
 
 impl DatagramIo for MmsgIo {
     fn poll(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
-        let events = self.wait(timeout)?;
-        self.serve(events, service)
+        let ready = self.wait(timeout)?;
+        self.serve(ready, service)
     }
 
     fn watch(&mut self, readiness: Option<Readiness>) -> io::Result<()> {

@@ -25,7 +25,7 @@ pub use queue::XdpQueue;
 /// microsecond or two; a full round takes some 250.
 const ROUNDS_PER_LOOK: u32 = 4;
 
-/// How many busy rounds pass before the counts of the kernel are read, with a system call for each queue.
+/// How many busy rounds pass before the counts of the kernel are read, with two system calls for each queue.
 const ROUNDS_PER_REPORT: u32 = 64;
 
 /// Maximum wait while the kernel has not taken all replies: it does so when it is called again.
@@ -71,11 +71,8 @@ impl XdpIo {
 
     /// Waits, unless frames have arrived, and serves the ordinary sockets. Returns the number of their datagrams.
     fn serve_sockets(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
-        let events = self.sockets.wait(timeout)?;
-        if let Some(index) = events.broken {
-            self.lose(index);
-        }
-        self.sockets.serve(events, service)
+        let ready = self.sockets.wait(timeout)?;
+        self.sockets.serve(ready, service)
     }
 
     /// Serves frames, a bounded number. Returns how many have arrived.
@@ -115,6 +112,7 @@ impl XdpIo {
 
     /// Counts what the kernel has counted. `is_idle` tells that nothing has arrived for a while.
     fn report(&mut self, is_idle: bool) {
+        self.try_each(|queue| queue.socket().check());
         let counters = &self.sockets.counters().xdp;
         let (mut free, mut total) = (0, 0);
         for queue in &mut self.queues {
@@ -148,7 +146,7 @@ impl DatagramIo for XdpIo {
             taken += self.serve_sockets(Duration::ZERO, service)?;
         }
         let frames = self.serve_queues(service);
-        let is_idle = !has_frames && frames == 0;
+        let is_idle = !has_frames && taken + frames == 0;
         if is_idle || self.rounds.is_multiple_of(ROUNDS_PER_REPORT) {
             self.report(is_idle);
         }

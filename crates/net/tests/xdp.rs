@@ -8,15 +8,22 @@ mod peer;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::{PATIENCE, Server, ask, settings};
 use isolation::{configure, in_namespace};
 use peer::Peer;
+use shoal_counting_allocator::{CountingAllocator, allocations};
 use shoal_net::{Counters, DatagramIo, Echo, Sockets, XdpIo, XdpQueue};
+use shoal_xdp::frame::Head;
+use shoal_xdp::interface::Interface;
 use shoal_xdp::program::{Link, Maps, Mode, Program, Sizes};
 use shoal_xdp::socket::{SocketSettings, XdpSocket, ZeroCopy};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const V4: &str = "192.0.2.1:6969";
 const V6: &str = "[2001:db8::1]:6969";
@@ -58,31 +65,40 @@ fn nodad(address: &str) -> &'static str {
 }
 
 /// Loads the program, which hands datagrams for the addresses to the socket of queue 0.
-fn attach() -> DataPath {
+fn attach(interface: &str, addresses: &[&str]) -> DataPath {
     let sizes = Sizes { queues: 1, networks_max: 1, sources_max: 1, endpoints_max: 16 };
     let (program, mut maps) = Program::load(&sizes).unwrap();
-    let addresses: Vec<SocketAddr> = ADDRESSES.iter().map(|address| address.parse().unwrap()).collect();
+    let addresses: Vec<SocketAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
     maps.set_endpoints(&addresses).unwrap();
-    let link = program.attach(index(), Mode::Native).unwrap();
+    let link = program.attach(index(interface), Mode::Native).unwrap();
     DataPath { maps, _program: program, _link: link }
 }
 
 impl DataPath {
     /// Opens the socket of queue 0, and gives it to the program.
     fn queue(&mut self, frames: u32) -> XdpQueue {
-        let settings = SocketSettings { frames, zero_copy: ZeroCopy::Off, busy_poll: false };
-        self.use_socket(XdpSocket::open(index(), 0, &settings).unwrap())
+        let socket = XdpSocket::open(index("here"), 0, &small(frames)).unwrap();
+        self.maps.set_socket(0, Some(socket.as_fd())).unwrap();
+        XdpQueue::new(socket, self.maps.backlog(0))
     }
 
-    fn use_socket(&mut self, socket: XdpSocket) -> XdpQueue {
-        self.maps.set_socket(0, Some(std::os::fd::AsFd::as_fd(&socket))).unwrap();
-        XdpQueue::new(socket, self.maps.backlog(0))
+    /// Does so with a socket that no back end serves.
+    fn use_socket_of_peer(&mut self, socket: &XdpSocket) {
+        self.maps.set_socket(0, Some(socket.as_fd())).unwrap();
+        self.maps.backlog(0).unwrap().set_frames_max(socket.receiving_max().into());
     }
 }
 
-fn index() -> u32 {
-    let listing = isolation::run("ip -o link show here").unwrap();
-    listing.split(':').next().unwrap().parse().unwrap()
+fn small(frames: u32) -> SocketSettings {
+    SocketSettings { frames, zero_copy: ZeroCopy::Off, busy_poll: false }
+}
+
+fn index(interface: &str) -> u32 {
+    Interface::find(interface).unwrap().index
+}
+
+fn mac_of(interface: &str) -> [u8; 6] {
+    Interface::find(interface).unwrap().mac
 }
 
 fn bind(addresses: &[&str]) -> Sockets {
@@ -106,7 +122,7 @@ fn await_count(counters: &Arc<Counters>, expected: u64, count: impl Fn(&Counters
 #[test]
 fn datagrams_are_answered_by_their_frames() {
     with_peer(|peer| {
-        let mut path = attach();
+        let mut path = attach("here", &ADDRESSES);
         let server = server(&[V4, V6], path.queue(64));
         for (local, address) in [("192.0.2.9:0", V4), ("[2001:db8::9]:0", V6)] {
             let client = peer.connect(local, address);
@@ -118,5 +134,261 @@ fn datagrams_are_answered_by_their_frames() {
         await_count(&counters, 6, |counters| counters.xdp.frames.read());
         assert_eq!((counters.v4.sent.read(), counters.v6.sent.read()), (3, 3));
         drop(server);
+    });
+}
+
+/// The peer has no VLAN interface, which not every kernel knows: it sends a frame as it is, and receives one by a socket like
+/// that of the server.
+#[test]
+fn vlan_tags_come_back() {
+    const TAGS: [u8; 8] = [0x88, 0xa8, 0, 5, 0x81, 0, 0x20, 7];
+    with_peer(|peer| {
+        let mut path = attach("here", &ADDRESSES);
+        let server = server(&[V4], path.queue(64));
+        let server_mac = mac_of("here");
+        let reply = peer.run(move || {
+            let mut path = attach("there", &["198.51.100.9:5000"]);
+            let mut queue = XdpSocket::open(index("there"), 0, &small(64)).unwrap();
+            path.use_socket_of_peer(&queue);
+            let head = Head {
+                destination_mac: server_mac,
+                source_mac: mac_of("there"),
+                tags: TAGS,
+                tags_bytes: TAGS.len(),
+                source: "198.51.100.9:5000".parse().unwrap(),
+                destination: VLAN.parse().unwrap(),
+            };
+            let mut frame = vec![0; head.bytes() + 6];
+            frame[head.bytes()..].copy_from_slice(b"tagged");
+            head.write(&mut frame, head.bytes(), 6).unwrap();
+            peer::send_frame(index("there"), &frame);
+            let arrived = (0..1000).any(|_| {
+                std::thread::sleep(Duration::from_millis(5));
+                queue.receive().unwrap() == 1
+            });
+            assert!(arrived, "no reply");
+            queue.frames().next().unwrap().received.to_vec()
+        });
+        assert_eq!((&reply[..6], &reply[12..20]), (&peer.run(|| mac_of("there"))[..], &TAGS[..]));
+        assert!(reply.ends_with(b"tagged"));
+        await_count(&server.counters, 1, |counters| counters.xdp.frames.read());
+    });
+}
+
+#[test]
+fn frames_are_conserved() {
+    const DATAGRAMS: u64 = 100_000;
+    with_peer(|peer| {
+        let mut path = attach("here", &ADDRESSES);
+        let server = server(&[V4], path.queue(256));
+        let counters = Arc::clone(&server.counters);
+        let client = peer.connect("192.0.2.9:0", V4);
+        // As fast as it goes: what finds no room in the rings goes through the ordinary socket.
+        for _ in 0..DATAGRAMS {
+            client.send(&[7; 98]).unwrap();
+        }
+        let all = |counters: &Counters| counters.v4.received.read() + drops();
+        await_count(&counters, DATAGRAMS, all);
+        await_count(&counters, 256, |counters| counters.xdp.frames_free.read());
+        let xdp = &counters.xdp;
+        assert!(xdp.frames.read() > DATAGRAMS / 10, "{counters:?}");
+        assert_eq!((xdp.kernel_dropped.read(), xdp.kernel_ring_full.read()), (0, 0));
+        assert_eq!((xdp.bad_descriptors.read(), xdp.malformed.read(), xdp.bad_checksum.read()), (0, 0, 0));
+        assert_eq!(xdp.frames_total.read(), 256);
+    });
+}
+
+/// Returns how many datagrams the kernel has dropped on the way: at the interfaces, and at the ordinary socket.
+fn drops() -> u64 {
+    let column = |text: &str, line: &str, name: &str| -> u64 {
+        let mut lines = text.lines().filter(|candidate| candidate.starts_with(line));
+        let names: Vec<_> = lines.next().unwrap().split_whitespace().map(str::to_owned).collect();
+        let place = names.iter().position(|candidate| candidate == name).unwrap();
+        lines.next().unwrap().split_whitespace().nth(place).unwrap().parse().unwrap()
+    };
+    let snmp = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    column(&snmp, "Udp:", "RcvbufErrors")
+}
+
+#[test]
+fn a_ring_that_is_not_drained_loses_nothing() {
+    // The replies fit the receive buffer of the client.
+    const DATAGRAMS: usize = 150;
+    with_peer(|peer| {
+        let mut path = attach("here", &ADDRESSES);
+        let queue = path.queue(64);
+        let sockets = bind(&[V4]);
+        let counters = sockets.counters();
+        let mut io = XdpIo::open(sockets, vec![queue]).unwrap();
+        let client = peer.connect("192.0.2.9:0", V4);
+        for number in 0..DATAGRAMS {
+            client.send(&number.to_be_bytes()).unwrap();
+        }
+        // Those that the rings have no room for wait in the ordinary socket.
+        io.drain(&mut Echo::default(), || true).unwrap();
+        let mut replies: Vec<usize> = (0..DATAGRAMS)
+            .map(|_| usize::from_be_bytes(common::receive(&client).try_into().unwrap()))
+            .collect();
+        replies.sort_unstable();
+        assert_eq!(replies, (0..DATAGRAMS).collect::<Vec<_>>());
+        let by_frames = counters.xdp.frames.read();
+        assert!((32..DATAGRAMS as u64).contains(&by_frames), "{by_frames}");
+        // And then frames are used again.
+        client.send(b"more").unwrap();
+        io.drain(&mut Echo::default(), || true).unwrap();
+        assert_eq!(common::receive(&client), b"more");
+        assert_eq!(counters.xdp.frames.read(), by_frames + 1);
+    });
+}
+
+#[test]
+fn an_interface_that_was_down_serves_again() {
+    with_peer(|peer| {
+        let mut path = attach("here", &ADDRESSES);
+        let server = server(&[V4], path.queue(64));
+        let client = peer.connect("192.0.2.9:0", V4);
+        assert_eq!(ask(&client, b"before"), b"before");
+        configure("ip link set here down").unwrap();
+        for _ in 0..200 {
+            let _ = client.send(b"into the void");
+        }
+        configure("ip link set here up").unwrap();
+        assert_answered_again(&client);
+        let before = server.counters.xdp.frames.read();
+        assert_eq!(ask(&client, b"after"), b"after");
+        await_count(&server.counters, before + 1, |counters| counters.xdp.frames.read());
+        assert_eq!(server.counters.xdp.lost.read(), 0);
+    });
+}
+
+/// A virtual interface takes a moment until it carries frames. Replies to earlier attempts are passed over.
+fn assert_answered_again(client: &std::net::UdpSocket) {
+    client.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let answered = (0..50).any(|_| client.send(b"again").is_ok() && client.recv(&mut [0; 16]).is_ok());
+    assert!(answered);
+    while client.recv(&mut [0; 16]).is_ok() {}
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+}
+
+#[test]
+fn the_ordinary_sockets_go_on_when_an_interface_vanishes() {
+    with_peer(|peer| {
+        let mut path = attach("here", &ADDRESSES);
+        let server = server(&[V4, "127.0.0.1:0"], path.queue(64));
+        let client = peer.connect("192.0.2.9:0", V4);
+        assert_eq!(ask(&client, b"by a frame"), b"by a frame");
+        configure("ip link del here").unwrap();
+        let local = common::connect(server.addrs[1]);
+        let is_lost = (0..1000).any(|_| {
+            assert_eq!(ask(&local, b"by a socket"), b"by a socket");
+            server.counters.xdp.lost.read() == 1
+        });
+        assert!(is_lost);
+    });
+}
+
+#[test]
+fn both_are_served_while_the_other_is_saturated() {
+    with_peer(|peer| {
+        let mut path = attach("here", &ADDRESSES);
+        let server = server(&[V4, "127.0.0.1:0"], path.queue(256));
+        let (stop, flood) =
+            (Arc::new(std::sync::atomic::AtomicBool::new(false)), peer.connect("192.0.2.9:0", V4));
+        let local = common::connect(server.addrs[1]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let _ = flood.send(&[7; 98]);
+                }
+            });
+            for _ in 0..20 {
+                assert_eq!(ask(&local, b"by a socket"), b"by a socket");
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert!(server.counters.xdp.frames.read() > 100);
+    });
+}
+
+#[test]
+fn a_worker_is_woken() {
+    with_peer(|_peer| {
+        let mut path = attach("here", &ADDRESSES);
+        let queue = path.queue(64);
+        let sockets = bind(&[V4]);
+        let waker = sockets.waker();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(move || {
+                let mut io = XdpIo::open(sockets, vec![queue]).unwrap();
+                io.poll(Duration::from_secs(3600), &mut Echo::default()).unwrap()
+            });
+            waker.wake();
+            assert_eq!(waiting.join().unwrap(), 0);
+        });
+    });
+}
+
+#[test]
+fn a_socket_is_handed_over() {
+    with_peer(|peer| {
+        let mut path = attach("here", &ADDRESSES);
+        let queue = path.queue(64);
+        let parts = queue.socket().parts().unwrap();
+        let sockets = bind(&[V4]);
+        let (counters, again) = (sockets.counters(), sockets.clone());
+        let mut io = XdpIo::open(sockets, vec![queue]).unwrap();
+        let client = peer.connect("192.0.2.9:0", V4);
+        for round in 0..200_u32 {
+            client.send(&round.to_be_bytes()).unwrap();
+            io.poll(PATIENCE, &mut Echo::default()).unwrap();
+            assert_eq!(common::receive(&client), round.to_be_bytes());
+        }
+        io.pause(&mut Echo::default()).unwrap();
+        // What arrives meanwhile waits in the ring.
+        client.send(b"between").unwrap();
+        let socket = XdpSocket::from_parts(parts, false).unwrap();
+        assert!(socket.is_consistent());
+        assert_eq!((socket.owned().free, socket.owned().total()), (32, 64));
+        let queue = XdpQueue::new(socket, path.maps.backlog(0));
+        let mut other = XdpIo::open(again, vec![queue]).unwrap();
+        drop(io);
+        other.poll(PATIENCE, &mut Echo::default()).unwrap();
+        assert_eq!(common::receive(&client), b"between");
+        for round in 0..200_u32 {
+            client.send(&round.to_be_bytes()).unwrap();
+            other.poll(PATIENCE, &mut Echo::default()).unwrap();
+            assert_eq!(common::receive(&client), round.to_be_bytes());
+        }
+        other.poll(Duration::ZERO, &mut Echo::default()).unwrap();
+        assert_eq!(counters.xdp.frames.read(), 401);
+        assert_eq!(counters.xdp.frames_free.read(), 64);
+    });
+}
+
+#[test]
+fn polls_allocate_nothing() {
+    with_peer(|peer| {
+        let mut path = attach("here", &ADDRESSES);
+        let queue = path.queue(64);
+        let sockets = bind(&[V4]);
+        let counters = sockets.counters();
+        let mut io = XdpIo::open(sockets, vec![queue]).unwrap();
+        let client = peer.connect("192.0.2.9:0", V4);
+        let before = allocations();
+        for _ in 0..50 {
+            // More than the rings hold, and less than a client's receive buffer holds of replies.
+            for _ in 0..100 {
+                client.send(&[7; 98]).unwrap();
+            }
+            io.poll(PATIENCE, &mut Echo::default()).unwrap();
+            io.drain(&mut Echo::default(), || true).unwrap();
+            for _ in 0..100 {
+                client.recv(&mut [0; 98]).unwrap();
+            }
+        }
+        io.poll(Duration::from_millis(1), &mut Echo::default()).unwrap();
+        io.pause(&mut Echo::default()).unwrap();
+        assert_eq!(allocations() - before, 0);
+        assert_eq!(counters.v4.received.read(), 5000);
     });
 }

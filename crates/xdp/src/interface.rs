@@ -1,1 +1,174 @@
-//! Network interfaces, as an XDP program needs to know them.
+//! Network interfaces: what decides whether and how datagrams can be taken from one.
+//!
+//! Everything is asked of the kernel by name or socket, never of `/sys`, which shows the network namespace in which it was
+//! mounted. `unsafe` is only in `ioctl` and `addresses`, which pass pointers to the kernel and the C library.
+
+mod addresses;
+mod ioctl;
+
+use std::io;
+use std::net::IpAddr;
+
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use ioctl::Request;
+
+/// `ETHTOOL_*` of `linux/ethtool.h`.
+const ETHTOOL_GDRVINFO: u32 = 0x3;
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+
+/// `ETH_FLAG_RXVLAN`.
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
+
+/// `struct ethtool_drvinfo` begins with the command and the name of the driver.
+const DRIVER_INFO_WORDS: usize = 49;
+const DRIVER_NAME_BYTES: usize = 32;
+
+/// `struct ethtool_channels`: the command, four maxima, and the numbers of queues that receive, send, do something else,
+/// or do both.
+const CHANNELS_WORDS: usize = 9;
+const CHANNELS_RECEIVE: usize = 5;
+const CHANNELS_COMBINED: usize = 8;
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub index: u32,
+    /// The number of its receive queues in use.
+    pub queues: u32,
+    /// The name of its driver, or "" if that has none.
+    pub driver: String,
+    /// Its MAC address.
+    pub mac: [u8; 6],
+    /// Its maximum transmission unit in bytes.
+    pub mtu: u32,
+    /// Whether it is up.
+    pub is_up: bool,
+    /// Whether the card takes VLAN tags out of the frames that it receives, so that an XDP program does not see them.
+    pub strips_vlan: bool,
+    /// The names of its VLAN interfaces.
+    pub vlans: Vec<String>,
+}
+
+/// The error that nothing can be found out about an interface.
+#[derive(Debug, thiserror::Error)]
+pub enum InterfaceError {
+    /// There is none of this name.
+    #[error("there is no network interface {name:?}")]
+    NotFound {
+        /// The name.
+        name: String,
+    },
+    /// The kernel refuses to tell.
+    #[error("the network interface {name:?} cannot be looked at ({step}): {reason}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The request.
+        step: &'static str,
+        /// The reason.
+        #[source]
+        reason: io::Error,
+    },
+}
+
+impl Interface {
+    /// Finds the interface of this name, and asks for its properties.
+    ///
+    /// # Errors
+    /// Returns an error if there is none.
+    pub fn find(name: &str) -> Result<Self, InterfaceError> {
+        let unknown = |step| move |reason| InterfaceError::Unknown { name: name.to_owned(), step, reason };
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+            .map_err(|errno| unknown("socket")(errno.into()))?;
+        let not_found = |_| InterfaceError::NotFound { name: name.to_owned() };
+        let index = name_to_index(&socket, name).map_err(not_found)?;
+        let request =
+            Request::new(&socket, name).ok_or_else(|| InterfaceError::NotFound { name: name.to_owned() })?;
+        Ok(Self {
+            name: name.to_owned(),
+            index,
+            queues: queues(&request),
+            driver: driver(&request),
+            mac: request.mac().map_err(unknown("SIOCGIFHWADDR"))?,
+            mtu: request.mtu().map_err(unknown("SIOCGIFMTU"))?,
+            is_up: request.is_up().map_err(unknown("SIOCGIFFLAGS"))?,
+            strips_vlan: flags(&request) & ETH_FLAG_RXVLAN != 0,
+            vlans: vlans(&socket, name).map_err(unknown("getifaddrs"))?,
+        })
+    }
+}
+
+/// Returns the addresses of all interfaces of this host.
+///
+/// # Errors
+/// Returns an error if the kernel does not tell them.
+pub fn local_addresses() -> io::Result<Vec<IpAddr>> {
+    let mut addresses: Vec<_> =
+        addresses::entries()?.into_iter().filter_map(|(_, address)| address).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    Ok(addresses)
+}
+
+/// Returns the number of receive queues. A driver that cannot tell has one.
+fn queues(request: &Request<'_>) -> u32 {
+    let mut channels = [0; CHANNELS_WORDS];
+    channels[0] = ETHTOOL_GCHANNELS;
+    match request.ethtool(&mut channels) {
+        Ok(()) => channels[CHANNELS_RECEIVE].saturating_add(channels[CHANNELS_COMBINED]).max(1),
+        Err(_not_supported) => 1,
+    }
+}
+
+fn driver(request: &Request<'_>) -> String {
+    let mut info = [0; DRIVER_INFO_WORDS];
+    info[0] = ETHTOOL_GDRVINFO;
+    if request.ethtool(&mut info).is_err() {
+        return String::new();
+    }
+    let bytes = info[1..].iter().flat_map(|word| word.to_ne_bytes()).take(DRIVER_NAME_BYTES);
+    let name: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&name).into_owned()
+}
+
+fn flags(request: &Request<'_>) -> u32 {
+    // `struct ethtool_value`: the command and the value.
+    let mut value = [ETHTOOL_GFLAGS, 0];
+    if request.ethtool(&mut value).is_ok() { value[1] } else { 0 }
+}
+
+/// Returns the names of the VLAN interfaces of an interface.
+fn vlans(socket: &impl std::os::fd::AsFd, name: &str) -> io::Result<Vec<String>> {
+    let mut names: Vec<_> = addresses::entries()?.into_iter().map(|(name, _)| name).collect();
+    names.sort_unstable();
+    names.dedup();
+    let is_vlan = |vlan: &String| ioctl::real_interface(socket, vlan).is_some_and(|real| real == name);
+    names.retain(is_vlan);
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_host_has_a_loopback() {
+        let loopback = Interface::find("lo").unwrap();
+        assert_eq!((loopback.index, loopback.queues, loopback.mac), (1, 1, [0; 6]));
+        assert!(loopback.mtu > 1500 && loopback.vlans.is_empty());
+    }
+
+    #[test]
+    fn what_does_not_exist_is_named() {
+        for name in ["nowhere", "", "a name that is far too long", "nul\0"] {
+            let error = Interface::find(name).unwrap_err();
+            assert_eq!(error.to_string(), format!("there is no network interface {name:?}"));
+        }
+    }
+}

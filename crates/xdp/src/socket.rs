@@ -34,8 +34,7 @@ use shoal_transport::datagram::BATCH_MAX;
 
 pub use error::OpenError;
 use mapping::{Descriptor, RingMapping};
-pub use ring::Corrupt;
-use ring::{Consumer, Producer};
+use ring::{Consumer, Corrupt, Producer};
 use umem::{CHUNK_BYTES, Sizes, Taken, Umem, Unusable};
 pub use umem::{Frame, Owned, REPLY_SPACE_BYTES};
 
@@ -132,11 +131,17 @@ pub struct Answered {
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The kernel has moved an index out of range.
-    #[error(transparent)]
-    Corrupt(#[from] Corrupt),
+    #[error("the kernel has moved the index of a ring out of range")]
+    Corrupt,
     /// The interface has vanished.
     #[error("the interface has vanished")]
     InterfaceGone,
+}
+
+impl From<Corrupt> for Failure {
+    fn from(_corrupt: Corrupt) -> Self {
+        Self::Corrupt
+    }
 }
 
 impl Default for SocketSettings {
@@ -401,6 +406,17 @@ impl XdpSocket {
     /// Returns an error of the kernel.
     pub fn statistics(&self) -> io::Result<XdpStatistics> {
         Ok(sockopt::xdp_statistics(&self.socket)?)
+    }
+
+    /// Checks whether the interface still exists. When it vanishes, a wait ends, but the descriptor does not become readable.
+    ///
+    /// # Errors
+    /// Returns an error if the socket is of no use any more.
+    pub fn check(&self) -> Result<(), Failure> {
+        match sockopt::socket_error(&self.socket) {
+            Ok(Err(_errno)) => Err(Failure::InterfaceGone),
+            Ok(Ok(())) | Err(_) => Ok(()),
+        }
     }
 
     /// Returns the descriptor to wait at. It is readable when frames have arrived.

@@ -2,9 +2,11 @@
 #![allow(unsafe_code, reason = "unshare changes what the thread sees")]
 
 use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use rustix::net::{AddressFamily, SendFlags, SocketType, send, socket};
 use rustix::thread::{Pid, UnshareFlags, gettid, unshare_unsafe};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -52,4 +54,20 @@ impl Drop for Peer {
         let ended = self.thread.take().unwrap().join();
         assert!(ended.is_ok() || std::thread::panicking(), "a function of the peer has panicked");
     }
+}
+
+/// Sends a frame as it is, from an interface of this thread's namespace.
+pub(crate) fn send_frame(interface_index: u32, frame: &[u8]) {
+    let protocol = libc::ETH_P_ALL.cast_unsigned();
+    let socket = socket(AddressFamily::PACKET, SocketType::RAW, None).unwrap();
+    // SAFETY: `sockaddr_ll` is a C struct of integers.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = u16::try_from(libc::AF_PACKET).unwrap();
+    address.sll_protocol = u16::try_from(protocol).unwrap().to_be();
+    address.sll_ifindex = interface_index.cast_signed();
+    let bytes = u32::try_from(size_of_val(&address)).unwrap();
+    // SAFETY: the kernel reads an address of this length.
+    let failed = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) };
+    assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
+    assert_eq!(send(&socket, frame, SendFlags::empty()), Ok(frame.len()));
 }

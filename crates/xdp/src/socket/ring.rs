@@ -35,7 +35,7 @@ pub(crate) trait Memory {
 /// The error that the other side has written an index that is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the kernel has moved the index of a ring out of range")]
-pub struct Corrupt;
+pub(crate) struct Corrupt;
 
 /// The side that fills a ring.
 #[derive(Debug)]

@@ -1,0 +1,56 @@
+//! The interfaces of the host and their addresses, as the C library lists them.
+#![allow(unsafe_code, reason = "getifaddrs returns a list of pointers")]
+
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ptr;
+
+/// A list of `getifaddrs`, which it frees.
+struct List(*mut libc::ifaddrs);
+
+impl Drop for List {
+    fn drop(&mut self) {
+        // SAFETY: the list was returned by `getifaddrs`, and nothing refers to it any more.
+        unsafe { libc::freeifaddrs(self.0) };
+    }
+}
+
+/// Returns the name of an interface and an address of it, for each address of any kind. It is `None` if it is not one of IP.
+pub(super) fn entries() -> io::Result<Vec<(String, Option<IpAddr>)>> {
+    let mut first = ptr::null_mut();
+    // SAFETY: the call writes one pointer.
+    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let list = List(first);
+    let mut entries = Vec::new();
+    let mut next = list.0;
+    // SAFETY: the entries are a list that ends with a null pointer, and live until it is freed.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        // SAFETY: the name is a string of the list.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+        entries.push((name.to_string_lossy().into_owned(), address(entry.ifa_addr)));
+        next = entry.ifa_next;
+    }
+    Ok(entries)
+}
+
+/// Returns the address that an entry of the list refers to.
+fn address(pointer: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: the pointer is null, or that of an address of the list.
+    let family = unsafe { pointer.as_ref() }?.sa_family;
+    match libc::c_int::from(family) {
+        libc::AF_INET => {
+            // SAFETY: addresses of this family are such structures. The list does not say that they are aligned.
+            let address = unsafe { pointer.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as for the other family.
+            let address = unsafe { pointer.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
+        }
+        _ => None,
+    }
+}
