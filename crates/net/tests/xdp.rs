@@ -16,7 +16,7 @@ use common::{PATIENCE, Server, ask, settings};
 use isolation::{configure, in_namespace};
 use peer::Peer;
 use shoal_counting_allocator::{CountingAllocator, allocations};
-use shoal_net::{Counters, DatagramIo, Echo, Sockets, XdpIo, XdpQueue};
+use shoal_net::{AnyIo, Backend, Counters, DatagramIo, Echo, Sockets, XdpIo, XdpQueue};
 use shoal_xdp::frame::Head;
 use shoal_xdp::interface::Interface;
 use shoal_xdp::program::{Link, Maps, Mode, Program, Sizes};
@@ -362,6 +362,29 @@ fn a_socket_is_handed_over() {
         other.poll(Duration::ZERO, &mut Echo::default()).unwrap();
         assert_eq!(counters.xdp.frames.read(), 401);
         assert_eq!(counters.xdp.frames_free.read(), 64);
+    });
+}
+
+#[test]
+fn a_worker_changes_its_ordinary_sockets() {
+    with_peer(|peer| {
+        let mut path = attach("here", &ADDRESSES);
+        let client = peer.connect("192.0.2.9:0", V4);
+        let prepared = Backend::Mmsg.prepare(bind(&[V4])).unwrap();
+        let mut io = prepared.with_xdp(vec![path.queue(64)]).open().unwrap();
+        for payload in [b"one", b"two"] {
+            client.send(payload).unwrap();
+            io.poll(PATIENCE, &mut Echo::default()).unwrap();
+            assert_eq!(common::receive(&client), payload);
+            io.pause(&mut Echo::default()).unwrap();
+            let mut queues = io.into_xdp();
+            assert_eq!(queues[0].socket().owned().transmitting, 0);
+            queues[0].recover();
+            assert!(queues[0].socket().is_consistent());
+            let prepared = Backend::Mmsg.prepare(bind(&["127.0.0.1:0"])).unwrap();
+            io = prepared.with_xdp(queues).open().unwrap();
+        }
+        assert!(matches!(io, AnyIo::Xdp(_)));
     });
 }
 

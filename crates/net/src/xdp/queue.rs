@@ -37,18 +37,21 @@ struct KernelCounts {
 impl XdpQueue {
     /// Makes a queue of a socket. From now on the program of the backlog passes frames on, if it knows the socket.
     #[must_use]
-    pub fn new(mut socket: XdpSocket, backlog: Option<Backlog>) -> Self {
-        // Frames that another process has left in the ring are not in the count of this program.
-        let redirected = backlog.as_ref().map_or(0, Backlog::redirected);
-        let arrived = socket.arrived().map_or(0, u64::from);
-        let kernel = KernelCounts::read(&socket).unwrap_or_default();
-        let (consumed, faults) = (redirected.wrapping_sub(arrived), socket.faults());
-        let mut queue = Self { socket, backlog, consumed, idle_at: None, has_unsent: false, kernel, faults };
-        queue.publish();
+    pub fn new(socket: XdpSocket, backlog: Option<Backlog>) -> Self {
+        let (kernel, faults) = (KernelCounts::default(), socket.faults());
+        let mut queue =
+            Self { socket, backlog, consumed: 0, idle_at: None, has_unsent: false, kernel, faults };
+        queue.begin();
         if let Some(backlog) = &queue.backlog {
             backlog.set_frames_max(queue.socket.receiving_max().into());
         }
         queue
+    }
+
+    /// Continues after another process has used the socket, such as one that was to replace this one and has failed.
+    pub fn recover(&mut self) {
+        self.socket.recover();
+        self.begin();
     }
 
     /// Returns the socket.
@@ -62,6 +65,16 @@ impl XdpQueue {
         if let Some(backlog) = &self.backlog {
             backlog.set_frames_max(0);
         }
+    }
+
+    /// Begins to count. Frames that wait in the ring count as being on their way, whichever program has passed them on.
+    fn begin(&mut self) {
+        let redirected = self.backlog.as_ref().map_or(0, Backlog::redirected);
+        let arrived = self.socket.arrived().map_or(0, u64::from);
+        self.kernel = KernelCounts::read(&self.socket).unwrap_or_default();
+        self.consumed = redirected.wrapping_sub(arrived);
+        self.has_unsent = true;
+        self.publish();
     }
 
     pub(super) fn has_arrived(&mut self) -> Result<bool, Failure> {
