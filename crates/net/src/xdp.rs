@@ -189,10 +189,13 @@ fn exchange(
     if arrived == 0 {
         return Ok(0);
     }
-    let mut frames: ArrayVec<Frame<'_>, BATCH_MAX> = queue.frames().collect();
-    let datagrams: ArrayVec<Option<Datagram>, BATCH_MAX> =
-        frames.iter().map(|frame| read(frame.received, counters)).collect();
-    let replies = serve(&mut frames, &datagrams, counters, service);
+    // They are filled in where they are: moving the kilobytes of a batch takes several percent of the time.
+    let mut datagrams = ArrayVec::<_, BATCH_MAX>::new();
+    let mut replies = Replies::new();
+    let mut frames = ArrayVec::<_, BATCH_MAX>::new();
+    frames.extend(queue.frames());
+    datagrams.extend(frames.iter().map(|frame: &Frame<'_>| read(frame.received, counters)));
+    serve(&mut frames, &datagrams, &mut replies, counters, service);
     drop(frames);
     let answered = queue.answer(&replies)?;
     count_answered(&datagrams, &replies, answered, counters);
@@ -224,9 +227,10 @@ fn read(frame: &[u8], counters: &Counters) -> Option<Datagram> {
 fn serve(
     frames: &mut [Frame<'_>],
     datagrams: &[Option<Datagram>],
+    replies: &mut Replies,
     counters: &Counters,
     service: &mut impl DatagramService,
-) -> Replies {
+) {
     let mut batch = ArrayVec::<_, BATCH_MAX>::new();
     for (frame, datagram) in frames.iter_mut().zip(datagrams) {
         if let Some(datagram) = datagram
@@ -240,9 +244,10 @@ fn serve(
         counters.batches.add(1);
         service.serve(&mut batch);
     }
-    let lengths: ArrayVec<usize, BATCH_MAX> = batch.iter().map(|exchange| exchange.reply_len).collect();
+    let mut lengths = ArrayVec::<usize, BATCH_MAX>::new();
+    lengths.extend(batch.iter().map(|exchange| exchange.reply_len));
     drop(batch);
-    let mut lengths = lengths.into_iter();
+    let mut lengths = lengths.iter().copied();
     let reply = |(frame, datagram): (&mut Frame<'_>, &Option<Datagram>)| {
         let (datagram, bytes) = (datagram.as_ref()?, lengths.next()?);
         if bytes == 0 {
@@ -255,7 +260,7 @@ fn serve(
         };
         Some((start, REPLY_HEAD_BYTES_MAX + bytes - start))
     };
-    frames.iter_mut().zip(datagrams).map(reply).collect()
+    replies.extend(frames.iter_mut().zip(datagrams).map(reply));
 }
 
 /// Counts the replies of a batch, of which the last ones were dropped.

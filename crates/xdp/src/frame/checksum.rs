@@ -43,13 +43,15 @@ impl Sum {
 
     /// Adds bytes that start at an even offset. An odd one at the end counts as if a zero followed.
     pub(super) fn add(self, bytes: &[u8]) -> Self {
-        // Words of 32 bits are as good as those of 16, for the sum is folded in the end. A frame has less than 2^16 of them,
-        // so a sum of 64 bits does not overflow.
+        // Words of 32 bits are as good as those of 16, for the sum is folded in the end, and so is any byte order: swapping the
+        // bytes of all words swaps those of the sum (RFC 1071, section 2). Unswapped, several are added at a time. A frame has
+        // less than 2^16 of them, so a sum of 64 bits does not overflow.
         let (words, rest) = bytes.as_chunks::<4>();
-        let sum: u64 = words.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum();
+        let sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
         let mut last = [0; 4];
         last[..rest.len()].copy_from_slice(rest);
-        Self(self.0 + sum + u64::from(u32::from_be_bytes(last)))
+        let sum = Self(sum + u64::from(u32::from_ne_bytes(last)));
+        Self(self.0 + u64::from(u16::from_be(sum.fold())))
     }
 
     /// Folds the sum into 16 bits.
