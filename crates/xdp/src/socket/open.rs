@@ -1,12 +1,20 @@
 //! The steps by which a socket is opened (`Documentation/networking/af_xdp.rst`). They need privileges.
 
 use std::os::fd::BorrowedFd;
+use std::thread;
+use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags};
 use rustix::net::{bind, sockopt};
 
 use super::umem::{CHUNK_BYTES, Sizes, Umem};
 use super::{OpenError, ZeroCopy};
+
+/// How often and after which time it is tried again to bind to a queue that is in use. The kernel gives up the queue of a closed
+/// socket in the background (`xp_put_pool` of net/xdp/xsk_buff_pool.c), for example that of a tracker that was restarted.
+const RETRIES_MAX: usize = 50;
+const RETRY_AFTER: Duration = Duration::from_millis(10);
 
 /// Registers the memory with a new socket, and creates its rings.
 pub(super) fn configure(socket: BorrowedFd<'_>, umem: &Umem, sizes: &Sizes) -> Result<(), OpenError> {
@@ -33,8 +41,16 @@ pub(super) fn bind_to_queue(
         ZeroCopy::Off => SocketAddrXdpFlags::XDP_COPY,
     };
     let flags = flags | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-    bind(socket, &SocketAddrXdp::new(flags, sizes.interface_index, sizes.queue))
-        .map_err(|errno| OpenError::of_bind(errno, sizes.queue))
+    let address = SocketAddrXdp::new(flags, sizes.interface_index, sizes.queue);
+    let mut bound = bind(socket, &address);
+    for _ in 0..RETRIES_MAX {
+        if bound != Err(Errno::BUSY) {
+            break;
+        }
+        thread::sleep(RETRY_AFTER);
+        bound = bind(socket, &address);
+    }
+    bound.map_err(|errno| OpenError::of_bind(errno, sizes.queue))
 }
 
 /// Returns which mode that was.
