@@ -242,6 +242,61 @@ fn a_ring_that_is_not_drained_loses_nothing() {
 }
 
 #[test]
+fn what_the_kernel_drops_is_counted() {
+    const DATAGRAMS: u64 = 150;
+    with_peer(|peer| {
+        let mut path = attach("here", &ADDRESSES);
+        let socket = XdpSocket::open(index("here"), 0, &small(64)).unwrap();
+        path.use_socket_of_peer(&socket);
+        // The program hands over more than there is room for.
+        path.maps.backlog(0).unwrap().set_frames_max(u64::MAX);
+        let sockets = bind(&[V4]);
+        let counters = sockets.counters();
+        let mut io = XdpIo::open(sockets, vec![XdpQueue::new(socket, None)]).unwrap();
+        let client = peer.connect("192.0.2.9:0", V4);
+        for _ in 0..DATAGRAMS {
+            client.send(b"datagram").unwrap();
+        }
+        io.drain(&mut Echo::default(), || true).unwrap();
+        let xdp = &counters.xdp;
+        let dropped = xdp.kernel_dropped.read() + xdp.kernel_ring_full.read();
+        assert!(dropped > 0, "{counters:?}");
+        assert_eq!(xdp.frames.read() + dropped, DATAGRAMS, "{counters:?}");
+        assert_eq!(xdp.frames_free.read(), 64);
+    });
+}
+
+#[test]
+fn wrong_checksums_are_not_answered() {
+    with_peer(|peer| {
+        let mut path = attach("here", &ADDRESSES);
+        let server = server(&[V4], path.queue(64));
+        let client = peer.connect("192.0.2.9:0", V4);
+        let source = client.local_addr().unwrap();
+        let server_mac = mac_of("here");
+        peer.run(move || {
+            let head = Head {
+                destination_mac: server_mac,
+                source_mac: mac_of("there"),
+                tags: [0; 8],
+                tags_bytes: 0,
+                source,
+                destination: V4.parse().unwrap(),
+            };
+            let mut frame = vec![7; head.bytes() + 30];
+            head.write(&mut frame, head.bytes(), 30).unwrap();
+            frame[head.bytes()] ^= 1;
+            peer::send_frame(index("there"), &frame);
+        });
+        await_count(&server.counters, 1, |counters| counters.xdp.frames.read());
+        assert_eq!(ask(&client, b"right"), b"right");
+        await_count(&server.counters, 1, |counters| counters.xdp.bad_checksum.read());
+        assert_eq!(server.counters.v4.received.read(), 1);
+        await_count(&server.counters, 64, |counters| counters.xdp.frames_free.read());
+    });
+}
+
+#[test]
 fn an_interface_that_was_down_serves_again() {
     with_peer(|peer| {
         let mut path = attach("here", &ADDRESSES);
