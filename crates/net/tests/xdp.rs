@@ -77,7 +77,11 @@ fn attach(interface: &str, addresses: &[&str]) -> DataPath {
 impl DataPath {
     /// Opens the socket of queue 0, and gives it to the program.
     fn queue(&mut self, frames: u32) -> XdpQueue {
-        let socket = XdpSocket::open(index("here"), 0, &small(frames)).unwrap();
+        self.queue_with(&small(frames))
+    }
+
+    fn queue_with(&mut self, settings: &SocketSettings) -> XdpQueue {
+        let socket = XdpSocket::open(index("here"), 0, settings).unwrap();
         self.maps.set_socket(0, Some(socket.as_fd())).unwrap();
         XdpQueue::new(socket, self.maps.backlog(0))
     }
@@ -121,9 +125,18 @@ fn await_count(counters: &Arc<Counters>, expected: u64, count: impl Fn(&Counters
 
 #[test]
 fn datagrams_are_answered_by_their_frames() {
+    assert_frames_are_answered(small(64));
+}
+
+#[test]
+fn a_card_can_be_polled_by_the_worker() {
+    assert_frames_are_answered(SocketSettings { busy_poll: true, ..small(64) });
+}
+
+fn assert_frames_are_answered(settings: SocketSettings) {
     with_peer(|peer| {
         let mut path = attach("here", &ADDRESSES);
-        let server = server(&[V4, V6], path.queue(64));
+        let server = server(&[V4, V6], path.queue_with(&settings));
         for (local, address) in [("192.0.2.9:0", V4), ("[2001:db8::9]:0", V6)] {
             let client = peer.connect(local, address);
             for payload in [&b"x"[..], b"a request", &[7; 1452]] {
