@@ -189,7 +189,7 @@ fn exchange(
     if arrived == 0 {
         return Ok(0);
     }
-    // They are filled in where they are: moving the kilobytes of a batch takes several percent of the time.
+    // They are filled in where they are, since a batch of them is several kilobytes to move.
     let mut datagrams = ArrayVec::<_, BATCH_MAX>::new();
     let mut replies = Replies::new();
     let mut frames = ArrayVec::<_, BATCH_MAX>::new();

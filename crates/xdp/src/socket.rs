@@ -53,10 +53,10 @@ const FRAMES_MAX: u32 = 1 << 16;
 const WAKES_MAX: usize = 8;
 
 /// Number of frames that a call sends where the kernel copies them (Linux 6.17): one batch, and what an earlier one has left.
-/// With 32, as before 6.17, a batch takes two calls, and a reply about a tenth more time.
+/// With 32, as before 6.17, a batch takes two calls. No difference could be measured in the time of a reply.
 const TRANSMIT_BUDGET: u32 = 256;
 
-/// Memory of copied frames that are being sent. The default of 208 KiB is that of a few dozen frames.
+/// Memory of copied frames that are being sent. The default of 208 KiB may be less than a batch of long replies takes.
 const SEND_BUFFER_BYTES: i32 = 4 << 20;
 
 /// Whether frames are shared with the network card.
@@ -75,9 +75,9 @@ pub enum ZeroCopy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketSettings {
     /// Number of frames of 4 KiB, a power of two. Half of them are for what arrives, the others for what is answered or
-    /// being sent. From 512 to 4096 make no difference in time; with 16384, the frames leave the cache before they are used
-    /// again, and a reply takes about a tenth more. What finds no frame goes through the ordinary socket, so a worker that is
-    /// away for longer than they last loses nothing by it.
+    /// being sent. What finds no frame goes through the ordinary socket, so the number decides how long a worker may be away
+    /// before that happens: with 4096, some 2 ms at a million datagrams a second. No difference in the time of a reply could be
+    /// measured between 512 and 16384.
     pub frames: u32,
     /// Whether frames are shared with the network card.
     pub zero_copy: ZeroCopy,
