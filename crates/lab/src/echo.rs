@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use shoal_load::udp::Echo as UdpEcho;
 use shoal_net::stream::{ListenAddress, StreamListeners};
-use shoal_net::{Backend, DatagramIo, SocketSettings, Sockets};
+use shoal_net::{Backend, DatagramIo, SocketSettings, Sockets, XdpIo};
 use shoal_tls::{CertificateFiles, Server, self_signed};
 use shoal_transport::datagram::DatagramService;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -46,7 +46,8 @@ pub(crate) struct EchoArgs {
     #[arg(long, value_name = "BACKEND", default_value_t = Backend::ALL[0], conflicts_with = "connections")]
     io: Backend,
 
-    /// Also answer at the driver hook of this network interface: connects by the XDP program of Shoal
+    /// Also answer past the kernel's socket path at this network interface, which has one queue: connects by the XDP program
+    /// of Shoal, and the rest by an AF_XDP socket
     #[arg(long, value_name = "INTERFACE", conflicts_with = "connections")]
     xdp: Option<String>,
 
@@ -116,13 +117,17 @@ impl EchoArgs {
         };
         let settings: Vec<_> = self.listen.iter().map(settings).collect();
         ensure!(!self.bundle || settings.len() == 1, "--bundle takes one --listen address");
-        let sockets = Sockets::bind(&settings, self.workers)?;
+        let mut sockets = Sockets::bind(&settings, self.workers)?;
         let listening = sockets.first().map(|first| first.local_addrs().map(|addr| addr.to_string()));
         note_listening("UDP", listening.into_iter().flatten(), io);
-        let driver = self.xdp.as_ref().map(|interface| DriverEcho::attach(interface, &self.listen));
-        let _attached = driver.transpose()?;
         let v4 = self.listen.iter().all(SocketAddr::is_ipv4);
         let service = UdpEcho::new(self.announce_reply_bytes.into(), if v4 { 6 } else { 18 });
+        if let Some(interface) = &self.xdp {
+            ensure!(sockets.len() == 1, "--xdp serves one queue, by one of the --workers");
+            let (_attached, queue) = DriverEcho::attach(interface, &self.listen)?;
+            let sockets = sockets.pop().context("there is one")?;
+            return serve_by(XdpIo::open(sockets, vec![queue])?, service, stop);
+        }
         on_threads(sockets, |sockets| {
             if self.bundle {
                 let bundled = bundled::BundledEcho::new(service, &sockets);
@@ -174,8 +179,12 @@ fn on_threads<S: Send>(all: Vec<S>, serve: impl Fn(S) -> Result<()> + Sync) -> R
     })
 }
 
-fn serve(io: Backend, sockets: Sockets, mut service: impl DatagramService, stop: &AtomicBool) -> Result<()> {
-    let mut io = io.open(sockets).with_context(|| format!("cannot open the back end {io}"))?;
+fn serve(io: Backend, sockets: Sockets, service: impl DatagramService, stop: &AtomicBool) -> Result<()> {
+    let io = io.open(sockets).with_context(|| format!("cannot open the back end {io}"))?;
+    serve_by(io, service, stop)
+}
+
+fn serve_by(mut io: impl DatagramIo, mut service: impl DatagramService, stop: &AtomicBool) -> Result<()> {
     while !stop.load(Ordering::Relaxed) {
         io.poll(POLL_TIMEOUT, &mut service).context("the sockets failed")?;
     }

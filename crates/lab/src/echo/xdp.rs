@@ -1,4 +1,4 @@
-//! The driver hook of the echo: the program of Shoal, which answers connects.
+//! The driver hook of the echo: the program of Shoal, which answers connects, and an AF_XDP socket for the rest.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -6,7 +6,12 @@ use std::os::fd::AsFd;
 use anyhow::{Context, Result};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
+use shoal_net::XdpQueue;
 use shoal_xdp::program::{Ids, Link, Maps, Mode, Program, Settings, Sizes};
+use shoal_xdp::socket::{SocketSettings, XdpSocket, ZeroCopy};
+
+/// As many as a tracker has by default.
+const FRAMES: u32 = 4096;
 
 /// The program, attached until this is dropped.
 pub(super) struct DriverEcho {
@@ -16,8 +21,9 @@ pub(super) struct DriverEcho {
 }
 
 impl DriverEcho {
-    /// Attaches the program to an interface. It answers connects to `addresses`.
-    pub(super) fn attach(interface: &str, addresses: &[SocketAddr]) -> Result<Self> {
+    /// Attaches the program to an interface. It answers connects to `addresses`, and passes the rest to the returned socket
+    /// of the first queue.
+    pub(super) fn attach(interface: &str, addresses: &[SocketAddr]) -> Result<(Self, XdpQueue)> {
         let any_socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
         let index = name_to_index(any_socket.as_fd(), interface)
             .with_context(|| format!("there is no network interface {interface}"))?;
@@ -28,7 +34,11 @@ impl DriverEcho {
         let ids = Ids { keyed: [1, 2, 3, 4], former: None, valid_ns: 180_000_000_000 };
         maps.set_settings(&Settings { ids: Some(ids), ..Settings::default() });
         maps.set_slot(1, 1 << 62);
+        let settings = SocketSettings { frames: FRAMES, zero_copy: ZeroCopy::Auto, busy_poll: false };
+        let socket = XdpSocket::open(index, 0, &settings)?;
+        maps.set_socket(0, Some(socket.as_fd()))?;
+        let queue = XdpQueue::new(socket, maps.backlog(0));
         let link = program.attach(index, Mode::Auto)?;
-        Ok(Self { _link: link, _maps: maps, _program: program })
+        Ok((Self { _link: link, _maps: maps, _program: program }, queue))
     }
 }
