@@ -106,7 +106,7 @@ impl Snapshot {
             at_work: None,
             ready_share: None,
             spinners: 0,
-            receive_threads: false,
+            receive_s: None,
         }
     }
 

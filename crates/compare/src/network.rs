@@ -58,9 +58,12 @@ impl Network {
         }
     }
 
-    /// Returns whether threads of the kernel do receive work on the tracker's processors.
-    pub(crate) fn has_receive_threads(&self) -> bool {
-        matches!(self, Self::Veth { .. })
+    /// Returns the CPU time of the kernel's threads that do the receive work of the tracker's interface, if it has any.
+    pub(crate) fn receive_s(&self) -> Option<f64> {
+        match self {
+            Self::Loopback => None,
+            Self::Veth { pair, .. } => pair.receive_s(),
+        }
     }
 
     /// Returns the address of the tracker.

@@ -190,10 +190,11 @@ pub struct Usage {
     /// Threads of `shoal-lab` that spun on each processor of the tracker, to divide its time.
     #[serde(default)]
     pub spinners: usize,
-    /// Whether threads of the kernel do receive work on the tracker's processors. That is part of the cost of a reply, but
-    /// not of the CPU time of the tracker's processes.
+    /// CPU time of the kernel's threads that do the receive work of the tracker's interface, on the tracker's processors, by
+    /// the scheduler's exact account; none if there are no such threads. It is part of the cost of a reply, but not of the
+    /// CPU time of the tracker's processes. A program of the tracker at the driver hook runs in it.
     #[serde(default)]
-    pub receive_threads: bool,
+    pub receive_s: Option<f64>,
 }
 
 /// CPU time of the tracker's processes during a period.
@@ -261,7 +262,11 @@ impl Usage {
     /// kernel's receive threads are there too, that is the time in which the processors were busy.
     #[must_use]
     pub fn saturation(&self, processors: &[usize]) -> Option<f64> {
-        if self.receive_threads { self.busy_share_of(processors) } else { self.busy_share(processors.len()) }
+        if self.receive_s.is_some() {
+            self.busy_share_of(processors)
+        } else {
+            self.busy_share(processors.len())
+        }
     }
 
     /// Returns the share of the time in which a tracker with this number of processors had work, 0 to 1. Earlier

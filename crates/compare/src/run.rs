@@ -332,7 +332,7 @@ impl Run<'_> {
         let _spinning = Spinners::start(trackers, spinners).context("cannot start the spinning threads")?;
         let sampler = threads(group).and_then(|threads| Sampler::start(&threads)).ok();
         let snapshot = || Snapshot::take(group, sampler.as_ref(), &processors);
-        let before = snapshot()?;
+        let (before, received) = (snapshot()?, self.network.receive_s());
         let mut at_work = None;
         let mut sampling = |event: &ComparisonEvent<'_>| {
             let is_sending = |progress: &Progress| progress.elapsed <= self.load.duration;
@@ -353,9 +353,9 @@ impl Run<'_> {
             let elapsed_s = outcome.load.as_ref().map_or(at_work.elapsed_s, |load| load.elapsed_s);
             let (processors, steal) = (at_work.processors, at_work.steal);
             let usage = before.until(&after);
-            let receive_threads = self.network.has_receive_threads();
+            let receive_s = received.and_then(|received| Some(self.network.receive_s()? - received));
             let at_work = last_sample;
-            Usage { elapsed_s, processors, steal, at_work, ready_share, spinners, receive_threads, ..usage }
+            Usage { elapsed_s, processors, steal, at_work, ready_share, spinners, receive_s, ..usage }
         });
         end
     }

@@ -134,6 +134,18 @@ impl VethPair {
         Ok(result)
     }
 
+    /// Returns the CPU time of the threads of the tracker's interface, unless the kernel does not tell.
+    #[expect(clippy::cast_precision_loss, reason = "no run has 2^53 nanoseconds")]
+    pub(crate) fn receive_s(&self) -> Option<f64> {
+        let mut ns = 0;
+        for thread in receive_threads(&self.tracker_interface).ok()? {
+            // Three numbers, the first of which is the time on a processor.
+            let times = fs::read_to_string(format!("/proc/{}/schedstat", thread.as_raw_pid())).ok()?;
+            ns += times.split(' ').next()?.parse::<u64>().ok()?;
+        }
+        Some(ns as f64 / 1e9)
+    }
+
     /// Binds the threads of both interfaces to the processors of their sides.
     ///
     /// # Errors

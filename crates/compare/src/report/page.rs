@@ -12,7 +12,9 @@ const READING: &str = "Medians over the rounds that count, minimum and maximum i
     replies only. CPU time is that of the tracker's processes for each reply that it sent (good or not); the user part \
     is the tracker's own code, the rest is the kernel; ± is the error of this division in one round. Memory is the resident memory after the fill, 1 MB = 1,000,000 \
     bytes; \"of it fill\" is what the fill added to the memory of the empty tracker (its program, its buffers, a white \
-    list). p99 is the latency at the fixed rate. The ceiling is not a tracker: it only sends replies of the same size.";
+    list). p99 is the latency at the fixed rate. The ceiling is not a tracker: it only sends replies of the same size. \
+    Receive time is that of the kernel's threads of the tracker's network interface, on the tracker's processors, in which its \
+    program at the driver hook runs; whole core is all busy time of these processors, whoever caused it.";
 
 const RELAYED_READING: &str = "Medians over the rounds that count, minimum and maximum in parentheses. Messages are all \
     messages that the tracker sent: replies to announces, and relayed offers and answers. CPU time is that of the \

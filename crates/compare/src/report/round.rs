@@ -42,6 +42,8 @@ pub(super) struct Figures {
     /// Microseconds in which the tracker's processors were busy with anything, the kernel's receive work and soft interrupts
     /// included, per reply. Only without spinning threads.
     pub(super) core_us: Option<f64>,
+    /// Microseconds of the kernel's threads that do the receive work of the tracker's interface, per reply.
+    pub(super) receive_us: Option<f64>,
     /// Peers in each good announce reply, if there was any.
     pub(super) peers_per_announce: Option<f64>,
     /// Share of the requests without a reply in time, 0 to 1.
@@ -241,6 +243,7 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
         core_us: usage
             .filter(|usage| usage.spinners == 0)
             .and_then(|usage| usage.core_us(load, &cell.tracker_cpus)),
+        receive_us: usage.and_then(|usage| ratio(usage.receive_s? * 1e6, spent.as_ref()?.1)),
         peers_per_announce: (load.responses.announce > 0).then_some(load.peers_per_announce),
         loss_share: loss_share(load),
         errors: Some(as_f64(load.errors)),

@@ -39,7 +39,7 @@ pub(super) struct Measured {
     pub(super) scrapes_per_s: Option<Spread>,
     pub(super) user_us: Option<Spread>,
     pub(super) system_us: Option<Spread>,
-    /// The whole core.
+    pub(super) receive_us: Option<Spread>,
     pub(super) core_us: Option<Spread>,
     pub(super) user_error_us: Option<Spread>,
     pub(super) whole_us: Option<Spread>,
@@ -153,6 +153,7 @@ impl Measured {
             scrapes_per_s: known(|round| round.scrapes_per_s),
             user_us: known(|round| round.user_us),
             system_us: known(|round| round.system_us),
+            receive_us: known(|round| round.receive_us),
             core_us: known(|round| round.core_us),
             user_error_us: known(|round| round.user_error_us),
             whole_us: known(|round| round.whole_us),

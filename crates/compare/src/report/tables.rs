@@ -105,12 +105,19 @@ pub(super) fn replies(rows: &[Row<'_>]) -> Table {
 
 /// Returns the table of CPU time and busy processors.
 pub(super) fn processors(rows: &[Row<'_>]) -> Table {
-    let head =
-        vec!["User µs each", "System µs each", "Whole core µs each", "Tracker busy", "Load's CPUs busy"];
+    let head = vec![
+        "User µs each",
+        "System µs each",
+        "Receive µs each",
+        "Whole core µs each",
+        "Tracker busy",
+        "Load's CPUs busy",
+    ];
     table(head, rows, outcome_word, |row| {
         vec![
             number::with_error(row.user_us, row.user_error_us, row.marks),
             number::spread(row.system_us, row.marks, number::hundredths),
+            number::spread(row.receive_us, row.marks, number::hundredths),
             number::spread(row.core_us, row.marks, number::hundredths),
             number::median(row.tracker_busy, Marks::default(), number::busy),
             number::median(row.load_busy, Marks::default(), number::percent),

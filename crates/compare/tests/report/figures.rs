@@ -50,7 +50,7 @@ fn cpu_time_is_for_every_reply_that_was_sent() {
     let main = line(&markdown, "Result", "Shoal (mmsg)");
     assert_eq!(main, ["Shoal (mmsg)", "1", "100,000", "3.33", "0.83", "100.0 %", "43.1", "40.0", "–"]);
     let processors = line(&markdown, "Processors", "Shoal (mmsg)");
-    assert_eq!(processors, ["Shoal (mmsg)", "1", "0.83", "2.50", "3.33", "100.0 %", "70 %"]);
+    assert_eq!(processors, ["Shoal (mmsg)", "1", "0.83", "2.50", "–", "3.33", "100.0 %", "70 %"]);
     let replies = line(&markdown, "Replies", "Shoal (mmsg)");
     let expected =
         ["Shoal (mmsg)", "1", "80,000", "20,000", "0", "28.50", "1.00 %", "100,000", "90,000", "1 of 1"];

@@ -111,7 +111,7 @@ pub(crate) fn usage(user_s: f64, system_s: f64, exact_s: Option<f64>) -> Usage {
         at_work: None,
         ready_share: None,
         spinners: 0,
-        receive_threads: false,
+        receive_s: None,
     }
 }
 

@@ -88,7 +88,7 @@ fn summary(round: &Round, processors: &[usize]) -> String {
             (count > 0.0).then(|| format!("{us:.2} µs CPU a {unit}"))
         }));
         words.extend(
-            round.usage.as_ref().filter(|usage| usage.receive_threads).and_then(|usage| {
+            round.usage.as_ref().filter(|usage| usage.receive_s.is_some()).and_then(|usage| {
                 Some(format!("{:.2} µs of the whole core", usage.core_us(load, processors)?))
             }),
         );
