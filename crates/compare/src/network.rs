@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use shoal_load::udp::DriverHook;
 
 use crate::cpu_assignment::CpuAssignment;
-use veth::VethPair;
+pub use veth::VethPair;
 
 /// The kind of network of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,11 +23,14 @@ pub enum NetworkKind {
 
 /// The network of a comparison. It exists until it is dropped.
 #[derive(Debug)]
-pub(crate) enum Network {
+pub enum Network {
+    /// The loopback interface of this host.
     Loopback,
+    /// A pair of virtual Ethernet interfaces.
     Veth {
-        /// Detached before the interface disappears.
+        /// The hook of the generator at the interface of the load. Detached before that disappears.
         hook: DriverHook,
+        /// The interfaces.
         pair: VethPair,
     },
 }
@@ -37,7 +40,7 @@ impl Network {
     ///
     /// # Errors
     /// Returns an error if the kernel refuses.
-    pub(crate) fn new(kind: NetworkKind) -> Result<Self> {
+    pub fn new(kind: NetworkKind) -> Result<Self> {
         match kind {
             NetworkKind::Loopback => Ok(Self::Loopback),
             NetworkKind::Veth => {
@@ -51,7 +54,8 @@ impl Network {
     }
 
     /// Returns the hook of the generator.
-    pub(crate) fn hook(&self) -> Option<&DriverHook> {
+    #[must_use]
+    pub fn hook(&self) -> Option<&DriverHook> {
         match self {
             Self::Loopback => None,
             Self::Veth { hook, .. } => Some(hook),
@@ -59,7 +63,8 @@ impl Network {
     }
 
     /// Returns the CPU time of the kernel's threads that do the receive work of the tracker's interface, if it has any.
-    pub(crate) fn receive_s(&self) -> Option<f64> {
+    #[must_use]
+    pub fn receive_s(&self) -> Option<f64> {
         match self {
             Self::Loopback => None,
             Self::Veth { pair, .. } => pair.receive_s(),
@@ -67,7 +72,8 @@ impl Network {
     }
 
     /// Returns the address of the tracker.
-    pub(crate) fn tracker_ip(&self) -> IpAddr {
+    #[must_use]
+    pub fn tracker_ip(&self) -> IpAddr {
         match self {
             Self::Loopback => Ipv4Addr::LOCALHOST.into(),
             Self::Veth { .. } => VethPair::TRACKER.into(),
@@ -75,7 +81,8 @@ impl Network {
     }
 
     /// Returns the interface of the tracker.
-    pub(crate) fn tracker_interface(&self) -> &str {
+    #[must_use]
+    pub fn tracker_interface(&self) -> &str {
         match self {
             Self::Loopback => "lo",
             Self::Veth { pair, .. } => pair.tracker_interface(),
@@ -86,7 +93,7 @@ impl Network {
     ///
     /// # Errors
     /// Returns an error if the kernel refuses.
-    pub(crate) fn assign(&self, assignment: &CpuAssignment) -> Result<()> {
+    pub fn assign(&self, assignment: &CpuAssignment) -> Result<()> {
         match self {
             Self::Loopback => Ok(()),
             Self::Veth { pair, .. } => pair.assign(assignment),
@@ -97,7 +104,7 @@ impl Network {
     ///
     /// # Errors
     /// Returns an error if the kernel does not let this thread change sides.
-    pub(crate) fn on_tracker_side<T>(&self, act: impl FnOnce() -> T) -> Result<T> {
+    pub fn on_tracker_side<T>(&self, act: impl FnOnce() -> T) -> Result<T> {
         match self {
             Self::Loopback => Ok(act()),
             Self::Veth { pair, .. } => pair.on_tracker_side(act),
@@ -107,7 +114,8 @@ impl Network {
 
 impl NetworkKind {
     /// Returns the first of the addresses that requests come from. None of them is the tracker's.
-    pub(crate) fn first_source(self) -> IpAddr {
+    #[must_use]
+    pub fn first_source(self) -> IpAddr {
         match self {
             Self::Loopback => Ipv4Addr::new(127, 0, 1, 1).into(),
             Self::Veth => VethPair::FIRST_SOURCE.into(),

@@ -22,7 +22,7 @@ use crate::topology::pin_thread;
 
 /// The pair, and the namespaces of both ends.
 #[derive(Debug)]
-pub(crate) struct VethPair {
+pub struct VethPair {
     /// The namespace that this thread was in before.
     host: File,
     load: File,
@@ -32,11 +32,12 @@ pub(crate) struct VethPair {
 }
 
 impl VethPair {
-    // Addresses for benchmarks (RFC 2544).
-    pub(crate) const TRACKER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+    // These addresses are for benchmarks (RFC 2544).
+    /// The address of the tracker.
+    pub const TRACKER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
     const LOAD: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-    /// The load has all addresses of this network.
-    pub(crate) const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
+    /// The first address of a network whose addresses all belong to the load.
+    pub const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
     const SOURCES: &str = "198.18.1.0/24";
 
     const TRACKER_V6: &str = "2001:2::1";
@@ -48,7 +49,7 @@ impl VethPair {
     ///
     /// # Errors
     /// Returns an error if this process is not root, or lacks a program.
-    pub(crate) fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         ensure!(rustix::process::geteuid().is_root(), "it takes root");
         let host = own_namespace()?;
         // However this function ends early, the thread returns.
@@ -115,11 +116,15 @@ impl VethPair {
         use_threads(load_interface)
     }
 
-    pub(crate) fn load_interface(&self) -> &str {
+    /// Returns the interface of the load.
+    #[must_use]
+    pub fn load_interface(&self) -> &str {
         &self.load_interface
     }
 
-    pub(crate) fn tracker_interface(&self) -> &str {
+    /// Returns the interface of the tracker.
+    #[must_use]
+    pub fn tracker_interface(&self) -> &str {
         &self.tracker_interface
     }
 
@@ -127,7 +132,7 @@ impl VethPair {
     ///
     /// # Errors
     /// Returns an error if the kernel does not let this thread change the namespace.
-    pub(crate) fn on_tracker_side<T>(&self, act: impl FnOnce() -> T) -> Result<T> {
+    pub fn on_tracker_side<T>(&self, act: impl FnOnce() -> T) -> Result<T> {
         enter(&self.tracker)?;
         let result = act();
         enter(&self.load)?;
@@ -135,8 +140,9 @@ impl VethPair {
     }
 
     /// Returns the CPU time of the threads of the tracker's interface, unless the kernel does not tell.
+    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "no run has 2^53 nanoseconds")]
-    pub(crate) fn receive_s(&self) -> Option<f64> {
+    pub fn receive_s(&self) -> Option<f64> {
         let mut ns = 0;
         for thread in receive_threads(&self.tracker_interface).ok()? {
             // Three numbers, the first of which is the time on a processor.
@@ -150,7 +156,7 @@ impl VethPair {
     ///
     /// # Errors
     /// Returns an error if an interface has no thread, or it cannot be bound.
-    pub(crate) fn assign(&self, assignment: &CpuAssignment) -> Result<()> {
+    pub fn assign(&self, assignment: &CpuAssignment) -> Result<()> {
         let sides =
             [(&self.load_interface, &assignment.load), (&self.tracker_interface, &assignment.tracker)];
         for (interface, processors) in sides {

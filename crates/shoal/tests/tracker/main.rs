@@ -47,5 +47,6 @@ mod top;
 mod udp;
 mod upgrade;
 mod upgrade_sockets;
+mod veth;
 mod web;
 mod ws;

@@ -1,0 +1,86 @@
+//! The generator at the driver hook, over a pair of virtual Ethernet interfaces between two network namespaces.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use shoal_compare::network::{Network, NetworkKind, VethPair};
+use shoal_load::{Kinds, Mix, Pace, Plan, Popularity, Population, Report, Sources, Stop, Watch, udp};
+use shoal_net::Backend;
+
+use crate::harness::Tracker;
+
+const REQUESTS: u64 = 30_000;
+
+fn plan(tracker: &Tracker) -> Plan {
+    Plan {
+        target: tracker.udp[0],
+        population: Population {
+            torrents: 100,
+            peers: 2000,
+            popularity: Popularity::Uniform,
+            seeder_share: 0.5,
+            announces_per_life: 8,
+            vanish_share: 0.25,
+        },
+        mix: Mix { connect: 2, announce: 2, scrape: 1 },
+        numwant: 30,
+        scrape_hashes_max: 10,
+        sources: Sources {
+            first: VethPair::FIRST_SOURCE.into(),
+            addresses: NonZeroUsize::new(8).unwrap(),
+            sockets_per_worker: NonZeroUsize::new(8).unwrap(),
+        },
+        workers: vec![None],
+        seed: 1,
+        io: Backend::Mmsg,
+        timeout: Duration::from_secs(30),
+        own_address_is_wrong: true,
+    }
+}
+
+/// Returns how many replies without an error the tracker has counted.
+fn counted(tracker: &Tracker) -> Kinds {
+    let of = |kind: &str| {
+        let labels = ["protocol=\"udp\"", "family=\"v4\"", &*format!("kind=\"{kind}\""), "outcome=\"ok\""];
+        tracker.metric("shoal_replies_total", &labels)
+    };
+    Kinds { connect: of("connect"), announce: of("announce"), scrape: of("scrape") }
+}
+
+fn assert_flawless(report: &Report) {
+    assert_eq!(report.failure, None);
+    assert_eq!(report.responses, report.requests, "{report:?}");
+    assert_eq!((report.lost, report.errors, report.wrong.total()), (0, 0, 0), "{report:?}");
+}
+
+#[test]
+fn the_generator_at_the_driver_hook_counts_what_the_tracker_counts() {
+    let network = Network::new(NetworkKind::Veth).unwrap();
+    let listen = format!("{}:0", network.tracker_ip());
+    let settings = [
+        ("SHOAL_UDP_LISTEN", &*listen),
+        ("SHOAL_HTTP_LISTEN", ""),
+        ("SHOAL_CONTROL_LISTEN", &*listen),
+        ("SHOAL_ANNOUNCE_PEERS_PER_ADDRESS_MAX", "0"),
+    ];
+    let tracker = network.on_tracker_side(|| Tracker::start(&settings)).unwrap();
+    let (never, mut ignore) = (AtomicBool::new(false), |_: &shoal_load::Progress| {});
+    let mut session = udp::open_at_driver(&plan(&tracker), network.hook().unwrap()).unwrap();
+    assert_flawless(&session.fill(&mut Watch { cancel: &never, progress: &mut ignore }));
+    for window in [1, 64] {
+        let before = counted(&tracker);
+        let stop = Stop { after: None, requests: Some(REQUESTS) };
+        let mut watch = Watch { cancel: &never, progress: &mut ignore };
+        let report = session.run(Pace::Closed { window }, stop, &mut watch);
+        assert_flawless(&report);
+        assert_eq!(report.requests.total(), REQUESTS);
+        let after = counted(&tracker);
+        let Kinds { connect, announce, scrape } = report.responses;
+        assert_eq!(connect, after.connect - before.connect);
+        assert_eq!(announce, after.announce - before.announce);
+        assert_eq!(scrape, after.scrape - before.scrape);
+        assert!(announce > REQUESTS / 4 && scrape > REQUESTS / 10, "{report:?}");
+        assert!(report.peers_per_announce > 1.0 && report.latency.p50_us > 0.0, "{report:?}");
+    }
+}
