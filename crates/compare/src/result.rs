@@ -285,7 +285,7 @@ impl Usage {
         (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
     }
 
-    /// Returns the microseconds of these processors, whoever used them, for each reply of the load.
+    /// Returns the busy microseconds of these processors, those of other programs included, for each reply of the load.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
     pub fn core_us(&self, load: &Report, processors: &[usize]) -> Option<f64> {

@@ -53,6 +53,10 @@ enum {
 
     // One request in so many is timed, less one.
     SAMPLE_MASK = 63,
+
+    // A seed with this slot becomes a connect of a flood.
+    FLOOD_SLOT = 0xffff,
+    FLOOD_PORT_MIN = 1024,
 };
 
 struct ethernet {
@@ -104,6 +108,9 @@ struct control {
     u32 sources;
     u32 peers_max;
     u32 next_source;
+    // A flood comes from this network; these are the bits of its hosts. None: there is no flood.
+    u32 flood_network;
+    u32 flood_hosts;
     u32 padding;
     u16 server_port;
     // Source n has port first_port + n, in the byte order of the host.
@@ -158,10 +165,12 @@ struct counts {
     u64 repeated;
     // Frames that could not become a request.
     u64 failed;
+    u64 flooded;
+    u64 flood_replies;
 };
 
-_Static_assert(sizeof(struct control) == 176 && sizeof(struct source) == 24 && sizeof(struct slot) == 16, "the layout in Rust");
-_Static_assert(sizeof(struct request) == 256 && sizeof(struct counts) == 120, "the layout in Rust");
+_Static_assert(sizeof(struct control) == 184 && sizeof(struct source) == 24 && sizeof(struct slot) == 16, "the layout in Rust");
+_Static_assert(sizeof(struct request) == 256 && sizeof(struct counts) == 136, "the layout in Rust");
 
 struct {
     NUMBER(type, MAP_ARRAY);
@@ -372,6 +381,30 @@ INLINE int send_next(struct xdp_md *context, struct control *control, struct cou
     return redirect(context->ingress_ifindex, 0);
 }
 
+// Turns the frame into a connect from a random address of the network of the flood.
+INLINE int send_flood(struct xdp_md *context, struct control *control, struct counts *counts)
+{
+    long bytes = (long)context->data_end - (long)context->data;
+    asm volatile("" : "+r"(bytes));
+    if (adjust_head(context, (int)(bytes - (long)(HEAD_BYTES + CONNECT_BYTES))))
+        return XDP_DROP;
+    void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+    struct udp *udp = data + HEAD_BYTES - sizeof(*udp);
+    u32 *payload = (void *)(udp + 1);
+    if ((void *)(payload + CONNECT_BYTES / 4) > end)
+        return XDP_DROP;
+    u32 ip = control->flood_network | (draw(control) & control->flood_hosts), random = draw(control);
+    u64 sum = write_headers(data, control, ip, BE16((u16)random | FLOOD_PORT_MIN), CONNECT_BYTES);
+    payload[0] = BE32(0x417);
+    payload[1] = BE32(0x27101980);
+    payload[2] = 0;
+    payload[3] = random;
+    u16 checksum = ~fold(sum + payload[0] + payload[1] + payload[3]);
+    udp->checksum = checksum ? checksum : 0xffff;
+    counts->flooded += 1;
+    return redirect(context->ingress_ifindex, 0);
+}
+
 INLINE void note_latency(struct control *control, struct slot *slot)
 {
     u64 ns = ktime_ns() - slot->sent_ns;
@@ -488,8 +521,10 @@ int generate(struct xdp_md *context)
         struct seed *seed = data;
         u32 slot_number = seed->slot;
         struct slot *slot = map_lookup(&slots, &slot_number);
-        if (!slot || seed->magic[0] != control->magic[0] || seed->magic[1] != control->magic[1])
+        if (seed->magic[0] != control->magic[0] || seed->magic[1] != control->magic[1])
             return XDP_PASS;
+        if (!slot)
+            return slot_number == FLOOD_SLOT ? send_flood(context, control, counts) : XDP_PASS;
         return send_next(context, control, counts, slot, slot_number);
     }
     if (ethernet->type != BE16(TYPE_IPV4) || ip->version_and_words != VERSION_AND_WORDS || ip->protocol != PROTOCOL_UDP ||
@@ -498,6 +533,10 @@ int generate(struct xdp_md *context)
     u32 source_number = (u16)(BE16(udp->destination) - control->first_port);
     if (source_number < control->sources)
         return take_reply(context, control, counts, source_number);
+    if (control->flood_hosts && (ip->destination & ~control->flood_hosts) == control->flood_network) {
+        counts->flood_replies += 1;
+        return XDP_DROP;
+    }
     learn_ethernet(control, ethernet);
     return XDP_PASS;
 }

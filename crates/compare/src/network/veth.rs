@@ -40,6 +40,9 @@ impl VethPair {
     pub const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
     const SOURCES: &str = "198.18.1.0/24";
 
+    /// The network of spoofed addresses, to which the tracker has a way through the pair.
+    pub const FLOOD: &str = "198.19.0.0/16";
+
     const TRACKER_V6: &str = "2001:2::1";
     const LOAD_V6: &str = "2001:2::2";
     const TRACKER_MAC: &str = "02:00:00:00:00:01";
@@ -80,7 +83,7 @@ impl VethPair {
         let (load, tracker) = (Self::LOAD, Self::TRACKER);
         let (load_v6, tracker_v6) = (Self::LOAD_V6, Self::TRACKER_V6);
         let (load_mac, tracker_mac) = (Self::LOAD_MAC, Self::TRACKER_MAC);
-        let sources = Self::SOURCES;
+        let (sources, flood) = (Self::SOURCES, Self::FLOOD);
         // `ip` opens the namespace of the other end by the descriptor of this process.
         let other =
             format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&self.tracker));
@@ -98,7 +101,8 @@ impl VethPair {
                  link set {tracker_interface} up\n\
                  neighbour add {load} lladdr {load_mac} dev {tracker_interface} nud permanent\n\
                  neighbour add {load_v6} lladdr {load_mac} dev {tracker_interface} nud permanent\n\
-                 route add {sources} via {load} dev {tracker_interface}\n"
+                 route add {sources} via {load} dev {tracker_interface}\n\
+                 route add {flood} via {load} dev {tracker_interface}\n"
             ))?;
             use_threads(tracker_interface)
         })??;

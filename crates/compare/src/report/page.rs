@@ -14,7 +14,7 @@ const READING: &str = "Medians over the rounds that count, minimum and maximum i
     bytes; \"of it fill\" is what the fill added to the memory of the empty tracker (its program, its buffers, a white \
     list). p99 is the latency at the fixed rate. The ceiling is not a tracker: it only sends replies of the same size. \
     Receive time is that of the kernel's threads of the tracker's network interface, on the tracker's processors, in which its \
-    program at the driver hook runs; whole core is all busy time of these processors, whoever caused it.";
+    program at the driver hook runs; whole core is all busy time of these processors, other programs included.";
 
 const RELAYED_READING: &str = "Medians over the rounds that count, minimum and maximum in parentheses. Messages are all \
     messages that the tracker sent: replies to announces, and relayed offers and answers. CPU time is that of the \

@@ -5,6 +5,7 @@
 //! counters, and replaces lost frames. Everything else, above all the fill and the open loop, goes through sockets, by a
 //! [`Client`], from the same addresses, so that the tracker knows the peers of both.
 
+mod flood;
 mod inject;
 mod program;
 mod shared;
@@ -24,6 +25,7 @@ use crate::driver::{Batch, Pacing, Protocol, Run, Window};
 use crate::plan::{PlanError, require};
 use crate::session::{OpenError, Order, Shared as SessionShared};
 use crate::tally::Kind;
+pub use flood::{Flood, FloodReport};
 use program::{Counts, Program};
 use shared::{RING, Request, SAMPLES, SCRAPE_HASHES_MAX, SLOTS};
 

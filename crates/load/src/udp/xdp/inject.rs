@@ -11,6 +11,9 @@ use std::ptr;
 const BPF_PROG_RUN: libc::c_int = 10;
 const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
 
+/// Most frames that the kernel allocates and sends together. Its own limit is 256.
+const BATCH_MAX: u32 = 64;
+
 /// The part of `union bpf_attr` that the command uses.
 #[repr(C)]
 #[derive(Default)]
@@ -47,22 +50,22 @@ struct Context {
 
 const _: () = assert!(size_of::<RunAttributes>() == 80 && size_of::<Context>() == 24);
 
-/// Runs `program` on a frame, as if it had come from `interface`, and does with it what the program says.
+/// Runs `program` on copies of a frame, as if they had come from `interface`, and does with each what the program says.
 ///
 /// # Errors
 /// If the kernel refuses.
-pub(super) fn inject(program: BorrowedFd<'_>, interface: u32, frame: &[u8]) -> io::Result<()> {
+pub(super) fn inject(program: BorrowedFd<'_>, interface: u32, frame: &[u8], repeat: u32) -> io::Result<()> {
     let data_bytes = u32::try_from(frame.len()).map_err(io::Error::other)?;
     let context = Context { data_end: data_bytes, interface, ..Context::default() };
     let attributes = RunAttributes {
         program: u32::try_from(program.as_raw_fd()).map_err(io::Error::other)?,
         data_bytes,
         data: frame.as_ptr().expose_provenance() as u64,
-        repeat: 1,
+        repeat,
         context_bytes: u32::try_from(size_of::<Context>()).map_err(io::Error::other)?,
         context: ptr::from_ref(&context).expose_provenance() as u64,
         flags: BPF_F_TEST_XDP_LIVE_FRAMES,
-        batch: 1,
+        batch: repeat.min(BATCH_MAX),
         ..RunAttributes::default()
     };
     // SAFETY: the attributes have the size that is stated. The frame and the context live until the call returns and

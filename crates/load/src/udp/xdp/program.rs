@@ -61,15 +61,18 @@ fn mapped<T: Shared>(ebpf: &mut Ebpf, name: &str, entries: usize) -> Result<Mapp
     Mapped::new(map.fd().as_fd(), entries).map_err(|error| format!("cannot map the map {name}: {error}"))
 }
 
-/// What the program counts.
+/// The counts of the program.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts([u64; COUNTS]);
 
 /// The number of fields of `struct counts`.
-const COUNTS: usize = 15;
+const COUNTS: usize = 17;
 
 /// The port of the first source. It is below those that the kernel gives to sockets.
 const FIRST_PORT: u16 = 10_000;
+
+/// The slot of a frame that becomes a connect of a flood.
+const FLOOD_SLOT: u16 = u16::MAX;
 
 /// The type of an injected frame.
 const SEED_TYPE: u16 = 0x88b5;
@@ -146,12 +149,21 @@ impl Program {
 
     /// Puts a frame into a slot, which carries one request after the other from then on.
     pub(super) fn start_slot(&self, slot: u16) -> Result<(), String> {
+        self.inject(slot, 1)
+    }
+
+    /// Sends connects of the flood.
+    pub(super) fn flood(&self, connects: u32) -> Result<(), String> {
+        self.inject(FLOOD_SLOT, connects)
+    }
+
+    fn inject(&self, slot: u16, frames: u32) -> Result<(), String> {
         let (interface, magic) = (self.interface, self.magic);
         let mut frame = [0; 64];
         frame[12..14].copy_from_slice(&SEED_TYPE.to_be_bytes());
         frame[14..16].copy_from_slice(&slot.to_ne_bytes());
         frame[16..24].copy_from_slice(&magic.to_ne_bytes());
-        inject(self.descriptor.as_fd(), interface, &frame)
+        inject(self.descriptor.as_fd(), interface, &frame, frames)
             .map_err(|error| format!("the kernel injects no frames (BPF_PROG_RUN): {error}"))
     }
 
@@ -167,7 +179,7 @@ impl Program {
     }
 }
 
-/// Returns a number that nobody else knows.
+/// Returns a number that no other process knows.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -218,6 +230,11 @@ impl Counts {
     /// Frames that could not become a request.
     pub(super) fn failed(&self) -> u64 {
         self.0[14]
+    }
+
+    /// Connects of a flood, and replies to them.
+    pub(super) fn flood(&self) -> [u64; 2] {
+        [self.0[15], self.0[16]]
     }
 
     /// Replies of any kind.

@@ -39,7 +39,7 @@ pub(super) struct Control {
     pub(super) sampled: AtomicU64,
     /// The share of connects, of 2^32.
     pub(super) connect_chance: AtomicU64,
-    /// What an injected frame carries.
+    /// The mark of an injected frame.
     pub(super) magic: AtomicU64,
     pub(super) random: AtomicU64,
     /// Slots end with their reply.
@@ -49,7 +49,10 @@ pub(super) struct Control {
     pub(super) sources: AtomicU32,
     pub(super) peers_max: AtomicU32,
     pub(super) next_source: AtomicU32,
-    pub(super) padding: AtomicU32,
+    /// A flood comes from this network; the next are the bits of its hosts, or 0 if there is no flood.
+    pub(super) flood_network: AtomicU32,
+    pub(super) flood_hosts: AtomicU32,
+    padding: AtomicU32,
     pub(super) server_port: AtomicU16,
     /// Source `n` has port `first_port + n`.
     pub(super) first_port: AtomicU16,
@@ -99,6 +102,7 @@ pub(super) struct Request {
     unused: [AtomicU64; 3],
 }
 
+const _: () = assert!(size_of::<Control>() == 184);
 const _: () = assert!(size_of::<Request>() == 256 && size_of::<Slot>() == 16 && size_of::<Source>() == 24);
 
 /// A type whose every bit pattern is valid and whose fields are all atomic.

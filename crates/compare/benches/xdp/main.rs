@@ -6,6 +6,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark may end by a panic")]
 
+mod flood;
+
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use shoal_compare::result::{Cell, Comparison, Round};
@@ -47,6 +50,9 @@ const CASES: [Case; 4] = [
         core_bar: None,
     },
 ];
+
+/// The most time of the tracker's core for a datagram from a denied network.
+const DENIED_NS_MAX: f64 = 100.0;
 
 const XDP: &str = "shoal-xdp";
 const ECHO: &str = "echo-xdp";
@@ -100,6 +106,9 @@ fn main() -> ExitCode {
         assert!(compared.status.success(), "shoal-lab compare failed: {}", compared.status);
         output.report(case, &serde_json::from_slice(&compared.stdout).unwrap());
     }
+    if after("--filter").is_none_or(|text| "flood".contains(&text)) {
+        output.report_floods(&flood::measure(&Path::new(&lab).with_file_name("shoal")));
+    }
     if output.has_missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
@@ -134,6 +143,18 @@ impl Output {
             self.judge(case, "echo-ratio", ratio, case.echo_bar, |value, bar| value >= bar);
         }
         self.print(case, "generator-slack", xdp.slack.median, "share");
+    }
+
+    fn report_floods(&mut self, floods: &flood::Floods) {
+        #[expect(clippy::cast_precision_loss, reason = "there are a few thousand")]
+        let float = |count: u64| count as f64;
+        self.line("xdp/flood/connects", floods.answered_per_s, "/s");
+        self.line("xdp/flood/honest-announces", float(floods.honest), "");
+        self.line("xdp/flood/honest-unanswered", float(floods.unanswered), "");
+        self.line("xdp/flood/denied", floods.denied_per_s, "/s");
+        self.line("xdp/flood/denied-core", floods.denied_ns, "ns");
+        self.line("xdp/flood/denied-core/bar", DENIED_NS_MAX, "ns");
+        self.has_missed |= floods.unanswered > 0 || floods.denied_ns > DENIED_NS_MAX;
     }
 
     /// Returns the figures of a tracker. Tells about rounds that failed.
@@ -182,7 +203,10 @@ impl Output {
     }
 
     fn print(&self, case: &Case, name: &str, value: f64, unit: &str) {
-        let name = format!("xdp/{}/{name}", case.name);
+        self.line(&format!("xdp/{}/{name}", case.name), value, unit);
+    }
+
+    fn line(&self, name: &str, value: f64, unit: &str) {
         if self.json {
             println!("{}", serde_json::json!({ "name": name, "value": value, "unit": unit }));
         } else {

@@ -1,0 +1,108 @@
+//! A flood of connects from spoofed addresses.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use shoal_wire::udp::{Request, TransactionId};
+
+use super::DriverHook;
+use crate::clock::{Clock, nanoseconds};
+use crate::session::OpenError;
+
+/// A flood of connects.
+#[derive(Clone, Copy, Debug)]
+pub struct Flood {
+    /// The tracker.
+    pub target: SocketAddr,
+    /// The network from whose addresses the connects seem to come. The way back from the tracker must lead here.
+    pub network: Ipv4Addr,
+    /// The length of its prefix, 1 to 31.
+    pub prefix_bits: u32,
+    /// Most connects on their way to the tracker and back. `None`: as many as the interface takes, answered or not.
+    pub window: Option<u32>,
+    /// How long it lasts.
+    pub duration: Duration,
+}
+
+/// The result of a flood.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FloodReport {
+    /// Connects that were sent, or were lost because the queue of the interface was full.
+    pub sent: u64,
+    /// Replies to them.
+    pub replies: u64,
+    /// How long it lasted.
+    pub elapsed: Duration,
+}
+
+/// Connects of a flood without a window that one system call sends.
+const CONNECTS_PER_CALL: u32 = 16_384;
+
+/// With a window, connects without a reply for so long are given up.
+const PATIENCE_NS: u64 = 5_000_000;
+
+impl DriverHook {
+    /// Floods a tracker. No session may use the hook in the meantime.
+    ///
+    /// # Errors
+    /// If the kernel refuses, or the tracker does not answer an honest connect.
+    pub fn flood(&self, flood: &Flood) -> Result<FloodReport, OpenError> {
+        self.0.configure(flood.target, &[]).map_err(OpenError::Host)?;
+        // The program takes the way to the tracker from the reply.
+        ask(flood.target)
+            .map_err(|error| OpenError::Unreachable(format!("{} does not answer: {error}", flood.target)))?;
+        let control = self.0.control();
+        let hosts = u32::MAX.checked_shr(flood.prefix_bits).unwrap_or(0);
+        let network = u32::from(flood.network) & !hosts;
+        control.flood_network.store(network.to_be(), Ordering::Relaxed);
+        control.flood_hosts.store(hosts.to_be(), Ordering::Release);
+        let report = self.send_flood(flood);
+        control.flood_hosts.store(0, Ordering::Release);
+        report.map_err(OpenError::Host)
+    }
+
+    fn send_flood(&self, flood: &Flood) -> Result<FloodReport, String> {
+        let (program, clock) = (&self.0, Clock::start());
+        let end_ns = nanoseconds(flood.duration);
+        let before = program.counts()?;
+        let (mut given_up, mut answered_ns, mut answered) = (0, 0, 0);
+        while clock.now_ns() < end_ns {
+            let Some(window) = flood.window else {
+                program.flood(CONNECTS_PER_CALL)?;
+                continue;
+            };
+            let now_ns = clock.now_ns();
+            let [sent, replies] = program.counts()?.since(&before).flood();
+            if replies != answered {
+                (answered, answered_ns) = (replies, now_ns);
+            }
+            let mut on_way = sent.saturating_sub(replies + given_up);
+            if now_ns.saturating_sub(answered_ns) > PATIENCE_NS {
+                given_up += on_way;
+                (on_way, answered_ns) = (0, now_ns);
+            }
+            let space = window.saturating_sub(u32::try_from(on_way).unwrap_or(u32::MAX));
+            if space >= window / 2 {
+                program.flood(space.max(1))?;
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        let [sent, replies] = program.counts()?.since(&before).flood();
+        Ok(FloodReport { sent, replies, elapsed: Duration::from_nanos(clock.now_ns()) })
+    }
+}
+
+/// Asks for a connection id through a socket.
+fn ask(target: SocketAddr) -> io::Result<()> {
+    let mut request = [0; 16];
+    let connect = Request::Connect { transaction_id: TransactionId(1) };
+    connect.encode(&mut request).map_err(io::Error::other)?;
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.connect(target)?;
+    socket.set_read_timeout(Some(Duration::from_secs(3)))?;
+    socket.send(&request)?;
+    socket.recv(&mut [0; 64]).map(drop)
+}
