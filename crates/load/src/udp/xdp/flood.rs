@@ -41,7 +41,10 @@ pub struct FloodReport {
 const CONNECTS_PER_CALL: u32 = 16_384;
 
 /// With a window, connects without a reply for so long are given up.
-const PATIENCE_NS: u64 = 5_000_000;
+const PATIENCE_NS: u64 = 100_000_000;
+
+/// A pause in which the thread that receives the replies can run on the same processor.
+const PAUSE: Duration = Duration::from_micros(10);
 
 impl DriverHook {
     /// Floods a tracker. No session may use the hook in the meantime.
@@ -87,7 +90,7 @@ impl DriverHook {
             if space >= window / 2 {
                 program.flood(space.max(1))?;
             } else {
-                std::hint::spin_loop();
+                std::thread::sleep(PAUSE);
             }
         }
         let [sent, replies] = program.counts()?.since(&before).flood();
