@@ -66,6 +66,8 @@ pub(super) struct XdpClient {
     seen: [(u32, u64); SLOTS],
     counted: Counts,
     sampled: u64,
+    /// Requests that were given up, and have not been answered since.
+    given_up: u64,
     /// When all sources were told to connect anew.
     connected_ns: u64,
     next_source: usize,
@@ -113,6 +115,7 @@ impl XdpClient {
             seen: [(0, 0); SLOTS],
             counted: Counts::default(),
             sampled: 0,
+            given_up: 0,
             connected_ns: 0,
             next_source: 0,
         };
@@ -200,10 +203,14 @@ impl XdpClient {
         tally.announce_reply_bytes += new.announce_reply_bytes();
         tally.repeated += new.repeated();
         tally.send_failures += new.failed();
-        let [malformed, action, transaction_id, count] = new.wrong();
+        let [malformed, action, unknown, count] = new.wrong();
+        // The program knows only the last request of each slot.
+        let late = unknown.min(self.given_up);
+        self.given_up -= late;
+        tally.late += late;
         tally.wrong.malformed += malformed;
         tally.wrong.action += action;
-        tally.wrong.transaction_id += transaction_id;
+        tally.wrong.transaction_id += unknown - late;
         tally.wrong.count += count;
         if new.errors() > 0 {
             self.note_error(run);
@@ -314,6 +321,7 @@ impl Protocol for XdpClient {
                 let ended =
                     slot.transaction.compare_exchange(transaction, 0, Ordering::Relaxed, Ordering::Relaxed);
                 if ended.is_ok() {
+                    self.given_up += 1;
                     run.note_lost(Kind::Connect, 0);
                 }
             }
