@@ -8,7 +8,7 @@ use shoal_compare::network::{Network, NetworkKind, VethPair};
 use shoal_load::{Kinds, Mix, Pace, Plan, Popularity, Population, Report, Sources, Stop, Watch, udp};
 use shoal_net::Backend;
 
-use crate::harness::Tracker;
+use crate::harness::{Tracker, eventually};
 
 const REQUESTS: u64 = 30_000;
 
@@ -54,9 +54,8 @@ fn assert_flawless(report: &Report) {
     assert_eq!((report.lost, report.errors, report.wrong.total()), (0, 0, 0), "{report:?}");
 }
 
-#[test]
-fn the_generator_at_the_driver_hook_counts_what_the_tracker_counts() {
-    let network = Network::new(NetworkKind::Veth).unwrap();
+/// Starts a tracker on its side of the network.
+fn start(network: &Network) -> Tracker {
     let listen = format!("{}:0", network.tracker_ip());
     let settings = [
         ("SHOAL_UDP_LISTEN", &*listen),
@@ -64,7 +63,13 @@ fn the_generator_at_the_driver_hook_counts_what_the_tracker_counts() {
         ("SHOAL_CONTROL_LISTEN", &*listen),
         ("SHOAL_ANNOUNCE_PEERS_PER_ADDRESS_MAX", "0"),
     ];
-    let tracker = network.on_tracker_side(|| Tracker::start(&settings)).unwrap();
+    network.on_tracker_side(|| Tracker::start(&settings)).unwrap()
+}
+
+#[test]
+fn the_generator_at_the_driver_hook_counts_what_the_tracker_counts() {
+    let network = Network::new(NetworkKind::Veth).unwrap();
+    let tracker = start(&network);
     let (never, mut ignore) = (AtomicBool::new(false), |_: &shoal_load::Progress| {});
     let mut session = udp::open_at_driver(&plan(&tracker), network.hook().unwrap()).unwrap();
     assert_flawless(&session.fill(&mut Watch { cancel: &never, progress: &mut ignore }));
@@ -83,4 +88,30 @@ fn the_generator_at_the_driver_hook_counts_what_the_tracker_counts() {
         assert!(announce > REQUESTS / 4 && scrape > REQUESTS / 10, "{report:?}");
         assert!(report.peers_per_announce > 1.0 && report.latency.p50_us > 0.0, "{report:?}");
     }
+}
+
+#[test]
+fn a_flood_comes_from_many_addresses_and_ends() {
+    let network = Network::new(NetworkKind::Veth).unwrap();
+    let tracker = start(&network);
+    let hook = network.hook().unwrap();
+    let flood = udp::Flood {
+        target: tracker.udp[0],
+        network: [198, 19, 0, 0].into(),
+        prefix_bits: 16,
+        window: Some(32),
+        duration: Duration::from_millis(300),
+    };
+    let report = hook.flood(&flood).unwrap();
+    assert!(report.replies > 0 && report.replies <= report.sent, "{report:?}");
+    // The flood asks once through a socket.
+    let connects = || counted(&tracker).connect;
+    eventually("all replies are counted", || (connects() > report.replies).then_some(()));
+    assert!(connects() <= report.sent + 1, "{report:?}");
+    // Honest clients are served as before.
+    let (never, mut ignore) = (AtomicBool::new(false), |_: &shoal_load::Progress| {});
+    let mut session = udp::open_at_driver(&plan(&tracker), hook).unwrap();
+    let stop = Stop { after: None, requests: Some(1000) };
+    let mut watch = Watch { cancel: &never, progress: &mut ignore };
+    assert_flawless(&session.run(Pace::Closed { window: 8 }, stop, &mut watch));
 }
