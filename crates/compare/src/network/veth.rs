@@ -9,7 +9,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -43,8 +43,11 @@ impl VethPair {
     /// The network of spoofed addresses, to which the tracker has a way through the pair.
     pub const FLOOD: &str = "198.19.0.0/16";
 
-    const TRACKER_V6: &str = "2001:2::1";
-    const LOAD_V6: &str = "2001:2::2";
+    /// The address of the tracker over IPv6, for benchmarks (RFC 5180).
+    pub const TRACKER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
+    /// The addresses of the load over IPv6.
+    pub const LOAD_V6: [Ipv6Addr; 2] =
+        [Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2), Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 3)];
     const TRACKER_MAC: &str = "02:00:00:00:00:01";
     const LOAD_MAC: &str = "02:00:00:00:00:02";
 
@@ -81,7 +84,7 @@ impl VethPair {
     fn connect(&self) -> Result<()> {
         let Self { load_interface, tracker_interface, .. } = self;
         let (load, tracker) = (Self::LOAD, Self::TRACKER);
-        let (load_v6, tracker_v6) = (Self::LOAD_V6, Self::TRACKER_V6);
+        let ([load_v6, other_v6], tracker_v6) = (Self::LOAD_V6, Self::TRACKER_V6);
         let (load_mac, tracker_mac) = (Self::LOAD_MAC, Self::TRACKER_MAC);
         let (sources, flood) = (Self::SOURCES, Self::FLOOD);
         // `ip` opens the namespace of the other end by the descriptor of this process.
@@ -101,6 +104,7 @@ impl VethPair {
                  link set {tracker_interface} up\n\
                  neighbour add {load} lladdr {load_mac} dev {tracker_interface} nud permanent\n\
                  neighbour add {load_v6} lladdr {load_mac} dev {tracker_interface} nud permanent\n\
+                 neighbour add {other_v6} lladdr {load_mac} dev {tracker_interface} nud permanent\n\
                  route add {sources} via {load} dev {tracker_interface}\n\
                  route add {flood} via {load} dev {tracker_interface}\n"
             ))?;
@@ -112,6 +116,7 @@ impl VethPair {
         ip(&format!(
             "address add {load}/16 dev {load_interface}\n\
              address add {load_v6}/64 dev {load_interface} nodad\n\
+             address add {other_v6}/64 dev {load_interface} nodad\n\
              link set {load_interface} up\n\
              neighbour add {tracker} lladdr {tracker_mac} dev {load_interface} nud permanent\n\
              neighbour add {tracker_v6} lladdr {tracker_mac} dev {load_interface} nud permanent\n\

@@ -1,13 +1,16 @@
 //! The generator at the driver hook, over a pair of virtual Ethernet interfaces between two network namespaces.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use shoal_compare::network::{Network, NetworkKind, VethPair};
+use shoal_conform::{Target, Timing, random_seed};
 use shoal_load::{Kinds, Mix, Pace, Plan, Popularity, Population, Report, Sources, Stop, Watch, udp};
 use shoal_net::Backend;
 
+use crate::conformance::assert_kept;
 use crate::harness::{Tracker, eventually};
 
 const REQUESTS: u64 = 30_000;
@@ -87,6 +90,25 @@ fn the_generator_at_the_driver_hook_counts_what_the_tracker_counts() {
         assert_eq!(scrape, after.scrape - before.scrape);
         assert!(announce > REQUESTS / 4 && scrape > REQUESTS / 10, "{report:?}");
         assert!(report.peers_per_announce > 1.0 && report.latency.p50_us > 0.0, "{report:?}");
+    }
+}
+
+#[test]
+fn every_rule_is_kept_over_virtual_interfaces() {
+    let network = Network::new(NetworkKind::Veth).unwrap();
+    let listen = format!("{}:0,[{}]:0", VethPair::TRACKER, VethPair::TRACKER_V6);
+    let settings = [("SHOAL_UDP_LISTEN", &*listen), ("SHOAL_HTTP_LISTEN", "")];
+    let tracker = network.on_tracker_side(|| Tracker::start(&settings)).unwrap();
+    let first = u32::from(VethPair::FIRST_SOURCE);
+    let sources_v4 = [first, first + 1].map(|ip| IpAddr::from(Ipv4Addr::from(ip)));
+    let [v4, v6] = tracker.udp[..] else { panic!("{:?}", tracker.udp) };
+    for (address, other, sources) in [(v4, v6, sources_v4), (v6, v4, VethPair::LOAD_V6.map(IpAddr::from))] {
+        let mut target = Target::new(address, random_seed());
+        (target.other_family, target.sources) = (Some(other), sources.to_vec());
+        // The tracker is on this host, but a busy machine is no fault of it.
+        target.timing = Timing::towards(&(Ipv4Addr::LOCALHOST, 1).into());
+        target.timing.reply = Duration::from_secs(5);
+        assert_kept(shoal_conform::udp::cases(), &target, &[]);
     }
 }
 
