@@ -76,6 +76,25 @@ fn an_echo_replies_as_long_as_shoal_did() {
 }
 
 #[test]
+fn trackers_are_compared_over_virtual_interfaces() {
+    let laboratory = Laboratory::new();
+    let shoal = tools::shoal().unwrap().display();
+    let (output, _, result) = laboratory.compare(&format!(
+        "--net veth --trackers shoal-mmsg,echo-mmsg,echo-xdp --program shoal-mmsg={shoal} --latency-rate 0"
+    ));
+    assert!(output.status.success(), "{}", stderr(&output));
+    for tracker in ["shoal-mmsg", "echo-mmsg", "echo-xdp"] {
+        let round = round(&result, tracker);
+        assert_eq!(round["failure"], serde_json::Value::Null, "{round:#}");
+        for kind in ["connect", "announce"] {
+            assert!(round["load"]["responses"][kind].as_u64().unwrap() > 10, "{round:#}");
+        }
+        assert_eq!(round["load"]["wrong"]["malformed"], 0, "{round:#}");
+        assert!(round["usage"]["receive_s"].as_f64().unwrap() > 0.0, "{round:#}");
+    }
+}
+
+#[test]
 fn a_report_is_written_again_from_the_raw_result() {
     let laboratory = Laboratory::new();
     let (output, folder, result) = laboratory.compare("--trackers echo-mmsg");
