@@ -20,8 +20,8 @@ use shoal_config::OpentrackerMode;
 use shoal_insight::Sampler;
 use shoal_store::{SharedStore, Store, SwarmId};
 use shoal_token::Url;
-use shoal_types::{Counts, InfoHash};
-use shoal_wire::http::query::{AnnounceQuery, QueryError, ScrapeQuery};
+use shoal_types::{Counts, InfoHash, Transfer};
+use shoal_wire::http::query::{AnnounceQuery, QueryError, ScrapeQuery, transferred};
 use shoal_wire::http::reply::{self, AnnounceReply, RetryIn, ScrapeFile, ScrapeFormat};
 
 pub use self::blocklist::{Blocklist, BlocklistFormat};
@@ -31,6 +31,7 @@ use crate::Now;
 use crate::access_log::{AccessLog, AnnouncedPeer, LoggedClient, Record, saturated};
 use crate::caller::Caller;
 use crate::counter::{Family, Kind, Outcome, Tally};
+use crate::credit::CreditRecorder;
 use crate::limits::Activity;
 use crate::pace::Pace;
 use crate::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
@@ -62,6 +63,8 @@ pub struct Responder {
     access_log: Option<AccessLog>,
     /// None if there are no other nodes.
     recorder: Option<Recorder>,
+    /// None if users are not credited.
+    credit: Option<CreditRecorder>,
 }
 
 impl Responder {
@@ -81,6 +84,7 @@ impl Responder {
             error_text: String::new(),
             access_log: None,
             recorder: None,
+            credit: None,
         }
     }
 
@@ -92,6 +96,11 @@ impl Responder {
     /// Records the changes of peers by all later announces, for other nodes.
     pub fn set_recorder(&mut self, recorder: Recorder) {
         self.recorder = Some(recorder);
+    }
+
+    /// Records the announces of users from now on.
+    pub fn set_credit(&mut self, credit: CreditRecorder) {
+        self.credit = Some(credit);
     }
 
     /// Sets the time at which the requests that follow are recorded.
@@ -336,6 +345,11 @@ impl Responder {
         };
         if let Some(recorder) = &mut self.recorder {
             recorder.record(given.change, decision.action, info_hash, (ip, announce.port));
+        }
+        if let Some(credit) = &mut self.credit {
+            let [uploaded, downloaded] = transferred(url.query);
+            let transfer = Transfer { uploaded, downloaded, left: announce.left_bytes };
+            credit.record(&self.policy, &request, transfer, now);
         }
         if self.sampler.is_due() {
             self.sampler.take(info_hash, announce.peer_id.as_ref(), given.counts);

@@ -16,6 +16,7 @@ mod batch;
 mod caller;
 pub mod connection_id;
 pub mod counter;
+pub mod credit;
 pub mod http;
 pub mod limits;
 pub mod pace;

@@ -21,12 +21,12 @@ use shoal_source::{Bucket, Level, Rate};
 use shoal_token::{
     Cache, Claims, HashKey, KeyNumber, KeySet, Rules, Tag, TokenError, Url, Verified, Verifier,
 };
-use shoal_types::InfoHash;
+use shoal_types::{Event, InfoHash, Subject};
 use shoal_wire::udp::Options;
 
 use crate::Now;
 use crate::limits::{Activity, SourceRates};
-use crate::policy::Torrents;
+use crate::policy::{Request, Torrents};
 use crate::refusal::Refusal;
 
 /// How many tokens with wrong signatures a source may show.
@@ -247,22 +247,61 @@ impl Tokens {
         }
     }
 
-    fn check_for(&self, shown: Shown<'_>, ip: IpAddr, wanted: Wanted<'_>, now: Now) -> Result<(), Refusal> {
+    /// Returns the user of an announce that was admitted, if it shows a token; `None` within if the token names none. Clients
+    /// that leave are admitted with any token, so theirs is checked here.
+    ///
+    /// # Errors
+    /// Returns why the token of a client that leaves is not valid.
+    pub(crate) fn subject(
+        &self,
+        request: &Request<'_>,
+        now: Now,
+    ) -> Option<Result<Option<Subject>, Refusal>> {
+        let is_shown = match request.shown {
+            Shown::Socket(SocketToken(token)) => token.is_some(),
+            shown => matches!(self.with_token(shown, |token| Ok(token.is_some())), Ok(true)),
+        };
+        if !is_shown {
+            return None;
+        }
+        if request.event == Event::Stopped
+            && let Err(refusal) = self.check(request.shown, request.ip, request.info_hash, now)
+        {
+            return Some(Err(refusal));
+        }
+        let of = |token: Option<&[u8]>| Ok(token.and_then(shoal_token::subject));
+        Some(match request.shown {
+            Shown::Socket(SocketToken(token)) => of(token.as_deref().map(|token| &*token.text)),
+            shown => self.with_token(shown, of),
+        })
+    }
+
+    /// Calls `read` with the token in a URL, or with none. A WebSocket has none in its announces.
+    fn with_token<R>(
+        &self,
+        shown: Shown<'_>,
+        read: impl FnOnce(Option<&[u8]>) -> Result<R, Refusal>,
+    ) -> Result<R, Refusal> {
         match shown {
-            Shown::Nothing => self.check_token(None, ip, wanted, now),
-            Shown::Url(url) => self.check_token(url.token(&self.parameter), ip, wanted, now),
+            Shown::Nothing | Shown::Socket(_) => read(None),
+            Shown::Url(url) => read(url.token(&self.parameter)),
             Shown::Options(options) => {
                 let mut pieces = options.url_data();
                 let first = pieces.next().unwrap_or_default();
                 if pieces.next().is_none() {
-                    return self.check_token(Url::split(first).token(&self.parameter), ip, wanted, now);
+                    return read(Url::split(first).token(&self.parameter));
                 }
                 let mut joined = ArrayVec::<u8, URL_BYTES_MAX>::new();
                 for piece in options.url_data() {
                     joined.try_extend_from_slice(piece).map_err(|_| Refusal::TokenMalformed)?;
                 }
-                self.check_token(Url::split(&joined).token(&self.parameter), ip, wanted, now)
+                read(Url::split(&joined).token(&self.parameter))
             }
+        }
+    }
+
+    fn check_for(&self, shown: Shown<'_>, ip: IpAddr, wanted: Wanted<'_>, now: Now) -> Result<(), Refusal> {
+        match shown {
             Shown::Socket(SocketToken(None)) => self.check_missing(),
             Shown::Socket(SocketToken(Some(token))) => {
                 let claims = token.claims.as_ref().map_err(|refusal| *refusal)?;
@@ -272,6 +311,7 @@ impl Tokens {
                 claims.check_time(now.unix_s)?;
                 wanted.check(claims)
             }
+            shown => self.with_token(shown, |token| self.check_token(token, ip, wanted, now)),
         }
     }
 

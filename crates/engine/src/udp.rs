@@ -29,6 +29,7 @@ use crate::access_log::{AccessLog, LoggedClient, Record};
 use crate::batch::{Batch, Work};
 use crate::connection_id::{ConnectionIds, ConnectionKey};
 use crate::counter::{Drop, Family, Kind, Outcome, Tally};
+use crate::credit::CreditRecorder;
 use crate::limits::Activity;
 use crate::pace::Pace;
 use crate::policy::{Decision, Interval, Policy, Protocol, ScrapeRequest, Torrents};
@@ -71,6 +72,8 @@ struct Front {
     access_log: Option<AccessLog>,
     /// None if there are no other nodes.
     recorder: Option<Recorder>,
+    /// None if users are not credited.
+    credit: Option<CreditRecorder>,
 }
 
 /// The limits of a reply over one family.
@@ -118,6 +121,7 @@ impl Responder {
             sampler,
             access_log: None,
             recorder: None,
+            credit: None,
         };
         Self { store: store.into(), front, v4: Box::new(Batch::new()), v6: Box::new(Batch::new()) }
     }
@@ -130,6 +134,11 @@ impl Responder {
     /// Records the changes of peers by all later announces, for other nodes.
     pub fn set_recorder(&mut self, recorder: Recorder) {
         self.front.recorder = Some(recorder);
+    }
+
+    /// Records the announces of users from now on.
+    pub fn set_credit(&mut self, credit: CreditRecorder) {
+        self.front.credit = Some(credit);
     }
 
     /// Replaces the policy for all later batches.

@@ -39,6 +39,7 @@ pub use self::transfer::MemberState;
 use crate::Now;
 use crate::access_log::{AccessLog, LoggedClient, Record, saturated};
 use crate::counter::{Kind, Loss, Outcome, Tally};
+use crate::credit::CreditRecorder;
 use crate::pace::Pace;
 use crate::policy::{Policy, Protocol, ScrapeRequest, Torrents};
 use crate::refusal::Refusal;
@@ -99,6 +100,8 @@ struct Inner {
     access_log: Option<AccessLog>,
     /// None if there are no other nodes.
     recorder: Option<Recorder<Presence>>,
+    /// None if users are not credited.
+    credit: Option<CreditRecorder>,
 }
 
 impl Responder {
@@ -134,6 +137,7 @@ impl Responder {
             reply_bytes: 0,
             access_log: None,
             recorder: None,
+            credit: None,
         };
         Self { limits, storage: Storage::default(), inner }
     }
@@ -146,6 +150,11 @@ impl Responder {
     /// Records the changes of all peers from now on, for other nodes.
     pub fn set_recorder(&mut self, recorder: Recorder<Presence>) {
         self.inner.recorder = Some(recorder);
+    }
+
+    /// Records the announces of users from now on.
+    pub fn set_credit(&mut self, credit: CreditRecorder) {
+        self.inner.credit = Some(credit);
     }
 
     /// Replaces the policy for all later messages.
@@ -274,7 +283,8 @@ impl Responder {
     pub fn decide_claims(&mut self, member: &mut Member) {
         let inner = &mut self.inner;
         while member.claims > 0
-            && let Some(Claim { ip, info_hash, peer_id, action, event, .. }) = inner.claims.take(member)
+            && let Some(Claim { ip, info_hash, peer_id, action, event, transfer, .. }) =
+                inner.claims.take(member)
         {
             // The rules may have changed since the announce.
             inner.policy.refresh_socket_token(&mut member.token, ip, inner.now);
@@ -287,7 +297,8 @@ impl Responder {
                 let entered = inner.enter(member, ip, joining, inner.now);
                 entered.map_err(|rejected| rejected.into_refusal().into())
             });
-            inner.reply(member, &Announcement { ip, info_hash, peer_id, event }, entered);
+            let announcement = Announcement { ip, info_hash, peer_id, event, transfer };
+            inner.reply(member, &announcement, entered, inner.now);
         }
     }
 

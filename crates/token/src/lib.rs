@@ -13,6 +13,7 @@ mod cache;
 mod claims;
 mod hash;
 mod keys;
+mod subject;
 mod url;
 mod verifier;
 
@@ -20,6 +21,7 @@ pub use cache::{Cache, Verified};
 pub use claims::{Claims, Rules};
 pub use hash::{HashKey, Tag};
 pub use keys::{JWKS_BYTES_MAX, KEYS_MAX, KeyNumber, KeySet, KeySetError};
+pub use subject::subject;
 pub use url::{Url, is_token};
 pub use verifier::{TokenError, Unverified, Verifier};
 

@@ -5,11 +5,13 @@
 #![forbid(unsafe_code)]
 
 mod announce;
+mod credit;
 mod delta;
 mod peer;
 mod swarm;
 
 pub use announce::{Event, InfoHash, PeerId};
+pub use credit::{Credit, CreditProtocol, SUBJECT_BYTES_MAX, Subject, Transfer};
 pub use delta::{Delta, PeerChange, Presence};
 pub use peer::{PeerV4, PeerV6};
 pub use swarm::{Action, Counts, Expired, Totals};

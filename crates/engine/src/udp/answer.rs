@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use shoal_source::Excess;
 use shoal_store::{Announced, LockedShard, PeerChange, Place, PrivateNetwork, Rejection, Store, SwarmId};
 use shoal_transport::datagram::Exchange;
-use shoal_types::{Action, Counts, PeerV4, PeerV6};
+use shoal_types::{Action, Counts, PeerV4, PeerV6, Transfer};
 use shoal_wire::udp::{
     self as wire, Announce, AnnounceHead, ConnectionId, Options, Reply, ScrapeEntry, ScrapeHead,
     TransactionId,
@@ -16,7 +16,8 @@ use crate::Now;
 use crate::batch::{self, Batch, Item, Work};
 use crate::caller::Caller;
 use crate::counter::{Drop, Family, Kind, Outcome};
-use crate::policy::{self, Decision, Protocol, Request};
+use crate::credit::CreditRecorder;
+use crate::policy::{self, Decision, Policy, Protocol, Request};
 use crate::refusal::{Refusal, Refused};
 use crate::replication::Recorder;
 use crate::tokens::Shown;
@@ -59,19 +60,7 @@ impl Front {
         options: Options<'_>,
         now: Now,
     ) -> Result<Decision, Refused> {
-        // The address is that of the datagram. The `ip` field of the announce is ignored, because a client may not choose
-        // it.
-        let request = Request {
-            peer_id: Some(&announce.peer_id),
-            port: Some(announce.port.get()),
-            event: announce.event(),
-            left_bytes: Some(announce.left_bytes.get()),
-            numwant: Some(announce.num_want.get().into()),
-            shown: Shown::Options(options),
-            is_torrent_checked_later: true,
-            ..Request::new(Protocol::Udp, ip, &announce.info_hash)
-        };
-        self.policy.admit(&request, now)
+        self.policy.admit(&request(ip, announce, options), now)
     }
 
     /// Answers with an error, unless the policy is silence, or the source is unverified and the error would be larger
@@ -153,7 +142,7 @@ impl Front {
                         let Counts { seeders, leechers, .. } = counts;
                         let interval_s = self.interval.draw_s(&mut self.rng);
                         *head = AnnounceHead::new(query.transaction_id, interval_s, leechers, seeders);
-                        self.record(exchange, change, announce.action);
+                        self.record(exchange, change, announce.action, now);
                         let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
                         self.finish(exchange, query, Outcome::Ok, reply_bytes);
                     }
@@ -256,7 +245,7 @@ impl Front {
                 let Counts { seeders, leechers, .. } = counts;
                 let interval_s = self.interval.draw_s(&mut self.rng);
                 *head = AnnounceHead::new(query.transaction_id, interval_s, leechers, seeders);
-                self.record(exchange, change, action);
+                self.record(exchange, change, action, now);
                 let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
                 self.finish(exchange, query, Outcome::Ok, reply_bytes);
             }
@@ -264,12 +253,15 @@ impl Front {
         }
     }
 
-    /// Records the change of a peer by its announce, if there are other nodes.
+    /// Records the change of a peer by its announce, if there are other nodes, and the announce, if users are credited.
     #[inline]
-    fn record(&mut self, exchange: &Exchange<'_>, change: PeerChange, action: Action) {
-        // Without other nodes, this is a single branch.
+    fn record(&mut self, exchange: &Exchange<'_>, change: PeerChange, action: Action, now: Now) {
+        // Without other nodes, this is a single branch, and without credit another one.
         if let Some(recorder) = &mut self.recorder {
             record_datagram(recorder, exchange, change, action);
+        }
+        if let Some(credit) = &mut self.credit {
+            record_credit(credit, &self.policy, exchange, now);
         }
     }
 
@@ -306,5 +298,36 @@ fn record_datagram(recorder: &mut Recorder, exchange: &Exchange<'_>, change: Pee
     if let Ok(wire::Request::Announce { announce, .. }) = wire::Request::decode(exchange.request) {
         let address = (exchange.source.ip().to_canonical(), announce.port.get());
         recorder.record(change, action, &announce.info_hash, address);
+    }
+}
+
+/// Records an announce of a user, whose fields are read again likewise.
+#[cold]
+#[inline(never)]
+fn record_credit(credit: &mut CreditRecorder, policy: &Policy, exchange: &Exchange<'_>, now: Now) {
+    if let Ok(wire::Request::Announce { announce, options, .. }) = wire::Request::decode(exchange.request) {
+        let request = request(exchange.source.ip().to_canonical(), announce, options);
+        let transfer = Transfer {
+            uploaded: Transfer::known(announce.uploaded_bytes.get()),
+            downloaded: Transfer::known(announce.downloaded_bytes.get()),
+            left: Transfer::known(announce.left_bytes.get()),
+        };
+        credit.record(policy, &request, transfer, now);
+    }
+}
+
+/// Returns an announce in the terms of the policy.
+fn request<'r>(ip: IpAddr, announce: &'r Announce, options: Options<'r>) -> Request<'r> {
+    // The address is that of the datagram. The `ip` field of the announce is ignored, because a client may not choose
+    // it.
+    Request {
+        peer_id: Some(&announce.peer_id),
+        port: Some(announce.port.get()),
+        event: announce.event(),
+        left_bytes: Some(announce.left_bytes.get()),
+        numwant: Some(announce.num_want.get().into()),
+        shown: Shown::Options(options),
+        is_torrent_checked_later: true,
+        ..Request::new(Protocol::Udp, ip, &announce.info_hash)
     }
 }

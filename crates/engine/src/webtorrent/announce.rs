@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shoal_relay::{Address, Announced, MessageKind, Rejection, SwarmKey};
 use shoal_source::Excess;
 use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, Event, InfoHash, PeerChange, PeerId};
+use shoal_types::{Action, Counts, Event, InfoHash, PeerChange, PeerId, Transfer};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::webtorrent::{self as wire, Announce, reply};
 
@@ -27,6 +27,7 @@ pub(super) struct Announcement {
     pub(super) info_hash: InfoHash,
     pub(super) peer_id: PeerId,
     pub(super) event: Event,
+    pub(super) transfer: Transfer,
 }
 
 /// A peer that is to enter a swarm.
@@ -73,7 +74,13 @@ impl Inner {
         self.policy.refresh_socket_token(&mut member.token, ip, now);
         self.targets.clear();
         let &Announce { info_hash, peer_id, event, .. } = announce;
-        let announcement = Announcement { ip, info_hash, peer_id, event };
+        let known = |bytes: Option<i64>| bytes.and_then(Transfer::known);
+        let transfer = Transfer {
+            uploaded: known(announce.uploaded_bytes),
+            downloaded: known(announce.downloaded_bytes),
+            left: known(announce.left_bytes),
+        };
+        let announcement = Announcement { ip, info_hash, peer_id, event, transfer };
         let request = Request {
             peer_id: Some(&announce.peer_id),
             event: announce.event,
@@ -84,7 +91,7 @@ impl Inner {
         };
         let decision = match self.policy.admit(&request, now) {
             Ok(decision) => decision,
-            Err(refused) => return self.reply(member, &announcement, Err(refused)),
+            Err(refused) => return self.reply(member, &announcement, Err(refused), now),
         };
         let key = self.swarms.swarm_key(&announce.info_hash);
         let entered = match decision.action {
@@ -119,7 +126,7 @@ impl Inner {
             self.sampler.take(&announce.info_hash, Some(&announce.peer_id), counts);
         }
         let has_entered = entered.is_ok();
-        self.reply(member, &announcement, entered);
+        self.reply(member, &announcement, entered, now);
         if has_entered {
             self.relay_offers(member, announce, now);
         }
@@ -131,10 +138,20 @@ impl Inner {
         member: &Member,
         announcement: &Announcement,
         entered: Result<Counts, Refused>,
+        now: Now,
     ) {
         let info_hash = &announcement.info_hash;
         let outcome = match entered {
             Ok(Counts { seeders, leechers, .. }) => {
+                if let Some(credit) = &mut self.credit {
+                    let request = Request {
+                        peer_id: Some(&announcement.peer_id),
+                        event: announcement.event,
+                        shown: Shown::Socket(&member.token),
+                        ..Request::new(Protocol::WebTorrent, announcement.ip, info_hash)
+                    };
+                    credit.record(&self.policy, &request, announcement.transfer, now);
+                }
                 let interval_s = self.policy.interval_s(Protocol::WebTorrent, self.pace, &mut self.rng);
                 self.queue_text(member, |out| reply::announce(info_hash, interval_s, seeders, leechers, out));
                 Outcome::Ok
@@ -172,8 +189,8 @@ impl Inner {
         holder: Address,
         now: Now,
     ) -> bool {
-        let &Announcement { ip, info_hash, peer_id, event } = announcement;
-        let claim = Claim { handle: member.handle(), info_hash, peer_id, action, ip, event };
+        let &Announcement { ip, info_hash, peer_id, event, transfer } = announcement;
+        let claim = Claim { handle: member.handle(), info_hash, peer_id, action, ip, event, transfer };
         if !self.claims.add(member, claim, now.monotonic_s) {
             return false;
         }

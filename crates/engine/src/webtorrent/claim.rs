@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use shoal_relay::{CHALLENGE_BYTES, CHALLENGE_S, Source};
 use shoal_transport::stream::Handle;
-use shoal_types::{Action, Event, InfoHash, PeerId};
+use shoal_types::{Action, Event, InfoHash, PeerId, Transfer};
 
 use super::member::Member;
 
@@ -43,8 +43,9 @@ pub(super) struct Claim {
     pub(super) info_hash: InfoHash,
     pub(super) peer_id: PeerId,
     pub(super) action: Action,
-    /// The event of the announce, for the access log.
+    /// The event of the announce, for the access log, and its statements about transfers.
     pub(super) event: Event,
+    pub(super) transfer: Transfer,
 }
 
 /// The place of a claim that is not due yet.
@@ -77,7 +78,10 @@ impl Default for Claims {
 impl Claims {
     /// Adds a claim of the client. Returns whether it waits: a claim that already waits is not added twice.
     pub(super) fn add(&mut self, member: &mut Member, claim: Claim, now_s: u32) -> bool {
-        let is_same = |other: &Claim| Claim { action: claim.action, event: claim.event, ..*other } == claim;
+        let is_same = |other: &Claim| {
+            let Claim { action, event, transfer, .. } = claim;
+            Claim { action, event, transfer, ..*other } == claim
+        };
         let has_room =
             self.waiting.len() + self.due.len() < CLAIMS_MAX && member.claims < CLAIMS_PER_MEMBER_MAX;
         if !has_room

@@ -110,7 +110,7 @@ impl AnnounceQuery {
                 b"port" => port = Some(decode_port("port", value)?),
                 b"cryptoport" => crypto_port = Some(value),
                 b"hide" => is_hidden = value == b"1",
-                b"left" => rest.left_bytes = decode_left(value),
+                b"left" => rest.left_bytes = decode_bytes(value),
                 b"event" => rest.event = decode_event(value),
                 b"numwant" => rest.numwant = number::parse_signed(value),
                 b"compact" if value == b"0" => rest.form = PeersForm::Dictionaries,
@@ -130,6 +130,21 @@ impl AnnounceQuery {
         };
         Ok(Self { info_hash, port, ..rest })
     }
+}
+
+/// Returns the bytes that the client has uploaded and downloaded, according to the query of its announce. Only trackers that
+/// credit users need them, so they are no part of [`AnnounceQuery`].
+#[must_use]
+pub fn transferred(query: &[u8]) -> [Option<u64>; 2] {
+    let (mut uploaded, mut downloaded) = (None, None);
+    for (key, value) in Parameters::new(query) {
+        match key {
+            b"uploaded" => uploaded = decode_bytes(value),
+            b"downloaded" => downloaded = decode_bytes(value),
+            _ => {}
+        }
+    }
+    [uploaded, downloaded]
 }
 
 impl<'q> Parameters<'q> {
@@ -193,9 +208,9 @@ fn decode_port(parameter: &'static str, value: &[u8]) -> Result<u16, QueryError>
     port.ok_or(QueryError::NotAPort { parameter })
 }
 
-/// Parses the number of bytes left. Some clients use the largest number for "unknown", so it gives `None`, as does
+/// Parses a number of bytes. Some clients use the largest number for "unknown", so it gives `None`, as does
 /// anything larger.
-fn decode_left(value: &[u8]) -> Option<u64> {
+fn decode_bytes(value: &[u8]) -> Option<u64> {
     let left = number::parse_signed(value).filter(|&left| left != i64::MAX)?;
     u64::try_from(left).ok()
 }

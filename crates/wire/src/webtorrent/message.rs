@@ -50,6 +50,10 @@ pub struct Announce<'m> {
     /// The number of bytes that the peer still needs, at least 0. `None` if the key is absent, negative or not a
     /// number, such as `null` before the metadata is known. A number out of range becomes the nearest bound.
     pub left_bytes: Option<i64>,
+    /// The number of bytes that the peer has uploaded, at least 0, if the client sends it.
+    pub uploaded_bytes: Option<i64>,
+    /// The number of bytes that the peer has downloaded, likewise.
+    pub downloaded_bytes: Option<i64>,
     /// The number of peers that the client wants, if it sends one. A number out of range becomes the nearest bound.
     pub numwant: Option<i64>,
     /// The offers, one for each peer to which the client would connect.
@@ -210,6 +214,8 @@ struct Draft<'m> {
     to_peer_id: Field<PeerId>,
     event: Event,
     left_bytes: Option<i64>,
+    uploaded_bytes: Option<i64>,
+    downloaded_bytes: Option<i64>,
     numwant: Option<i64>,
     answer: Option<&'m [u8]>,
     offer_id: Field<OfferId<'m>>,
@@ -231,7 +237,11 @@ impl<'m> Draft<'m> {
                     b"peer_id" => self.peer_id = read_peer_id(reader)?,
                     b"to_peer_id" => self.to_peer_id = read_peer_id(reader)?,
                     b"event" => self.event = reader.text()?.map_or(Event::Update, event_of),
-                    b"left" => self.left_bytes = number(reader.value()?).filter(|&left| left >= 0),
+                    b"left" => self.left_bytes = number(reader.value()?).filter(|&bytes| bytes >= 0),
+                    b"uploaded" => self.uploaded_bytes = number(reader.value()?).filter(|&bytes| bytes >= 0),
+                    b"downloaded" => {
+                        self.downloaded_bytes = number(reader.value()?).filter(|&bytes| bytes >= 0);
+                    }
                     b"numwant" => self.numwant = number(reader.value()?),
                     b"offers" => read_offers(reader, limits, storage)?,
                     b"answer" => self.answer = Some(reader.value()?).filter(|raw| raw.starts_with(b"{")),
@@ -268,6 +278,8 @@ impl<'m> Draft<'m> {
                 peer_id: self.peer_id.require_twenty("peer_id")?,
                 event: self.event,
                 left_bytes: self.left_bytes,
+                uploaded_bytes: self.uploaded_bytes,
+                downloaded_bytes: self.downloaded_bytes,
                 numwant: self.numwant,
                 offers: Offers { message, ranges: &storage.offers },
             })),
