@@ -14,10 +14,12 @@
 //! | `shoal.NAME.delta.SHARD` | batches of deltas for the torrents of a shard |
 //! | `shoal.NAME.hello` | the state of each node, every second |
 //! | `shoal.NAME.node.ID` | requests and replies to one node |
+//! | `shoal.NAME.credit` | announces of users, for other programs |
 #![forbid(unsafe_code)]
 
 mod allowance;
 mod api;
+mod credit;
 mod delta;
 pub mod message;
 mod meter;
@@ -29,6 +31,10 @@ mod stream;
 mod subject;
 
 pub use api::{Counters, Damaged, NodeId, NodeState, NodeStatus, Outgoing, Scope, Settings, Status, Swarms};
+pub use credit::{
+    CREDIT_BATCH_BYTES_MAX, CREDIT_BYTES_MAX, CreditHead, CreditRecord, credit_subject, decode_credits, encode_credit,
+    encode_credit_head,
+};
 pub use delta::{DELTA_BYTES_MAX, Deltas, decode_deltas, encode_delta, encode_presence};
 pub use message::Malformed;
 pub use node::{Node, WAITING_BYTES_MAX};

@@ -15,8 +15,8 @@ use crate::declare::settings;
 use crate::values::{
     AccessLogTarget, Auto, BlocklistField, ByteSize, ClientHeader, ClusterName, DatagramBackend, HostName,
     InterfaceName, ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name, NatsServer,
-    OpentrackerMode, Origin, PrivateAddresses, SecretKey, StoredInfoHashes, StreamBackend, Toggle, Trusted,
-    XdpMode,
+    OpentrackerMode, Origin, PrivateAddresses, SecretKey, StoredInfoHashes, StreamBackend, StreamName,
+    Toggle, Trusted, XdpMode,
 };
 
 /// The port that BitTorrent trackers use by convention.
@@ -668,6 +668,10 @@ settings! {
         /// JetStream domain of the bucket, for trackers at leaf nodes that have a JetStream of their own. "" is that of the
         /// server.
         jetstream_domain: Option<Name> = None => Restart;
+
+        /// JetStream stream that takes the announces of users, from which another program can credit them (docs/cluster.md). A
+        /// user is the claim "sub" of a token, so tokens.jwks must be set. The first node creates the stream. "" is none.
+        credit_stream: Option<StreamName> = None => Restart;
 
         /// File of the credentials of a NATS user, as nsc makes it (".creds"), or of the seed of an nkey. Read again at each
         /// connection, as are the files of the password and the token.

@@ -56,6 +56,7 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         one_kind_of_nats_credentials,
         nats_user_has_password,
         nats_key_has_certificate,
+        credit_has_users,
     ];
     rules.iter().filter_map(|rule| rule(config)).collect()
 }
@@ -415,6 +416,19 @@ fn nats_user_has_password(config: &Config) -> Option<Conflict> {
             _ => return None,
         };
     Some(Conflict { keys, fault: fault.to_owned() })
+}
+
+fn credit_has_users(config: &Config) -> Option<Conflict> {
+    let stream = config.cluster.credit_stream.as_ref()?;
+    let (keys, missing): (&'static [&'static str], _) = if config.cluster.servers.is_empty() {
+        (&["cluster.servers", "cluster.credit_stream"], "servers must name NATS servers")
+    } else if config.tokens.jwks.is_none() {
+        (&["tokens.jwks", "cluster.credit_stream"], "jwks must name the keys of tokens, which name users")
+    } else {
+        return None;
+    };
+    let fault = format!("{missing}, or credit_stream ({:?}) must be \"\"", stream.as_str());
+    Some(Conflict { keys, fault })
 }
 
 fn nats_key_has_certificate(config: &Config) -> Option<Conflict> {

@@ -7,6 +7,8 @@
 pub(crate) mod command;
 mod connection;
 mod credentials;
+pub(crate) mod credit;
+mod jetstream;
 mod node;
 pub(crate) mod shared;
 mod swarms;
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use shoal_cluster::{NodeId, Status};
+use shoal_cluster::{NodeId, Outgoing, Status};
 use shoal_config::Config;
 use tokio::sync::mpsc;
 
@@ -25,7 +27,8 @@ use crate::published::Published;
 use crate::settings;
 
 pub(crate) use connection::Link;
-use connection::{Connection, ConnectionSettings, INBOX_BYTES_MAX};
+use connection::{Connection, ConnectionSettings, Followed, INBOX_BYTES_MAX};
+use credit::{Credit, CreditThread};
 use node::NodeThread;
 use shared::{Copy, NodeKeys, SharedState, SharedThread, Targets};
 use swarms::ClusterSwarms;
@@ -60,6 +63,17 @@ pub(crate) struct Cluster {
     observed: Arc<Observed>,
     /// Applies the state that all nodes share.
     applier: Option<SharedThread>,
+    /// Collects the credit of users.
+    credit: Option<CreditThread>,
+    /// Keeps the connection open.
+    outgoing: mpsc::Sender<Outgoing>,
+}
+
+/// A node that has left. Requests may still be answered, so the credit of users is still collected and published.
+pub(crate) struct Leaving {
+    connection: Option<Connection>,
+    credit: Option<CreditThread>,
+    outgoing: mpsc::Sender<Outgoing>,
 }
 
 /// The parts of a node that its status and the metrics are read from.
@@ -72,6 +86,8 @@ pub(crate) struct Observed {
     pub(crate) swarms: SwarmCounters,
     /// The state that all nodes share, unless each has its own.
     pub(crate) shared: Option<Arc<SharedState>>,
+    /// The credit of users, if a stream takes it.
+    pub(crate) credit: Option<Arc<Credit>>,
 }
 
 impl ClusterSettings {
@@ -104,34 +120,42 @@ impl Cluster {
     /// Fails if the kernel provides no more threads.
     pub(crate) fn start(
         settings: ClusterSettings,
-        shared: Shared,
+        mut shared: Shared,
         (copy, keys): (Copy, NodeKeys),
     ) -> anyhow::Result<Self> {
         let ClusterSettings { node, connection, config } = settings;
-        let cluster = node.cluster.clone();
+        let (cluster, run, name) = (node.cluster.clone(), node.id, node.name.clone());
         let (outgoing, to_send) = mpsc::channel(OUTGOING_MESSAGES_MAX);
         let servers: Vec<String> = connection.servers.iter().map(ToString::to_string).collect();
         tracing::info!(cluster, node = node.name, id = %node.id, nats = servers.join(", "), "cluster");
         let waker = shared.waker.clone();
+        let recorded = std::mem::take(&mut shared.recorded.credits);
         let (link, inbox) = Link::new(waker.clone());
         let swarms = ClusterSwarms::new(shared);
         let counters = swarms.counters();
-        let mut thread = NodeThread::new(&node, swarms, Arc::clone(&link), (inbox, waker), outgoing);
+        let mut thread = NodeThread::new(&node, swarms, Arc::clone(&link), (inbox, waker), outgoing.clone());
         let state = SharedState::new(&config, Arc::clone(&link), copy);
-        let followed = state.clone().map(|state| (state, keys));
+        let credit = Credit::new(&config, Arc::clone(&link), &recorded);
+        let followed = Followed { shared: state.clone().map(|state| (state, keys)), credit: credit.clone() };
         let observed = Arc::new(Observed {
             cluster,
             link: Arc::clone(&link),
             status: Published::new(thread.status()),
             swarms: counters,
             shared: state,
+            credit: credit.clone(),
         });
         let connection = Connection::start(connection, thread.subscriptions(), link, to_send, followed)
             .context("cannot start the thread of the connection to NATS")?;
         let publish = Arc::clone(&observed);
         let node = PeriodicThread::start("cluster", Duration::ZERO, move || thread.turn(&publish.status))
             .context("cannot start the thread of the cluster")?;
-        Ok(Self { node, connection: Some(connection), observed, applier: None })
+        let directory = config.state.path.clone();
+        let credit = credit
+            .map(|credit| CreditThread::start(credit, (run, name), recorded, directory))
+            .transpose()
+            .context("cannot start the thread of the credit of users")?;
+        Ok(Self { node, connection: Some(connection), observed, applier: None, credit, outgoing })
     }
 
     /// Lets the state that all nodes share apply here from now on.
@@ -152,19 +176,45 @@ impl Cluster {
 
     /// Waits until a thread fails, and returns the reason.
     pub(crate) async fn failure(&mut self) -> anyhow::Error {
-        match &mut self.applier {
-            Some(applier) => tokio::select! {
-                error = self.node.failure() => error,
-                error = applier.failure() => error,
-            },
-            None => self.node.failure().await,
+        let Self { node, applier, credit, .. } = self;
+        let of_applier = async {
+            match applier {
+                Some(applier) => applier.failure().await,
+                None => std::future::pending().await,
+            }
+        };
+        let of_credit = async {
+            match credit {
+                Some(credit) => credit.failure().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            error = node.failure() => error,
+            error = of_applier => error,
+            error = of_credit => error,
         }
     }
 
-    /// Tells the others that this node leaves, and ends the connection. Takes a fraction of a second.
-    pub(crate) fn stop(self) {
-        let Self { node, connection, applier, .. } = self;
+    /// Tells the others that this node leaves. Takes a fraction of a second.
+    pub(crate) fn leave(self) -> Leaving {
+        let Self { node, connection, applier, credit, outgoing, .. } = self;
         drop((node, applier));
+        if let Some(credit) = &credit {
+            credit.leave();
+        }
+        Leaving { connection, credit, outgoing }
+    }
+}
+
+impl Leaving {
+    /// Ends the connection, after the last credit of users was published. Takes a fraction of a second.
+    pub(crate) fn finish(self) {
+        let Self { connection, credit, outgoing } = self;
+        if let Some(credit) = credit {
+            credit.finish();
+        }
+        drop(outgoing);
         if let Some(connection) = connection {
             connection.finish();
         }

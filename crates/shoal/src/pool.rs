@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow};
 use shoal_engine::access_log::{self, AccessRecords};
 use shoal_engine::counter::Tally;
 use shoal_engine::policy::Policy;
-use shoal_engine::{http, replication, udp, webtorrent};
+use shoal_engine::{credit, http, replication, udp, webtorrent};
 use shoal_insight::Sampler;
 use shoal_net::stream::{Budget, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, InheritedSockets, SocketSettings, Sockets, Waker};
@@ -56,6 +56,8 @@ pub(crate) struct WorkerSetup {
     pub(crate) access_log: bool,
     /// The waker of the thread that exchanges messages with other nodes, if the tracker is a node of a cluster.
     pub(crate) node: Option<Waker>,
+    /// Whether announces of users are recorded.
+    pub(crate) credit: bool,
     /// The public statistics.
     pub(crate) statistics: Arc<Published<Statistics>>,
     /// The phase in which the workers begin.
@@ -341,6 +343,18 @@ impl WorkerSetup {
                 let (recorder, presences) = replication::presence_ring();
                 recorded.presences.push(presences);
                 webtorrent.set_recorder(recorder);
+            }
+        }
+        if self.credit {
+            let mut recorder = || {
+                let (recorder, credits) = credit::ring();
+                recorded.credits.push(credits);
+                recorder
+            };
+            datagrams.set_credit(recorder());
+            http.set_credit(recorder());
+            if let Some(webtorrent) = &mut webtorrent {
+                webtorrent.set_credit(recorder());
             }
         }
         let tls = self.tls.as_ref().map(|tls| tls.for_worker(self.key_shares));

@@ -203,13 +203,19 @@ pub(crate) const fn shares_state(config: &Config) -> bool {
     is_node(config) && config.cluster.shared_state
 }
 
-/// Returns the memory of a node of a cluster: the rings of its workers and its messages.
+/// Returns the memory of a node of a cluster: the rings of its workers, its messages, and the credit of users.
 pub(crate) fn cluster_bytes(config: &Config) -> u64 {
     if !is_node(config) {
         return 0;
     }
     let of_worker = 2 * replication::RING_BYTES + replication::PRESENCE_RING_BYTES;
-    (of_worker * workers(config).get() + cluster::MESSAGES_BYTES_MAX) as u64
+    let of_credit = if config.cluster.credit_stream.is_some() {
+        let rings = Protocol::ALL.len() * workers(config).get();
+        rings * shoal_engine::credit::RING_BYTES + cluster::credit::BYTES_MAX
+    } else {
+        0
+    };
+    (of_worker * workers(config).get() + cluster::MESSAGES_BYTES_MAX + of_credit) as u64
 }
 
 /// Returns the limits of the queue of each WebTorrent client.

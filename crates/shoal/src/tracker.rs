@@ -30,7 +30,7 @@ use crate::bound::{self, Bound};
 use crate::broker::Broker;
 use crate::certificates::Certificates;
 use crate::cluster::shared::{self, Copy, NodeKeys, Targets};
-use crate::cluster::{self, Cluster, ClusterSettings};
+use crate::cluster::{self, Cluster, ClusterSettings, Leaving};
 use crate::control::{self, Control, Sources, TokenSet, Tokens};
 use crate::drain::Drain;
 use crate::failure::Failure;
@@ -246,7 +246,7 @@ async fn live(
         () = drain.exit() => "drained".to_owned(),
         () = hand_over.handed() => {
             // The new process is a node of its own.
-            cluster.into_iter().for_each(Cluster::stop);
+            let _leaving = cluster.map(Cluster::leave);
             // Its connections are served to their end. The thread of the hand-over ends this process.
             status.abort();
             drop(control);
@@ -266,13 +266,14 @@ async fn live(
     // From here on the tracker must not be reported as healthy.
     drop(control);
     hand_over.close_sockets();
-    cluster.into_iter().for_each(Cluster::stop);
+    let leaving = cluster.map(Cluster::leave);
     tokio::select! {
         stopped = tokio::time::timeout(STOP_TIME_MAX, pool.stop()) => {
             stopped.context("a worker did not stop in time")??;
         }
         signal = signals.next() => std::process::exit(signal.exit_code()),
     }
+    leaving.into_iter().for_each(Leaving::finish);
     if let Some(access_log) = access_log {
         access_log.stop();
     }
@@ -419,6 +420,7 @@ async fn start(
         processors,
         access_log: access_target.is_some(),
         node: node_waker.clone(),
+        credit: config.cluster.credit_stream.is_some(),
         statistics: Arc::clone(&statistics),
         phase: Arc::clone(&phase),
     };

@@ -108,6 +108,40 @@ impl Value for ClusterName {
     }
 }
 
+/// The name of a stream of JetStream: 1 to 64 letters, digits, hyphens and underscores, as the name of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamName(String);
+
+impl StreamName {
+    /// Returns the name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A stream, or `""` for none.
+impl Value for Option<StreamName> {
+    type Bound = Infallible;
+
+    fn accepts(_: Option<&RangeInclusive<Infallible>>) -> String {
+        format!("{}, or \"\" for none", ClusterName::accepts(None))
+    }
+
+    fn parse(raw: &Raw) -> Option<Self> {
+        let text = raw.text().filter(|text| text.is_empty() || shoal_cluster::is_name(text))?;
+        Some((!text.is_empty()).then(|| StreamName(text.to_owned())))
+    }
+
+    fn within(&self, _: &RangeInclusive<Infallible>) -> bool {
+        true
+    }
+
+    fn show(&self) -> String {
+        quote(self.as_ref().map_or("", StreamName::as_str))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

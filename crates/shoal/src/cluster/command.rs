@@ -10,7 +10,7 @@ use crate::control_client::{ControlClient, Endpoint};
 use crate::ctl::show::{lines, table};
 use crate::failure::Failure;
 use crate::printable;
-use crate::stats::{self, ClusterNode, SharedStateStats};
+use crate::stats::{self, ClusterNode, CreditStats, SharedStateStats};
 use crate::top::STATS_PATH;
 use crate::top::numbers::{UNKNOWN, bytes, count, rate, time};
 
@@ -154,12 +154,14 @@ fn text(status: &stats::Cluster) -> String {
         None => "off".to_owned(),
         Some(shared) => shared_text(shared),
     };
+    let credit = status.credit.as_ref().map_or_else(|| "off".to_owned(), credit_text);
     let facts = [
         ("cluster", shown(&status.name)),
         ("node", format!("{} ({})", shown(&status.node), shown(&status.id))),
         ("state", shown(&status.state)),
         ("NATS", nats),
         ("shared state", shared),
+        ("credit", credit),
         ("in", traffic("in")),
         ("out", traffic("out")),
         ("batches lost", count(of(&status.counters, "lost"))),
@@ -177,6 +179,17 @@ fn shared_text(shared: &SharedStateStats) -> String {
     let faults = [&shared.fault, &shared.values_fault].into_iter().flatten();
     let faults: String = faults.map(|fault| format!("; {}", printable::line(fault))).collect();
     format!("{} ({entries}){faults}", printable::line(&shared.state))
+}
+
+/// Returns the credit of users, as one line.
+fn credit_text(credit: &CreditStats) -> String {
+    let fault = credit.fault.as_ref().map(|fault| format!("; {}", printable::line(fault))).unwrap_or_default();
+    let lost = credit.lost.iter().filter(|(_, lost)| **lost > 0);
+    let lost: String =
+        lost.map(|(reason, lost)| format!(", {} lost: {}", count(*lost), printable::line(reason))).collect();
+    let (state, stored, waiting) =
+        (printable::line(&credit.state), count(credit.stored), count(credit.waiting));
+    format!("{state} ({stored} stored, {waiting} waiting{lost}){fault}")
 }
 
 fn row(node: &ClusterNode) -> [String; 7] {

@@ -28,6 +28,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::Instant;
 
 use super::credentials::{Certificates, Credentials};
+use super::credit::{self, Credit};
 use super::shared::{self, NodeKeys, SharedState};
 use crate::repeated::Repeated;
 
@@ -349,6 +350,13 @@ fn size(message: &Received) -> usize {
     message.payload.len() + message.subject.len() + size_of::<Received>()
 }
 
+/// The parts of a node that use JetStream, if it has them.
+#[derive(Clone)]
+pub(super) struct Followed {
+    pub(super) shared: Option<(Arc<SharedState>, NodeKeys)>,
+    pub(super) credit: Option<Arc<Credit>>,
+}
+
 /// The thread of the connection.
 pub(super) struct Connection {
     thread: JoinHandle<()>,
@@ -364,14 +372,14 @@ impl Connection {
         subjects: Vec<String>,
         link: Arc<Link>,
         outgoing: Receiver<Outgoing>,
-        shared: Option<(Arc<SharedState>, NodeKeys)>,
+        followed: Followed,
     ) -> anyhow::Result<Self> {
         let mut runtime = new_runtime()?;
         let mut outgoing = outgoing;
         let body = move || {
             loop {
                 let ended =
-                    runtime.block_on(pass_messages(&settings, &subjects, &link, &mut outgoing, &shared));
+                    runtime.block_on(pass_messages(&settings, &subjects, &link, &mut outgoing, &followed));
                 // A look-up of a name may still go on. The buffers of the client library end with its tasks.
                 runtime.shutdown_background();
                 match ended {
@@ -417,7 +425,7 @@ async fn pass_messages(
     subjects: &[String],
     link: &Arc<Link>,
     outgoing: &mut Receiver<Outgoing>,
-    shared: &Option<(Arc<SharedState>, NodeKeys)>,
+    followed: &Followed,
 ) -> anyhow::Result<End> {
     let servers: Result<Vec<ServerAddr>, io::Error> =
         settings.servers.iter().map(|server| server.to_string().parse()).collect();
@@ -434,15 +442,15 @@ async fn pass_messages(
             into.put(Received { subject: message.subject, payload: message.payload });
         }
     });
-    let follow = shared.clone().map(|(state, keys)| tokio::spawn(shared::follow(state, keys)));
+    let Followed { shared, credit } = followed.clone();
+    let follow = shared.map(|(state, keys)| tokio::spawn(shared::follow(state, keys)));
+    let publish = credit.map(|credit| tokio::spawn(credit::publish(credit)));
     let end = tokio::select! {
         () = send_messages(&client, link, outgoing) => End::Stopped,
         () = wait_for_flood(&client, link) => End::Flooded,
     };
     receive.abort();
-    if let Some(follow) = follow {
-        follow.abort();
-    }
+    follow.into_iter().chain(publish).for_each(|task| task.abort());
     if end == End::Stopped && link.is_connected() {
         let _in_time_or_not = tokio::time::timeout(FLUSH_TIME_MAX, client.flush()).await;
     }

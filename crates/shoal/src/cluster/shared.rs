@@ -1,6 +1,6 @@
 //! The state that all nodes of a cluster share: entries of lists, bans, values of the configuration, and secret keys.
 //!
-//! It lies in a bucket of JetStream ([`jetstream`]), whose keys and values [`entry`] declares. A task on the thread of the
+//! It lies in a bucket of JetStream ([`jetstream`](super::jetstream)), whose keys and values [`entry`] declares. A task on the thread of the
 //! connection follows the bucket ([`session`]) and adopts the keys ([`keys`]). It hands everything else to the thread
 //! `shared` ([`apply`]), which may wait for the lists and the disk. Changes are written from the threads of their requests.
 //!
@@ -11,7 +11,6 @@ mod apply;
 mod contents;
 mod copy;
 mod entry;
-mod jetstream;
 mod keys;
 mod session;
 mod write;
@@ -31,11 +30,11 @@ use self::contents::{Contents, Ignored, Parts, Secrets};
 pub(crate) use self::copy::Copy;
 use self::entry::Key;
 pub(crate) use self::entry::Value;
-use self::jetstream::{Fault, JetStream, StreamInfo};
 pub(crate) use self::keys::NodeKeys;
 use self::session::Bucket;
 pub(crate) use self::session::follow;
 use super::connection::Link;
+use super::jetstream::{self, Fault, JetStream, StreamInfo};
 use crate::repeated::Repeated;
 use crate::settings;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use shoal_cluster::{Damaged, Deltas, Node, NodeId, Scope, Swarms, decode_deltas, encode_presence};
 use shoal_engine::Now;
+use shoal_engine::credit::RecordedCredits;
 use shoal_engine::replication::{Applier, RecordedDeltas, Replica, ReplicaExport, ReplicationCounters};
 use shoal_engine::webtorrent::{NodeCounters, Nodes};
 use shoal_metrics::Counter;
@@ -38,6 +39,8 @@ const TRIM_MS: u64 = 2_000;
 pub(crate) struct Recorded {
     pub(crate) addresses: Vec<RecordedDeltas>,
     pub(crate) presences: Vec<RecordedDeltas<Presence>>,
+    /// The announces of users.
+    pub(crate) credits: Vec<RecordedCredits>,
 }
 
 /// The parts of the tracker that other nodes change and read.
@@ -106,7 +109,7 @@ impl ClusterSwarms {
 
     /// Returns the counters of these swarms.
     pub(super) fn counters(&self) -> SwarmCounters {
-        let Recorded { addresses, presences } = &self.recorded;
+        let Recorded { addresses, presences, .. } = &self.recorded;
         let of_addresses = addresses.iter().map(RecordedDeltas::lost_counter);
         let unrecorded = of_addresses.chain(presences.iter().map(RecordedDeltas::lost_counter));
         SwarmCounters {

@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 use super::CountMap;
 use crate::cluster::Observed;
+use crate::cluster::credit;
 use crate::cluster::shared::{Phase, Summary};
 
 /// The node of a cluster and what it knows of the others.
@@ -43,6 +44,8 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Vec<ClusterNode>,
     /// The state that all nodes share, unless each has its own.
     pub(crate) shared: Option<SharedStateStats>,
+    /// The credit of users, if a stream takes it.
+    pub(crate) credit: Option<CreditStats>,
 }
 
 /// The state that all nodes of a cluster share, as this one knows it.
@@ -65,6 +68,30 @@ pub(crate) struct SharedStateStats {
     pub(crate) ignored: u64,
     /// How often the whole bucket was read.
     pub(crate) syncs: u64,
+}
+
+/// The announces of users on their way to the stream from which another program credits them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+#[schema(as = Credit)]
+pub(crate) struct CreditStats {
+    /// The name of the stream.
+    pub(crate) stream: String,
+    /// `accepted`; `away` if the stream cannot be reached at present; `refused` if it is full, or may not or cannot be used. In
+    /// these states, announces wait.
+    pub(crate) state: String,
+    /// Why it does not take them.
+    pub(crate) fault: Option<String>,
+    /// Announces that the stream has.
+    pub(crate) stored: u64,
+    /// Announces that wait for it.
+    pub(crate) waiting: u64,
+    /// The size of the files in which they wait, in bytes.
+    pub(crate) spool_bytes: u64,
+    /// Announces that were lost, by reason: `ring_full` (too many at once), `spool_full` (too many waited) and `unreadable`.
+    pub(crate) lost: CountMap,
+    /// Announces with a token that count for no user, by reason: `without_subject`, and `invalid_token` of clients that leave.
+    pub(crate) skipped: CountMap,
 }
 
 /// Another node, as this one knows it.
@@ -118,6 +145,7 @@ impl Cluster {
             counters: counters.unwrap_or_default(),
             nodes: nodes.iter().map(ClusterNode::from).collect(),
             shared: observed.shared.as_ref().map(|shared| shared.summary().into()),
+            credit: observed.credit.as_ref().map(|credit| credit.summary().into()),
         }
     }
 }
@@ -132,6 +160,28 @@ impl From<Summary> for SharedStateStats {
             Phase::Unavailable(reason) => ("unavailable", Some(reason)),
         };
         Self { bucket, state: state.to_owned(), fault, values_fault, entries, ignored, syncs }
+    }
+}
+
+impl From<credit::Summary> for CreditStats {
+    fn from(summary: credit::Summary) -> Self {
+        let (state, fault) = match summary.phase {
+            credit::Phase::Accepted => ("accepted", None),
+            credit::Phase::Away(reason) => ("away", reason),
+            credit::Phase::Refused(reason) => ("refused", Some(reason)),
+        };
+        let counts =
+            |counts: &[(&str, u64)]| counts.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
+        Self {
+            stream: summary.stream,
+            state: state.to_owned(),
+            fault,
+            stored: summary.stored,
+            waiting: summary.waiting,
+            spool_bytes: summary.spool_bytes,
+            lost: counts(&summary.lost),
+            skipped: counts(&summary.skipped),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn status(tracker: &Tracker) -> Value {
 }
 
 /// The output of `shoal cluster status`, and its exit code.
-fn cluster_status(tracker: &Tracker, options: &[&str]) -> (String, Option<i32>) {
+pub(crate) fn cluster_status(tracker: &Tracker, options: &[&str]) -> (String, Option<i32>) {
     let url = format!("http://{}", tracker.control);
     eventually("the tracker replies", || {
         let output = run(&[&["cluster", "status", "--url", &url], options].concat(), &[]);

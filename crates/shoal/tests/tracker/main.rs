@@ -14,6 +14,7 @@ mod browser;
 mod cli;
 mod client;
 mod cluster;
+mod cluster_credit;
 mod cluster_shared;
 mod cluster_swarms;
 mod conformance;

@@ -70,7 +70,7 @@ impl Keys {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the tracker compares tokens with the clock of this host")]
-fn now_s() -> u64 {
+pub(crate) fn now_s() -> u64 {
     std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()
 }
 
@@ -218,7 +218,7 @@ fn each_kind_of_token_over_webtorrent(way: Way) {
 }
 
 /// Appends a URL to an announce (BEP 41), in pieces of this size.
-fn with_url(mut packet: Vec<u8>, url: &str, piece_bytes: usize) -> Vec<u8> {
+pub(crate) fn with_url(mut packet: Vec<u8>, url: &str, piece_bytes: usize) -> Vec<u8> {
     for piece in url.as_bytes().chunks(piece_bytes) {
         packet.extend([2, u8::try_from(piece.len()).unwrap()]);
         packet.extend(piece);

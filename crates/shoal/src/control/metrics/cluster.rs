@@ -7,7 +7,8 @@ use shoal_cluster::{Counters, NodeState, Status};
 use shoal_engine::replication::ReplicationCounters;
 use shoal_engine::webtorrent::NodeCounters;
 
-use super::page::Page;
+use super::page::{Page, Unit};
+use crate::cluster::credit;
 use crate::cluster::shared::{Phase, Summary};
 use crate::cluster::{Observed, SwarmCounters};
 use crate::stats::state_name;
@@ -28,7 +29,8 @@ pub(super) fn encode(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
     encode_nodes(&status, page)?;
     encode_counters(&status.counters, page)?;
     encode_swarms(&observed.swarms, page)?;
-    observed.shared.as_ref().map_or(Ok(()), |shared| encode_shared(&shared.summary(), page))
+    observed.shared.as_ref().map_or(Ok(()), |shared| encode_shared(&shared.summary(), page))?;
+    observed.credit.as_ref().map_or(Ok(()), |credit| encode_credit(&credit.summary(), page))
 }
 
 /// The connection to NATS.
@@ -167,6 +169,44 @@ fn encode_shared(summary: &Summary, page: &mut Page<'_>) -> fmt::Result {
         "shoal_cluster_shared_ignored",
         "Keys and values of the shared state of the cluster that were ignored, because they could not be read.",
         summary.ignored,
+    )
+}
+
+/// The announces of users on their way to the stream.
+fn encode_credit(summary: &credit::Summary, page: &mut Page<'_>) -> fmt::Result {
+    page.gauge(
+        "shoal_cluster_credit_accepted",
+        "Whether the stream takes the announces of users: 1 or 0.",
+        None,
+        (summary.phase == credit::Phase::Accepted).into(),
+    )?;
+    page.counter(
+        "shoal_cluster_credit_stored",
+        "Announces of users that the stream has.",
+        summary.stored,
+    )?;
+    page.gauge(
+        "shoal_cluster_credit_waiting",
+        "Announces of users that wait for the stream.",
+        None,
+        summary.waiting,
+    )?;
+    page.gauge(
+        "shoal_cluster_credit_spool",
+        "Size of the files in which announces of users wait for the stream.",
+        Some(Unit::Bytes),
+        summary.spool_bytes,
+    )?;
+    let of_reason = |(reason, count)| ([("reason", reason)], count);
+    page.counters(
+        "shoal_cluster_credit_lost",
+        "Announces of users that were lost: too many at once (ring_full), too many waited (spool_full), or a file could not be read again (unreadable).",
+        summary.lost.map(of_reason),
+    )?;
+    page.counters(
+        "shoal_cluster_credit_skipped",
+        "Announces with a token that count for no user: it names none, or is not valid and the client leaves.",
+        summary.skipped.map(of_reason),
     )
 }
 

@@ -1,4 +1,4 @@
-//! The few requests of JetStream that the shared state needs: a stream, writes that name the revision they replace, and a
+//! The few requests of JetStream that the shared state and the credit of users need: a stream, writes that name the revision they replace, and a
 //! watch of all keys.
 //!
 //! A watch is an ephemeral pull consumer. Pulls bound the messages that wait here, and need no further permission. A watch
@@ -32,6 +32,10 @@ const SILENCE_MAX: Duration = Duration::from_secs(4);
 
 /// The header that makes a write conditional: the revision that the key must have, 0 for none.
 const EXPECTED_REVISION: &str = "Nats-Expected-Last-Subject-Sequence";
+
+/// The header with the id of a message, by which the server knows one that it has already, and that of its stream.
+const MESSAGE_ID: &str = "Nats-Msg-Id";
+const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
 
 /// The header of a removal, and of one that leaves nothing behind.
 const OPERATION: &str = "KV-Operation";
@@ -157,6 +161,31 @@ impl JetStream {
             headers.insert(EXPECTED_REVISION, revision.to_string());
         }
         self.write(subject, Bytes::new(), headers).await
+    }
+
+    /// Publishes a message that a stream is to have once, and waits until it has. The message goes to the stream of another
+    /// domain as any message does.
+    pub(super) async fn publish(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        id: &str,
+        stream: &str,
+    ) -> Result<(), Fault> {
+        let mut headers = HeaderMap::new();
+        headers.insert(MESSAGE_ID, id);
+        headers.insert(EXPECTED_STREAM, stream);
+        let reply = self.send(subject.to_owned(), Request::new().payload(payload).headers(headers)).await;
+        let reply = match reply {
+            // There is JetStream, or else the stream would not have been found.
+            Err(Fault::NoJetStream) => return Err(Fault::Refused(format!("no stream takes {subject}"))),
+            reply => reply?,
+        };
+        if reply["stream"] == stream {
+            Ok(())
+        } else {
+            Err(Fault::Refused(format!("another program replies to {subject}")))
+        }
     }
 
     async fn write(&self, subject: &str, value: Bytes, headers: HeaderMap) -> Result<u64, Fault> {

@@ -1,0 +1,283 @@
+//! Credit: the announces of users on their way to a stream of JetStream, from which another program credits the users.
+//!
+//! The responders record announces in rings ([`shoal_engine::credit`]). The thread `credit` ([`collect`]) takes them, puts them
+//! into batches, and keeps the batches until the stream has them: in files if there is a directory for them ([`spool`]), and
+//! otherwise in memory. It alone touches files. A task on the thread of the connection publishes one batch at a time
+//! ([`publish`]), so that they are in the stream in their order, also after faults.
+//!
+//! A batch has the same message id whenever it is published. It consists of the run, which is another one after each start, and
+//! the number of the batch, so that no id ever belongs to two batches. Nothing here delays a request: what cannot be held is
+//! lost and counted.
+
+mod collect;
+mod publish;
+mod spool;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use shoal_cluster::{CREDIT_BATCH_BYTES_MAX, NodeId};
+use shoal_config::Config;
+use shoal_engine::credit::{CreditCounters, RecordedCredits};
+use tokio::sync::Notify;
+
+use self::collect::{BATCHES_MAX, Collector, HELD_BYTES_MAX};
+pub(crate) use self::publish::publish;
+use super::connection::Link;
+use crate::clock;
+use crate::periodic::PeriodicThread;
+
+/// How often the thread looks for records. A ring holds those of this time at 400,000 announces a second.
+const TURN_EVERY: Duration = Duration::from_millis(10);
+
+/// Maximum time for the last batches at the end.
+const FLUSH_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// The memory of batches: those that are held because there are no files for them, their list, and the batches that are being
+/// filled and published.
+pub(crate) const BYTES_MAX: usize = HELD_BYTES_MAX + BATCHES_MAX * 2 * size_of::<collect::Waiting>() + 4 * CREDIT_BATCH_BYTES_MAX;
+
+/// The credit of a node, as its threads share it.
+#[derive(Debug)]
+pub(crate) struct Credit {
+    link: Arc<Link>,
+    /// The name of the stream.
+    stream: String,
+    subject: String,
+    domain: Option<String>,
+    exchange: Mutex<Exchange>,
+    /// Ends the wait of the task for a batch.
+    batch_is_there: Notify,
+    /// The thread, whose pause ends when the stream has a batch.
+    thread: OnceLock<Thread>,
+    /// The counts of each responder.
+    recorders: Vec<Arc<CreditCounters>>,
+    counts: Counts,
+}
+
+/// The batch that is being published, and how that goes.
+#[derive(Debug)]
+struct Exchange {
+    phase: Phase,
+    batch: Option<Batch>,
+    /// Whether the stream has it.
+    is_stored: bool,
+    /// Whether the thread is to hold nothing back any more.
+    is_leaving: bool,
+}
+
+/// A batch that is to be published.
+#[derive(Clone, Debug)]
+struct Batch {
+    run: NodeId,
+    sequence: u64,
+    payload: Bytes,
+}
+
+/// The connection with the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It takes batches.
+    Accepted,
+    /// It cannot be reached at present. The reason is absent before the first attempt.
+    Away(Option<String>),
+    /// It cannot be used before an operator changes something, or has no room.
+    Refused(String),
+}
+
+/// Counts of announces, in records unless they say otherwise.
+#[derive(Debug, Default)]
+struct Counts {
+    stored: AtomicU64,
+    /// Lost because too many waited.
+    lost_full: AtomicU64,
+    /// Lost because a file could not be read again.
+    lost_unreadable: AtomicU64,
+    waiting: AtomicU64,
+    waiting_batches: AtomicU64,
+    spool_bytes: AtomicU64,
+}
+
+/// A summary, for the statistics and the metrics.
+#[derive(Clone, Debug)]
+pub(crate) struct Summary {
+    pub(crate) phase: Phase,
+    pub(crate) stream: String,
+    /// Records that the stream has.
+    pub(crate) stored: u64,
+    /// Records that wait, and the bytes of their files.
+    pub(crate) waiting: u64,
+    pub(crate) spool_bytes: u64,
+    /// Records that were lost, by reason.
+    pub(crate) lost: [(&'static str, u64); 3],
+    /// Announces with a token that made no record, by reason.
+    pub(crate) skipped: [(&'static str, u64); 2],
+}
+
+/// The thread of a node that credits users.
+pub(super) struct CreditThread {
+    credit: Arc<Credit>,
+    thread: PeriodicThread,
+}
+
+impl Credit {
+    /// Returns the credit of a node, unless it credits nobody.
+    pub(super) fn new(config: &Config, link: Arc<Link>, recorded: &[RecordedCredits]) -> Option<Arc<Self>> {
+        let stream = config.cluster.credit_stream.as_ref()?;
+        let recorders = recorded.iter().map(|recorded| Arc::clone(recorded.counters())).collect();
+        Some(Arc::new(Self {
+            link,
+            stream: stream.as_str().to_owned(),
+            subject: shoal_cluster::credit_subject(config.cluster.name.as_str()),
+            domain: config.cluster.jetstream_domain.as_ref().map(ToString::to_string),
+            exchange: Mutex::new(Exchange {
+                phase: Phase::Away(None),
+                batch: None,
+                is_stored: false,
+                is_leaving: false,
+            }),
+            batch_is_there: Notify::new(),
+            thread: OnceLock::new(),
+            recorders,
+            counts: Counts::default(),
+        }))
+    }
+
+    /// Returns the state at this moment.
+    pub(crate) fn summary(&self) -> Summary {
+        let sum = |count: fn(&CreditCounters) -> u64| {
+            self.recorders.iter().map(|counters| count(counters)).sum::<u64>()
+        };
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Summary {
+            phase: self.exchange().phase.clone(),
+            stream: self.stream.clone(),
+            stored: read(&self.counts.stored),
+            waiting: read(&self.counts.waiting),
+            spool_bytes: read(&self.counts.spool_bytes),
+            lost: [
+                ("ring_full", sum(|counters| counters.lost.read())),
+                ("spool_full", read(&self.counts.lost_full)),
+                ("unreadable", read(&self.counts.lost_unreadable)),
+            ],
+            skipped: [
+                ("without_subject", sum(|counters| counters.without_subject.read())),
+                ("invalid_token", sum(|counters| counters.invalid_token.read())),
+            ],
+        }
+    }
+
+    /// Waits until there is a batch to publish.
+    async fn next(&self) -> Batch {
+        loop {
+            let there = self.batch_is_there.notified();
+            if let Some(batch) = self.offered() {
+                return batch;
+            }
+            there.await;
+        }
+    }
+
+    /// Returns the batch that was offered, unless the stream has it.
+    fn offered(&self) -> Option<Batch> {
+        let exchange = self.exchange();
+        exchange.batch.clone().filter(|_| !exchange.is_stored)
+    }
+
+    /// Records that the stream has the batch that was to be published.
+    fn note_stored(&self) {
+        let mut exchange = self.exchange();
+        exchange.is_stored = true;
+        drop(exchange);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Offers a batch, if there is none. Returns whether it was taken.
+    fn offer(&self, batch: impl FnOnce() -> Option<Batch>) -> bool {
+        let mut exchange = self.exchange();
+        if exchange.batch.is_some() {
+            return false;
+        }
+        drop(exchange);
+        // This may read a file. Only this thread offers batches.
+        let Some(batch) = batch() else { return false };
+        exchange = self.exchange();
+        (exchange.batch, exchange.is_stored) = (Some(batch), false);
+        drop(exchange);
+        self.batch_is_there.notify_one();
+        true
+    }
+
+    /// Returns whether the stream has the batch that was offered, and forgets the batch then.
+    fn take_stored(&self) -> bool {
+        let mut exchange = self.exchange();
+        let is_stored = exchange.is_stored;
+        if is_stored {
+            (exchange.batch, exchange.is_stored) = (None, false);
+        }
+        is_stored
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.exchange().is_leaving
+    }
+
+    fn exchange(&self) -> MutexGuard<'_, Exchange> {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CreditThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// Fails if the kernel provides no more threads.
+    pub(super) fn start(
+        credit: Arc<Credit>,
+        (run, node): (NodeId, String),
+        recorded: Vec<RecordedCredits>,
+        directory: Option<PathBuf>,
+    ) -> std::io::Result<Self> {
+        let mut collector = Collector::new(Arc::clone(&credit), (run, node), recorded, directory);
+        let body = move || collector.turn(clock::monotonic_ms(), clock::unix_ms());
+        let thread = PeriodicThread::start("credit", TURN_EVERY, body)?;
+        let _first = credit.thread.set(thread.thread());
+        Ok(Self { credit, thread })
+    }
+
+    /// Waits until the thread fails, and returns the reason.
+    pub(super) async fn failure(&mut self) -> anyhow::Error {
+        self.thread.failure().await
+    }
+
+    /// Lets the thread hold back nothing from now on. It goes on, since requests may still be answered.
+    pub(super) fn leave(&self) {
+        self.credit.exchange().is_leaving = true;
+        self.thread.thread().unpark();
+    }
+
+    /// Ends the thread, after everything is in the stream if that takes little time. The rest stays in files, if there are some.
+    pub(super) fn finish(self) {
+        self.leave();
+        let end = tokio::time::Instant::now() + FLUSH_TIME_MAX;
+        // Records of the last requests are in the rings by now, and two turns take them from there.
+        std::thread::sleep(2 * TURN_EVERY);
+        while self.credit.counts.waiting.load(Ordering::Relaxed) > 0
+            && self.credit.link.is_connected()
+            && tokio::time::Instant::now() < end
+        {
+            std::thread::sleep(TURN_EVERY);
+        }
+        let lost = self.credit.counts.waiting.load(Ordering::Relaxed);
+        drop(self.thread);
+        if lost > 0 {
+            tracing::warn!(records = lost, "credit was not in its stream at the end; files of state.path have it, if there are some");
+        }
+    }
+}

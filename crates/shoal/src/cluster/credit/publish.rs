@@ -1,0 +1,128 @@
+//! The task that publishes batches, one at a time: the next one follows when the stream has the last one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::super::jetstream::{Fault, JetStream};
+use super::{Batch, Credit, Phase};
+
+/// Number of copies of the stream, if there are as many NATS servers.
+const REPLICAS: usize = 3;
+
+/// Attempts to create it with as many, before one copy has to do.
+const REPLICA_ATTEMPTS_MAX: u32 = 5;
+
+/// Maximum size of the stream in bytes, and the age at which records are removed from it.
+const STREAM_BYTES_MAX: u64 = 1 << 30;
+const STREAM_AGE_MAX: Duration = Duration::from_hours(7 * 24);
+
+/// Time for which the stream ignores a batch that it has already.
+const DUPLICATE_WINDOW: Duration = Duration::from_mins(10);
+
+/// Pauses after faults: the first, and the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(4);
+
+/// How often the task looks for NATS.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Publishes the batches of a node, forever.
+pub(crate) async fn publish(credit: Arc<Credit>) {
+    let (mut pause, mut failures) = (PAUSE_MIN, 0_u32);
+    loop {
+        let client = credit.link.client().filter(|_| credit.link.is_connected());
+        let Some(client) = client else {
+            sleep(LOOK_EVERY).await;
+            continue;
+        };
+        let jetstream = JetStream::new(client, credit.domain.as_deref());
+        let mut stored = 0;
+        let fault = publish_until_fault(&credit, &jetstream, failures, &mut stored).await;
+        credit.note_fault(fault);
+        pause = if stored > 0 { PAUSE_MIN } else { (2 * pause).min(PAUSE_MAX) };
+        failures = if stored > 0 { 0 } else { failures.saturating_add(1) };
+        sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+    }
+}
+
+async fn publish_until_fault(
+    credit: &Credit,
+    jetstream: &JetStream,
+    failures: u32,
+    stored: &mut u64,
+) -> Fault {
+    if let Err(fault) = open(credit, jetstream, failures).await {
+        return fault;
+    }
+    // Whether a stream that was full has room again is not known before it takes a batch.
+    if !matches!(credit.exchange().phase, Phase::Refused(_)) {
+        credit.note_accepted();
+    }
+    loop {
+        let Batch { run, sequence, payload } = credit.next().await;
+        let id = format!("{run}.{sequence}");
+        match jetstream.publish(&credit.subject, payload, &id, &credit.stream).await {
+            Ok(()) => {
+                *stored += 1;
+                credit.note_stored();
+                credit.note_accepted();
+            }
+            Err(fault) => return fault,
+        }
+    }
+}
+
+/// Finds the stream, or creates it.
+async fn open(credit: &Credit, jetstream: &JetStream, failures: u32) -> Result<(), Fault> {
+    match jetstream.stream(&credit.stream).await {
+        Err(Fault::NoStream) => {}
+        found => return found.map(drop),
+    }
+    let is_replicated = jetstream.servers() >= REPLICAS && failures < REPLICA_ATTEMPTS_MAX;
+    let replicas = if is_replicated { REPLICAS } else { 1 };
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let config = json!({
+        "name": credit.stream, "subjects": [credit.subject], "description": "The announces of users of Shoal",
+        "storage": "file", "num_replicas": replicas, "retention": "limits", "discard": "old",
+        "max_bytes": STREAM_BYTES_MAX, "max_age": nanoseconds(STREAM_AGE_MAX), "max_msgs": -1, "max_consumers": -1,
+        "allow_direct": true, "duplicate_window": nanoseconds(DUPLICATE_WINDOW),
+    });
+    jetstream.create_stream(&credit.stream, &config).await?;
+    tracing::info!(stream = credit.stream, replicas, "the stream of credit was created");
+    Ok(())
+}
+
+impl Credit {
+    fn note_accepted(&self) {
+        let before = core::mem::replace(&mut self.exchange().phase, Phase::Accepted);
+        if before != Phase::Accepted {
+            tracing::info!(stream = self.stream, "the stream takes the credit of users");
+        }
+    }
+
+    /// Records why the stream does not take batches, and logs that once.
+    fn note_fault(&self, fault: Fault) {
+        let fault = match fault {
+            Fault::NoReply(subject) if self.link.may_not_publish(&subject) => Fault::NotPermitted(subject),
+            fault => fault,
+        };
+        let reason = match &fault {
+            Fault::NoStream => "the stream does not exist".to_owned(),
+            Fault::Full => "the stream is full".to_owned(),
+            fault => fault.to_string(),
+        };
+        let is_refused = fault.is_lasting() || matches!(fault, Fault::Full | Fault::Refused(_));
+        let phase = if is_refused { Phase::Refused(reason.clone()) } else { Phase::Away(Some(reason.clone())) };
+        let before = core::mem::replace(&mut self.exchange().phase, phase.clone());
+        if before != phase && self.link.is_connected() {
+            tracing::warn!(
+                stream = self.stream,
+                reason,
+                "the stream does not take the credit of users: it waits here, and this node tries again and again"
+            );
+        }
+    }
+}
