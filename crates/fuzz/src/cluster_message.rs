@@ -1,7 +1,9 @@
-//! Messages between the nodes of a cluster, and the deltas in them.
+//! Messages between the nodes of a cluster, the deltas in them, and batches of credit.
 
 use shoal_cluster::message::{Decoded, decode, encode};
-use shoal_cluster::{Deltas, decode_deltas, encode_delta, encode_presence};
+use shoal_cluster::{
+    Deltas, decode_credits, decode_deltas, encode_credit, encode_credit_head, encode_delta, encode_presence,
+};
 
 /// Reads the input as a message, and as the kind and the body of one whose version, sender and checksum are right: a fuzzer
 /// cannot guess checksums. A message that is read is also read after it was written again, and is then the same.
@@ -53,4 +55,18 @@ pub fn cluster_deltas(input: &[u8]) {
     }
     assert_eq!(decode_deltas(&bytes, &mut again), Ok(()));
     assert_eq!(again, deltas);
+}
+
+/// Reads the input as a batch of credit. One that is read has the same bytes when it is written again: each record has one
+/// encoding.
+///
+/// # Panics
+/// Panics if a property does not hold.
+pub fn cluster_credit(input: &[u8]) {
+    let mut records = Vec::new();
+    let Ok(head) = decode_credits(input, &mut records) else { return };
+    let mut again = Vec::new();
+    encode_credit_head(&head, &mut again);
+    records.iter().for_each(|record| encode_credit(record, &mut again));
+    assert_eq!(again, input);
 }

@@ -33,7 +33,7 @@ mod xdp_frame;
 pub use access_networks::access_networks;
 pub use change_cursor::change_cursor;
 pub use client_software::client_software;
-pub use cluster_message::{cluster_deltas, cluster_message};
+pub use cluster_message::{cluster_credit, cluster_deltas, cluster_message};
 pub use cluster_node::cluster_node;
 pub use http_head::http_head;
 pub use http_query::http_query;
@@ -62,6 +62,7 @@ pub const TARGETS: [(&str, Property); 28] = [
     ("access_networks", access_networks),
     ("change_cursor", change_cursor),
     ("client_software", client_software),
+    ("cluster_credit", cluster_credit),
     ("cluster_deltas", cluster_deltas),
     ("cluster_message", cluster_message),
     ("cluster_node", cluster_node),

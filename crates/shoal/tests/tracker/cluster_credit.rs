@@ -317,7 +317,7 @@ fn an_upgrade_loses_nothing_and_stores_nothing_twice() {
     let tracker = site.start("a", &nats.url(), &place.settings(&[]));
     site.upload_all(&tracker, 0..50);
     tracker.signal(Signal::SIGUSR2);
-    tracker.wait_for_line("upgraded");
+    tracker.wait_for_line("the new process serves");
     site.upload_all(&tracker, 50..100);
     let mut numbers = uploads(&wait_for(&nats, 100));
     numbers.sort_unstable();
@@ -390,7 +390,8 @@ fn a_user_that_may_not_use_the_stream_delays_no_announce() {
         subscribe: vec!["shoal.shoal.>".to_owned()],
     };
     let folder = tempfile::tempdir().unwrap();
-    let secret = write_secret(folder.path(), "password", "secret\n").expect("a file");
+    let secret = folder.path().join("password");
+    write_secret(&secret, "secret\n").expect("a file");
     let settings = [
         ("SHOAL_CLUSTER_USER", "shoal"),
         ("SHOAL_CLUSTER_PASSWORD_FILE", secret.to_str().unwrap()),
