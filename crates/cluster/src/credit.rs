@@ -28,7 +28,8 @@ use crate::message::{Malformed, Reader};
 pub const CREDIT_BATCH_BYTES_MAX: usize = 128 << 10;
 
 /// Maximum size of a record in bytes.
-pub const CREDIT_BYTES_MAX: usize = 1 + NUMBER_BYTES_MAX + 1 + SUBJECT_BYTES_MAX + 20 + 20 + 3 * NUMBER_BYTES_MAX;
+pub const CREDIT_BYTES_MAX: usize =
+    1 + NUMBER_BYTES_MAX + 1 + SUBJECT_BYTES_MAX + 20 + 20 + 3 * NUMBER_BYTES_MAX;
 
 /// The version of the format.
 const VERSION: u8 = 1;
@@ -152,7 +153,8 @@ fn read_record(reader: &mut Reader<'_>) -> Result<CreditRecord, Malformed> {
     let info_hash = InfoHash(reader.array()?);
     let peer_id = if flags & PEER_ID == 0 { None } else { Some(PeerId(reader.array()?)) };
     let mut bytes = |flag| if flags & flag == 0 { Ok(None) } else { read_number(reader).map(Some) };
-    let transfer = Transfer { uploaded: bytes(UPLOADED)?, downloaded: bytes(DOWNLOADED)?, left: bytes(LEFT)? };
+    let transfer =
+        Transfer { uploaded: bytes(UPLOADED)?, downloaded: bytes(DOWNLOADED)?, left: bytes(LEFT)? };
     Ok(CreditRecord { unix_ms, credit: Credit { subject, info_hash, peer_id, event, protocol, transfer } })
 }
 
@@ -290,7 +292,9 @@ mod tests {
         assert_eq!(read(&[0]), Ok(0));
         assert_eq!(read(&[0x80, 1]), Ok(128));
         assert_eq!(read(&[255, 255, 255, 255, 255, 255, 255, 255, 255, 1]), Ok(u64::MAX));
-        for wrong in [&[0x80_u8, 0][..], &[0x80], &[255, 255, 255, 255, 255, 255, 255, 255, 255, 2], &[0x80; 11]] {
+        for wrong in
+            [&[0x80_u8, 0][..], &[0x80], &[255, 255, 255, 255, 255, 255, 255, 255, 255, 2], &[0x80; 11]]
+        {
             assert_eq!(read(wrong), Err(Malformed), "{wrong:?}");
         }
     }

@@ -32,8 +32,8 @@ mod subject;
 
 pub use api::{Counters, Damaged, NodeId, NodeState, NodeStatus, Outgoing, Scope, Settings, Status, Swarms};
 pub use credit::{
-    CREDIT_BATCH_BYTES_MAX, CREDIT_BYTES_MAX, CreditHead, CreditRecord, credit_subject, decode_credits, encode_credit,
-    encode_credit_head,
+    CREDIT_BATCH_BYTES_MAX, CREDIT_BYTES_MAX, CreditHead, CreditRecord, credit_subject, decode_credits,
+    encode_credit, encode_credit_head,
 };
 pub use delta::{DELTA_BYTES_MAX, Deltas, decode_deltas, encode_delta, encode_presence};
 pub use message::Malformed;

@@ -211,7 +211,8 @@ pub(crate) fn cluster_bytes(config: &Config) -> u64 {
     let of_worker = 2 * replication::RING_BYTES + replication::PRESENCE_RING_BYTES;
     let of_credit = if config.cluster.credit_stream.is_some() {
         let rings = Protocol::ALL.len() * workers(config).get();
-        rings * shoal_engine::credit::RING_BYTES + cluster::credit::BYTES_MAX
+        // As much again is sorted.
+        2 * rings * shoal_engine::credit::RING_BYTES + cluster::credit::BYTES_MAX
     } else {
         0
     };

@@ -40,7 +40,15 @@ mod tests {
         };
         assert_eq!(of(r#"{"exp":1,"sub":"user-17","infohash":["a"]}"#).as_deref(), Some("user-17"));
         assert_eq!(of(r#"{"sub":"\u00fc"}"#).as_deref(), Some("ü"));
-        for none in [r#"{"exp":1}"#, r#"{"sub":null}"#, r#"{"sub":17}"#, r#"{"sub":""}"#, r#"{"sub":"a\n"}"#, "[]", "{"] {
+        for none in [
+            r#"{"exp":1}"#,
+            r#"{"sub":null}"#,
+            r#"{"sub":17}"#,
+            r#"{"sub":""}"#,
+            r#"{"sub":"a\n"}"#,
+            "[]",
+            "{",
+        ] {
             assert_eq!(of(none), None, "{none}");
         }
         let long = format!(r#"{{"sub":"{}"}}"#, "a".repeat(65));

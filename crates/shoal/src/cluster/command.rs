@@ -183,7 +183,8 @@ fn shared_text(shared: &SharedStateStats) -> String {
 
 /// Returns the credit of users, as one line.
 fn credit_text(credit: &CreditStats) -> String {
-    let fault = credit.fault.as_ref().map(|fault| format!("; {}", printable::line(fault))).unwrap_or_default();
+    let fault =
+        credit.fault.as_ref().map(|fault| format!("; {}", printable::line(fault))).unwrap_or_default();
     let lost = credit.lost.iter().filter(|(_, lost)| **lost > 0);
     let lost: String =
         lost.map(|(reason, lost)| format!(", {} lost: {}", count(*lost), printable::line(reason))).collect();

@@ -39,7 +39,8 @@ const FLUSH_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// The memory of batches: those that are held because there are no files for them, their list, and the batches that are being
 /// filled and published.
-pub(crate) const BYTES_MAX: usize = HELD_BYTES_MAX + BATCHES_MAX * 2 * size_of::<collect::Waiting>() + 4 * CREDIT_BATCH_BYTES_MAX;
+pub(crate) const BYTES_MAX: usize =
+    HELD_BYTES_MAX + BATCHES_MAX * 2 * size_of::<collect::Waiting>() + 4 * CREDIT_BATCH_BYTES_MAX;
 
 /// The credit of a node, as its threads share it.
 #[derive(Debug)]
@@ -277,7 +278,10 @@ impl CreditThread {
         let lost = self.credit.counts.waiting.load(Ordering::Relaxed);
         drop(self.thread);
         if lost > 0 {
-            tracing::warn!(records = lost, "credit was not in its stream at the end; files of state.path have it, if there are some");
+            tracing::warn!(
+                records = lost,
+                "credit was not in its stream at the end; files of state.path have it, if there are some"
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Attacks by a client of NATS with the right to publish on the subjects of a cluster, and by one without.
 
 mod attacker;
+mod credit;
 
 use std::fs;
 use std::net::IpAddr;
@@ -96,6 +97,20 @@ pub(super) const ATTACKS: &[Attack] = &[
         tries: "offers, answers, challenges and their replies from and to peers that do not exist, and malformed ones",
         promise: "none is delivered, and each is counted",
         run: relayed_messages,
+        ..ATTACK
+    },
+    Attack {
+        name: "credit",
+        tries: "announces of users over UDP without a pause, while no stream takes their credit",
+        promise: "the announces are served, their credit waits in bounded memory, and what is lost is counted",
+        settings: &[
+            ("tokens.jwks", concat!(env!("CARGO_MANIFEST_DIR"), "/keys/jwks.json")),
+            ("tokens.required", "false"),
+            ("cluster.credit_stream", "CREDIT"),
+            ("cluster.jetstream_domain", "nowhere"),
+        ],
+        bars: Bars::SWARMS_STAY,
+        run: credit::announces,
         ..ATTACK
     },
 ];

@@ -30,7 +30,7 @@ pub(super) const ATTACKS: &[Attack] = &[Attack {
 }];
 
 /// The secret key of `keys/jwks.json`. It is good for nothing else.
-const SEED: [u8; 32] = *b"the siege signs tokens with this";
+pub(super) const SEED: [u8; 32] = *b"the siege signs tokens with this";
 
 /// Bytes of a signature.
 const SIGNATURE_BYTES: usize = 64;

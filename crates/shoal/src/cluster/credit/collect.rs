@@ -11,7 +11,7 @@ use shoal_cluster::{
     CREDIT_BATCH_BYTES_MAX, CREDIT_BYTES_MAX, CreditHead, CreditRecord, NodeId, encode_credit,
     encode_credit_head,
 };
-use shoal_engine::credit::{CREDITS_MAX, RecordedCredits};
+use shoal_engine::credit::{CREDITS_MAX, RecordedCredit, RecordedCredits};
 use tokio::time::Instant;
 
 use super::spool::{Spool, SpooledBatch};
@@ -40,6 +40,8 @@ pub(super) struct Collector {
     run: NodeId,
     node: String,
     rings: Vec<RecordedCredits>,
+    /// What was taken from the rings in this turn.
+    taken: Vec<RecordedCredit>,
     spool: Option<Spool>,
     /// The batches that the stream does not have, the oldest first.
     waiting: VecDeque<Waiting>,
@@ -93,6 +95,7 @@ impl Collector {
             run,
             node,
             rings,
+            taken: Vec::new(),
             spool: directory.map(|directory| Spool::new(directory, run)),
             waiting: VecDeque::new(),
             held_bytes: 0,
@@ -123,7 +126,9 @@ impl Collector {
 
     /// Takes over the batches of runs that have ended, from time to time.
     fn adopt(&mut self) {
-        let Some(spool) = self.spool.as_mut().filter(|_| is_due(&mut self.adopted, ADOPT_EVERY)) else { return };
+        let Some(spool) = self.spool.as_mut().filter(|_| is_due(&mut self.adopted, ADOPT_EVERY)) else {
+            return;
+        };
         match spool.adopt() {
             Ok(batches) => self.waiting.extend(batches.into_iter().map(Waiting::Spooled)),
             Err(error) => note(&mut self.faults.files, &error),
@@ -145,17 +150,20 @@ impl Collector {
         true
     }
 
-    /// Takes what is in the rings, and ends batches that are full.
+    /// Takes what is in the rings, in the order of time, and ends batches that are full. Clients may announce to several
+    /// workers one after the other.
     fn take_records(&mut self, monotonic_ms: u64, unix_ms: u64) {
-        let mut rings = std::mem::take(&mut self.rings);
-        for ring in &mut rings {
-            ring.drain(CREDITS_MAX, |recorded| {
-                let age_ms = monotonic_ms.saturating_sub(recorded.monotonic_ms);
-                let unix_ms = unix_ms.saturating_sub(age_ms);
-                self.add(&CreditRecord { unix_ms, credit: recorded.credit }, monotonic_ms);
-            });
+        let mut taken = std::mem::take(&mut self.taken);
+        for ring in &mut self.rings {
+            ring.drain(CREDITS_MAX, |recorded| taken.push(recorded));
         }
-        self.rings = rings;
+        taken.sort_by_key(|recorded| recorded.monotonic_ms);
+        for recorded in taken.drain(..) {
+            let age_ms = monotonic_ms.saturating_sub(recorded.monotonic_ms);
+            let unix_ms = unix_ms.saturating_sub(age_ms);
+            self.add(&CreditRecord { unix_ms, credit: recorded.credit }, monotonic_ms);
+        }
+        self.taken = taken;
     }
 
     fn add(&mut self, record: &CreditRecord, monotonic_ms: u64) {
@@ -183,7 +191,11 @@ impl Collector {
             None => {
                 self.credit.counts.lost_full.fetch_add(records.into(), Ordering::Relaxed);
                 if let Some(unlogged) = self.faults.full.note(Instant::now()) {
-                    tracing::error!(records, unlogged, "credit was lost, because too much of it waits for its stream");
+                    tracing::error!(
+                        records,
+                        unlogged,
+                        "credit was lost, because too much of it waits for its stream"
+                    );
                 }
             }
         }
@@ -234,7 +246,9 @@ impl Collector {
     }
 
     fn sync(&mut self) {
-        let Some(spool) = self.spool.as_mut().filter(|_| is_due(&mut self.synced, SYNC_EVERY)) else { return };
+        let Some(spool) = self.spool.as_mut().filter(|_| is_due(&mut self.synced, SYNC_EVERY)) else {
+            return;
+        };
         if let Err(error) = spool.sync() {
             note(&mut self.faults.files, &error);
         }

@@ -15,8 +15,10 @@ const REPLICAS: usize = 3;
 /// Attempts to create it with as many, before one copy has to do.
 const REPLICA_ATTEMPTS_MAX: u32 = 5;
 
-/// Maximum size of the stream in bytes, and the age at which records are removed from it.
-const STREAM_BYTES_MAX: u64 = 1 << 30;
+/// Maximum size of the stream in bytes: the first for which the account has room.
+const STREAM_BYTES_MAX: [u64; 2] = [1 << 30, 128 << 20];
+
+/// The age at which records are removed from it.
 const STREAM_AGE_MAX: Duration = Duration::from_hours(7 * 24);
 
 /// Time for which the stream ignores a batch that it has already.
@@ -84,15 +86,35 @@ async fn open(credit: &Credit, jetstream: &JetStream, failures: u32) -> Result<(
     let is_replicated = jetstream.servers() >= REPLICAS && failures < REPLICA_ATTEMPTS_MAX;
     let replicas = if is_replicated { REPLICAS } else { 1 };
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let config = json!({
-        "name": credit.stream, "subjects": [credit.subject], "description": "The announces of users of Shoal",
-        "storage": "file", "num_replicas": replicas, "retention": "limits", "discard": "old",
-        "max_bytes": STREAM_BYTES_MAX, "max_age": nanoseconds(STREAM_AGE_MAX), "max_msgs": -1, "max_consumers": -1,
-        "allow_direct": true, "duplicate_window": nanoseconds(DUPLICATE_WINDOW),
-    });
-    jetstream.create_stream(&credit.stream, &config).await?;
-    tracing::info!(stream = credit.stream, replicas, "the stream of credit was created");
-    Ok(())
+    let config = |bytes_max: u64| {
+        json!({
+            "name": credit.stream, "subjects": [credit.subject], "description": "The announces of users of Shoal",
+            "storage": "file", "num_replicas": replicas, "retention": "limits", "discard": "old",
+            "max_bytes": bytes_max, "max_age": nanoseconds(STREAM_AGE_MAX), "max_msgs": -1, "max_consumers": -1,
+            "allow_direct": true, "duplicate_window": nanoseconds(DUPLICATE_WINDOW),
+        })
+    };
+    let mut created = Err(Fault::Full);
+    for bytes_max in STREAM_BYTES_MAX {
+        created = jetstream.create_stream(&credit.stream, &config(bytes_max)).await;
+        match created {
+            Ok(_) => {
+                tracing::info!(
+                    stream = credit.stream,
+                    replicas,
+                    bytes_max,
+                    "the stream of credit was created"
+                );
+                break;
+            }
+            Err(Fault::Full) => {}
+            Err(_) => break,
+        }
+    }
+    match created {
+        Err(Fault::Full) => Err(Fault::Refused("JetStream has no room for the stream".to_owned())),
+        created => created.map(drop),
+    }
 }
 
 impl Credit {
@@ -115,7 +137,8 @@ impl Credit {
             fault => fault.to_string(),
         };
         let is_refused = fault.is_lasting() || matches!(fault, Fault::Full | Fault::Refused(_));
-        let phase = if is_refused { Phase::Refused(reason.clone()) } else { Phase::Away(Some(reason.clone())) };
+        let phase =
+            if is_refused { Phase::Refused(reason.clone()) } else { Phase::Away(Some(reason.clone())) };
         let before = core::mem::replace(&mut self.exchange().phase, phase.clone());
         if before != phase && self.link.is_connected() {
             tracing::warn!(

@@ -115,13 +115,16 @@ impl Spool {
             let is_other =
                 name.to_str().is_some_and(|name| name.starts_with(PREFIX) && !name.starts_with(&own));
             let is_known = self.segments.values().any(|segment| segment.path.as_ref() == Some(&entry.path()));
-            if is_other && !is_known
+            if is_other
+                && !is_known
                 && let Some((segment, contents)) = self.open_other(&entry.path())
             {
                 found.push((contents.created_unix_ms, name, segment, contents));
             }
         }
-        found.sort_by(|(time, name, ..), (other_time, other_name, ..)| (time, name).cmp(&(other_time, other_name)));
+        found.sort_by(|(time, name, ..), (other_time, other_name, ..)| {
+            (time, name).cmp(&(other_time, other_name))
+        });
         let mut batches = Vec::new();
         for (_, name, segment, contents) in found {
             let Contents { run, batches: entries, .. } = contents;
@@ -147,7 +150,11 @@ impl Spool {
         let opened = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
         let opened = opened.and_then(|file| {
             let metadata = file.metadata()?;
-            if metadata.is_file() { Ok((file, metadata.len())) } else { Err(io::Error::other("it is no file")) }
+            if metadata.is_file() {
+                Ok((file, metadata.len()))
+            } else {
+                Err(io::Error::other("it is no file"))
+            }
         });
         let (file, bytes) = match opened {
             Ok(opened) => opened,
@@ -259,7 +266,8 @@ impl Spool {
     /// # Errors
     /// Returns the error of the file system.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        for segment in self.segments.values_mut().filter(|segment| segment.waiting > 0 && !segment.is_synced) {
+        for segment in self.segments.values_mut().filter(|segment| segment.waiting > 0 && !segment.is_synced)
+        {
             segment.file.sync_data()?;
             segment.is_synced = true;
         }
@@ -411,8 +419,7 @@ mod tests {
     fn batches_that_wait_are_there_in_the_next_run_and_no_others() {
         let directory = tempfile::tempdir().unwrap();
         let mut spool = Spool::new(directory.path().to_owned(), NodeId(1));
-        let batches: Vec<_> =
-            (1..=5).map(|sequence| spool.append(sequence, 1, &[7; 9]).unwrap()).collect();
+        let batches: Vec<_> = (1..=5).map(|sequence| spool.append(sequence, 1, &[7; 9]).unwrap()).collect();
         spool.sync().unwrap();
         batches[..2].iter().for_each(|batch| spool.settle(batch));
         let (_, of_running) = adopt(directory.path(), 2);

@@ -180,11 +180,7 @@ fn encode_credit(summary: &credit::Summary, page: &mut Page<'_>) -> fmt::Result 
         None,
         (summary.phase == credit::Phase::Accepted).into(),
     )?;
-    page.counter(
-        "shoal_cluster_credit_stored",
-        "Announces of users that the stream has.",
-        summary.stored,
-    )?;
+    page.counter("shoal_cluster_credit_stored", "Announces of users that the stream has.", summary.stored)?;
     page.gauge(
         "shoal_cluster_credit_waiting",
         "Announces of users that wait for the stream.",
