@@ -108,6 +108,8 @@ pub(super) const ATTACKS: &[Attack] = &[
             ("tokens.required", "false"),
             ("cluster.credit_stream", "CREDIT"),
             ("cluster.jetstream_domain", "nowhere"),
+            // The memory of tokens and of credit is part of memory.max.
+            ("store.memory_max", "48MiB"),
         ],
         bars: Bars::SWARMS_STAY,
         run: credit::announces,

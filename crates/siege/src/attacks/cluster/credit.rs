@@ -14,6 +14,9 @@ use super::super::tokens::SEED;
 /// Announces between two looks at the time.
 const BURST: u32 = 128;
 
+/// Time after which the figures of the tracker are final, in milliseconds.
+const SETTLE_MS: u64 = 1500;
+
 /// Announces with a good token over UDP, without a pause.
 pub(super) fn announces(context: &Context<'_>) -> Result<()> {
     let issuer = Issuer::of_seed("siege", &SEED);
@@ -36,6 +39,8 @@ pub(super) fn announces(context: &Context<'_>) -> Result<()> {
         format!("{served}, {} refused", flow.errors),
     );
     context.spend_flow(flow);
+    // The thread of the credit takes the last records within some milliseconds, and the page of metrics may be as old.
+    context.sleep_ms(SETTLE_MS);
     let [stored, waiting, lost] = [
         "shoal_cluster_credit_stored_total",
         "shoal_cluster_credit_waiting",
