@@ -14,6 +14,8 @@ pub struct Options {
     pub tls: Option<Tls>,
     /// Whether the server has no JetStream.
     pub without_jetstream: bool,
+    /// The domain of its JetStream, if it has a name. That of a leaf node is always `leaf`.
+    pub domain: Option<String>,
 }
 
 /// The clients that may connect to a server.
@@ -94,7 +96,8 @@ pub(crate) fn text(
     let mut text = format!("server_name: {name:?}\nhost: 127.0.0.1\nport: {}\n", ports.client);
     let streams = directory.join("streams");
     // A leaf node has a JetStream of its own, in a domain that differs from the one of its hub.
-    let domain = remote.map_or("", |_| ", domain: leaf");
+    let domain = remote.map(|_| "leaf").or(options.domain.as_deref());
+    let domain = domain.map(|domain| format!(", domain: {domain:?}")).unwrap_or_default();
     if !options.without_jetstream {
         let _ = writeln!(text, "jetstream {{ store_dir: {streams:?}, max_file: 256MB{domain} }}");
     }

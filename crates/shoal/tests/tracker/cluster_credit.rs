@@ -244,8 +244,10 @@ fn announces_of_every_protocol_are_in_the_stream_once() {
         ]
     );
     assert_eq!(of(CreditProtocol::WebTorrent), [(user(), Event::Started, [Some(31), Some(7), Some(1)])]);
-    assert_eq!(records[0].peer_id, Some(PeerId(*b"-XX0001-abcdefghijkl")));
-    assert_eq!(records[0].info_hash, InfoHash(hash(1)));
+    let over_udp =
+        records.iter().find(|record| record.protocol == CreditProtocol::Udp).expect("there are some");
+    assert_eq!(over_udp.peer_id, Some(PeerId(*b"-XX0001-abcdefghijkl")));
+    assert_eq!(over_udp.info_hash, InfoHash(hash(1)));
     let now_ms = now_s() * 1000;
     let times = batches.iter().flat_map(|batch| &batch.records).map(|record| record.unix_ms);
     assert!(times.clone().all(|ms| ms.abs_diff(now_ms) < 600_000), "{:?}", times.collect::<Vec<_>>());
@@ -450,6 +452,29 @@ fn two_nodes_fill_one_stream() {
         numbers.sort_unstable();
         assert_eq!(numbers, (first..first + 20).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn a_node_at_a_leaf_uses_the_stream_and_the_bucket_of_the_domain_that_it_names() {
+    let (site, options) = (Site::new(), Options { domain: Some("hub".to_owned()), ..Options::default() });
+    let hub = Server::start(&options).expect("the server starts");
+    let leaf = Server::start_leaf(&hub, &options).expect("the leaf node starts");
+    let domain = [("SHOAL_CLUSTER_JETSTREAM_DOMAIN", "hub")];
+    let two = site.start("two", &leaf.url(), &domain);
+    wait_for_state(&two, "accepted");
+    site.upload_all(&two, 0..10);
+    assert_exact(&hub, 0..10);
+    let one = site.start("one", &hub.url(), &[]);
+    for node in [&one, &two] {
+        eventually("the bucket is followed", || {
+            (status(node)["shared"]["state"] == "followed").then_some(())
+        });
+    }
+    wait_for_state(&one, "accepted");
+    site.upload_all(&one, 10..20);
+    wait_for(&hub, 20);
+    let names = |nats: &Server| request(nats, "STREAM.NAMES", &json!({}))["streams"].clone();
+    assert_eq!((names(&hub), names(&leaf)), (json!([STREAM, "KV_shoal_shoal"]), Value::Null));
 }
 
 #[test]
