@@ -477,3 +477,33 @@ fn changes_survive_the_loss_of_a_nats_server() {
     }
     assert!(refusal(&two, TORRENT).is_some());
 }
+
+#[test]
+fn a_full_bucket_refuses_a_change_and_stays_in_use() {
+    let nats = nats();
+    let config = json!({
+        "name": "KV_shoal_shoal", "subjects": ["$KV.shoal_shoal.>"], "storage": "file", "discard": "new", "max_bytes": 8000,
+        "max_msgs_per_subject": 1, "allow_rollup_hdrs": true, "allow_direct": true,
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let client = async_nats::connect(nats.url()).await.expect("the server is there");
+        let create = client.request("$JS.API.STREAM.CREATE.KV_shoal_shoal", config.to_string().into());
+        let reply: Value = serde_json::from_slice(&create.await.expect("it replies").payload).expect("JSON");
+        assert_eq!(reply["error"], Value::Null, "{reply}");
+    });
+    let nodes = ["a", "b"].map(|name| start_node(name, &nats.url(), &[]));
+    let add = |number: u8| {
+        let body = json!({ "torrents": [hex([number; 20])], "reason": "r".repeat(100) });
+        request_api(&nodes[0], "POST", "/api/v1/lists/deny/add", ADMIN, Some(&body))
+    };
+    let refused = (1..100).map(|number| (number, add(number))).find(|(_, page)| page.status != 200);
+    let (number, page) = refused.expect("8000 bytes hold no hundred torrents");
+    assert!(page.body.contains("the bucket of the cluster is full; 0 of 1 changes were stored"), "{page:?}");
+    assert!(number > 2, "{number}");
+    for node in &nodes {
+        wait_for_state(node, "followed");
+        wait_for_refusal(node, [number - 1; 20], true);
+        wait_for_refusal(node, [number; 20], false);
+    }
+}
