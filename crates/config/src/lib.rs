@@ -23,6 +23,7 @@ pub use keys::{
     ConnectionIdConfig, ControlConfig, FetchConfig, HttpConfig, LISTEN_ADDRESSES_MAX, LimitsConfig,
     LogConfig, MemoryConfig, ProcessConfig, ProxyConfig, SCRAPE_HASHES_MAX, ScrapeConfig, StateConfig,
     StatisticsConfig, StoreConfig, TlsConfig, TokensConfig, UdpConfig, WebTorrentConfig, WorkersConfig,
+    XdpConfig,
 };
 pub use print::{default_toml, environment_names};
 pub use problem::{Problem, Problems, Provenance};

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use crate::namespace::Namespace;
@@ -94,6 +94,11 @@ impl Network {
              link set port{number} master bridge0\n\
              link set port{number} up\n"
         ))?;
+        // Otherwise, it would drop what an XDP program at the other end sends.
+        let port = format!("port{number}");
+        let mut ethtool = self.hub.command(&tools::program("ethtool")?)?;
+        let configured = ethtool.args(["-K", &port, "gro", "on"]).status().context("cannot run ethtool")?;
+        ensure!(configured.success(), "ethtool -K {port} gro on: {configured}");
         let address = self.family.address(number);
         let (options, everywhere) = match self.family {
             Family::V4 => ("/24", "0.0.0.0/0"),

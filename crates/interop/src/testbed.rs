@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use crate::client::{LaunchOptions, PEER_PORT, Participant, QUIT_SIGNAL, Role};
 use crate::cluster::{NatsHost, SecondNode};
 use crate::ingress::Ingress;
+use crate::metrics::Metrics;
 use crate::network::{Family, Host, Network, TRACKER_NAME};
 use crate::payload::Payload;
 use crate::process::{Process, wait_for};
@@ -273,6 +274,14 @@ impl Testbed {
         let account = [refusals, drops, cut_off, lost];
         ensure!(account == [0.0; 4], "refusals, drops, connections cut off, relays lost: {account:?}");
         Ok(())
+    }
+
+    /// Returns the metrics of the tracker.
+    ///
+    /// # Errors
+    /// Returns an error if it does not serve them.
+    pub fn metrics(&self) -> Result<Metrics> {
+        self.tracker.metrics()
     }
 
     /// Checks by the metrics that every client announced its arrival and its completion over its own protocol, and that

@@ -21,8 +21,9 @@ pub struct Tool {
 }
 
 /// Every program that the tests of this crate run.
-pub const TOOLS: [Tool; 11] = [
+pub const TOOLS: [Tool; 12] = [
     Tool { program: "ip", package: "iproute2" },
+    Tool { program: "ethtool", package: "ethtool" },
     Tool { program: "unshare", package: "util-linux" },
     Tool { program: "nsenter", package: "util-linux" },
     Tool { program: "setpriv", package: "util-linux" },

@@ -47,22 +47,27 @@ impl Transfer<'_> {
     /// Returns an error, with the output of all programs, if a step fails.
     pub fn run(&self) -> Result<()> {
         self.with_testbed(|testbed| {
-            match self.first {
-                Role::Seeder => {
-                    testbed.start_client(self.seeder, Role::Seeder)?;
-                    testbed.wait_for_counts(self.swarm(), self.counts(0))?;
-                    self.start_leechers(testbed)?;
-                }
-                Role::Leecher => {
-                    self.start_leechers(testbed)?;
-                    let leechers = u32::try_from(self.leechers.len())?;
-                    testbed.wait_for_counts(self.swarm(), Counts { seeders: 0, completed: 0, leechers })?;
-                    testbed.start_client(self.seeder, Role::Seeder)?;
-                }
-            }
-            testbed.wait_for_downloads()?;
+            self.join_and_download(testbed)?;
             self.check_and_stop(testbed, self.leechers.len())
         })
+    }
+
+    /// Starts all clients, and waits until every one has the files.
+    fn join_and_download(&self, testbed: &mut Testbed) -> Result<()> {
+        match self.first {
+            Role::Seeder => {
+                testbed.start_client(self.seeder, Role::Seeder)?;
+                testbed.wait_for_counts(self.swarm(), self.counts(0))?;
+                self.start_leechers(testbed)?;
+            }
+            Role::Leecher => {
+                self.start_leechers(testbed)?;
+                let leechers = u32::try_from(self.leechers.len())?;
+                testbed.wait_for_counts(self.swarm(), Counts { seeders: 0, completed: 0, leechers })?;
+                testbed.start_client(self.seeder, Role::Seeder)?;
+            }
+        }
+        testbed.wait_for_downloads()
     }
 
     /// Runs the scenario with a tracker of two workers that use epoll, as `settings` has to say. Leechers start one by
@@ -120,6 +125,24 @@ impl Transfer<'_> {
     /// Returns the only swarm of the scenario.
     fn swarm(&self) -> Swarm {
         self.seeder.route.protocol().swarm()
+    }
+
+    /// Runs the whole scenario with a tracker that has an XDP data path, as `settings` has to say, and checks that its clients
+    /// were served through that.
+    ///
+    /// # Errors
+    /// Returns an error, with the output of all programs, if a step fails.
+    pub fn run_over_xdp(&self) -> Result<()> {
+        self.with_testbed(|testbed| {
+            self.join_and_download(testbed)?;
+            let metrics = testbed.metrics()?;
+            for path in ["answered", "worker"] {
+                let is_path = |labels: &str| labels.contains(&format!("path=\"{path}\""));
+                let packets = metrics.sum("shoal_xdp_packets_total", is_path)?;
+                ensure!(packets > 0.0, "no packet took the path {path}");
+            }
+            self.check_and_stop(testbed, self.leechers.len())
+        })
     }
 
     /// Returns the counts of the swarm after `completed` leechers have all files.

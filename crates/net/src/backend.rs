@@ -161,11 +161,11 @@ impl PreparedIo {
 }
 
 impl AnyIo {
-    /// Returns the AF_XDP sockets, for the back end that takes the place of this one ([`PreparedIo::with_xdp`]).
+    /// Takes the AF_XDP sockets, for the back end that takes the place of this one ([`PreparedIo::with_xdp`]).
     #[must_use]
-    pub fn into_xdp(self) -> Vec<XdpQueue> {
+    pub fn take_xdp(&mut self) -> Vec<XdpQueue> {
         match self {
-            Self::Xdp(io) => io.into_queues(),
+            Self::Xdp(io) => io.take_queues(),
             Self::Uring(_) | Self::Mmsg(_) => Vec::new(),
         }
     }

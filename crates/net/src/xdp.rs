@@ -63,10 +63,13 @@ impl XdpIo {
         Ok(io)
     }
 
-    /// Returns the queues, for a back end that takes the place of this one.
+    /// Takes the queues, for a back end that takes the place of this one.
     #[must_use]
-    pub fn into_queues(self) -> Vec<XdpQueue> {
-        self.queues
+    pub fn take_queues(&mut self) -> Vec<XdpQueue> {
+        for index in (0..self.queues.len()).rev() {
+            self.sockets.remove_other(index);
+        }
+        std::mem::take(&mut self.queues)
     }
 
     /// Waits, unless frames have arrived, and serves the ordinary sockets. Returns the number of their datagrams.
@@ -130,6 +133,7 @@ impl XdpIo {
 impl DatagramIo for XdpIo {
     fn poll(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
         self.rounds = self.rounds.wrapping_add(1);
+        self.queues.iter_mut().filter(|queue| !queue.is_own()).for_each(XdpQueue::recover);
         let mut has_frames = false;
         let mut has_unsent = false;
         self.try_each(|queue| {
@@ -158,6 +162,10 @@ impl DatagramIo for XdpIo {
     }
 
     fn pause(&mut self, service: &mut impl DatagramService) -> io::Result<()> {
+        if !self.queues.iter().all(XdpQueue::is_own) {
+            // Another process still uses the rings.
+            return self.sockets.pause(service);
+        }
         // The rings hold no more than this. Frames that arrive in the meantime wait there for the next owner of the rings.
         let frames_max: usize = self.queues.iter().map(|queue| queue.socket().receiving_max() as usize).sum();
         let mut served = 0;

@@ -447,7 +447,7 @@ fn a_worker_changes_its_ordinary_sockets() {
             io.poll(PATIENCE, &mut Echo::default()).unwrap();
             assert_eq!(common::receive(&client), payload);
             io.pause(&mut Echo::default()).unwrap();
-            let mut queues = io.into_xdp();
+            let mut queues = io.take_xdp();
             assert_eq!(queues[0].socket().owned().transmitting, 0);
             queues[0].recover();
             assert!(queues[0].socket().is_consistent());

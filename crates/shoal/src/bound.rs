@@ -12,6 +12,7 @@ use shoal_net::{Backend, Choice, InheritedSockets, Sockets};
 use tokio::net::TcpListener;
 
 use crate::activation::HANDED;
+use crate::xdp::{DataPath, HandedDataPath};
 use crate::{advice, control, descriptors, pool, processors, settings};
 
 /// The sockets, and everything that depends on them.
@@ -25,11 +26,16 @@ pub(crate) struct Bound {
     pub(crate) control: Option<TcpListener>,
     /// Maximum number of connections of all workers together.
     pub(crate) connections_max: u64,
+    pub(crate) data_path: DataPath,
 }
 
 impl Bound {
     /// Binds everything that the configuration names, except where this process was given sockets.
-    pub(crate) async fn open(config: &Config, inherited: &InheritedSockets) -> anyhow::Result<Self> {
+    pub(crate) async fn open(
+        config: &Config,
+        inherited: &InheritedSockets,
+        handed: HandedDataPath,
+    ) -> anyhow::Result<Self> {
         let mut config = config.clone();
         let backend = choose_backend(&config)?;
         let sockets = bind(&config, inherited)?;
@@ -43,7 +49,8 @@ impl Bound {
             None => None,
         };
         let connections_max = connections_max(&config, settings::workers(&config), &sockets, &listeners);
-        Ok(Self { config, backend, processors, sockets, listeners, control, connections_max })
+        let data_path = DataPath::open(&config, handed)?;
+        Ok(Self { config, backend, processors, sockets, listeners, control, connections_max, data_path })
     }
 }
 

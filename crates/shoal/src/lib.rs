@@ -66,3 +66,4 @@ mod top;
 mod tracker;
 mod version;
 mod worker;
+mod xdp;

@@ -6,6 +6,7 @@
 //! listeners by their numbers.
 
 use std::io;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,6 +32,8 @@ pub(crate) struct Listening {
     control: Option<OwnedFd>,
     /// `http.listen` without the address families that this host lacks.
     http: Vec<Listen>,
+    /// The descriptors of the XDP data path, with their names.
+    data_path: Vec<(String, OwnedFd)>,
 }
 
 /// The part of it that workers and metrics see.
@@ -72,6 +75,11 @@ pub(crate) fn is_change(running: &Config, config: &Config) -> bool {
 }
 
 impl Endpoints {
+    /// Returns the addresses of the sockets for datagrams.
+    pub(crate) fn datagram_addresses(&self) -> Vec<SocketAddr> {
+        self.probes.first().into_iter().flatten().map(SocketProbe::local_addr).collect()
+    }
+
     /// Takes the new part of a worker, if there is one.
     pub(crate) fn take(&self, worker: usize) -> Option<WorkerEndpoints> {
         self.new.get(worker)?.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -93,7 +101,7 @@ impl Listening {
     /// # Errors
     /// Returns an error if the kernel has no more descriptors.
     pub(crate) fn new(bound: &Bound) -> io::Result<Self> {
-        let Bound { config, backend, processors, sockets, listeners, control, .. } = bound;
+        let Bound { config, backend, processors, sockets, listeners, control, data_path, .. } = bound;
         let control = control.as_ref().map(|control| control.as_fd().try_clone_to_owned()).transpose()?;
         Ok(Self {
             backend: *backend,
@@ -102,6 +110,7 @@ impl Listening {
             listeners: listeners.clone(),
             control,
             http: config.http.listen.clone(),
+            data_path: data_path.descriptors()?,
         })
     }
 
@@ -115,7 +124,12 @@ impl Listening {
     /// # Errors
     /// Returns an error if the kernel has no more descriptors.
     pub(crate) fn descriptors(&self) -> io::Result<Vec<(String, OwnedFd)>> {
-        bound::descriptors(&self.sockets, &self.listeners, self.http.len(), self.control.as_ref())
+        let plain = self.http.len();
+        let mut all = bound::descriptors(&self.sockets, &self.listeners, plain, self.control.as_ref())?;
+        for (name, descriptor) in &self.data_path {
+            all.push((name.clone(), descriptor.try_clone()?));
+        }
+        Ok(all)
     }
 
     /// Closes all sockets as far as this process is concerned, for another one that uses them.
@@ -129,6 +143,7 @@ impl Listening {
         self.sockets.clear();
         self.listeners.clear();
         self.control = None;
+        self.data_path.clear();
     }
 
     /// Binds what `config` lists and `running` does not.

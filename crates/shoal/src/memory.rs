@@ -6,7 +6,8 @@
 //!
 //! `memory.max` is the sum of
 //! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, and the limits of sources, the cache of tokens, the
-//!   rings of the access log, and the rings and messages of a node of a cluster if they are set. A reload may set those that it can only within the memory that was
+//!   rings of the access log, the rings and messages of a node of a cluster, and the frames of an XDP data path if they are
+//!   set. A reload may set those that it can only within the memory that was
 //!   reserved at start, which is enough for all of them if it is a small part of the whole;
 //! - the feed of changed torrents, as far as it takes a small part of the whole; with less memory, it remembers fewer changes;
 //! - the store, with a tenth of its part reserved for its lists on the heap (`shoal_store::Settings`);
@@ -22,7 +23,7 @@ use shoal_config::{Auto, ByteSize, Config};
 use shoal_relay::Swarms;
 use shoal_store::SharedStore;
 
-use crate::settings;
+use crate::{settings, xdp};
 
 /// The ceiling if the memory of the machine cannot be determined.
 const FALLBACK: ByteSize = ByteSize::gib(1);
@@ -96,6 +97,8 @@ struct DivisionInput {
     access_log: u64,
     /// The rings and messages of a node of a cluster.
     cluster: u64,
+    /// The frames of the XDP data path.
+    data_path: u64,
     /// Maximum memory of the swarms of WebTorrent; `Set(0)` if it is not served.
     swarms: Auto<u64>,
     has_webtorrent: bool,
@@ -120,6 +123,7 @@ pub(crate) fn divide(config: &Config, workers: NonZeroUsize, root: &Path) -> Res
         holdings: settings::holding_limits(config).bytes() as u64,
         access_log: settings::access_log_bytes(config),
         cluster: settings::cluster_bytes(config),
+        data_path: xdp::bytes(config),
         swarms: match webtorrent.peers_max {
             _ if !webtorrent.enabled => Auto::Set(0),
             Auto::Auto => Auto::Auto,
@@ -253,6 +257,7 @@ impl DivisionInput {
             + self.holdings
             + self.access_log
             + self.cluster
+            + self.data_path
     }
 
     /// Returns the minimum of everything except the store and the fixed part.

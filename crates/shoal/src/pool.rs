@@ -13,7 +13,7 @@ use shoal_engine::policy::Policy;
 use shoal_engine::{credit, http, replication, udp, webtorrent};
 use shoal_insight::Sampler;
 use shoal_net::stream::{Budget, StreamLimits, StreamListeners};
-use shoal_net::{Backend, BindError, InheritedSockets, SocketSettings, Sockets, Waker};
+use shoal_net::{Backend, BindError, InheritedSockets, SocketSettings, Sockets, Waker, XdpQueue};
 use shoal_relay::{Dispatcher, Mailboxes, QueueLimits, Swarms};
 use shoal_session::Statistics;
 use shoal_store::SharedStore;
@@ -88,6 +88,8 @@ struct Tallies {
 pub(crate) struct Endpoints {
     pub(crate) sockets: Sockets,
     pub(crate) listeners: StreamListeners,
+    /// The queues of an XDP data path, if there is one.
+    pub(crate) queues: Vec<XdpQueue>,
 }
 
 /// The running workers.
@@ -271,11 +273,12 @@ struct WorkerThread {
 impl WorkerThread {
     /// Opens the back ends and runs the worker, on its own thread.
     fn serve(self, mut worker: Worker, ready: impl FnOnce()) -> anyhow::Result<()> {
-        let Self { endpoints: Endpoints { sockets, listeners }, .. } = self;
+        let Self { endpoints: Endpoints { sockets, listeners, queues }, .. } = self;
         if let Some(processor) = self.processor {
             processors::pin(processor).with_context(|| format!("cannot pin it to processor {processor}"))?;
         }
-        let datagrams = self.backend.open(sockets).context("cannot open its I/O back end")?;
+        let datagrams = self.backend.prepare(sockets).and_then(|io| io.with_xdp(queues).open());
+        let datagrams = datagrams.context("cannot open its I/O back end")?;
         let mut io = WorkerIo { datagrams, streams: None };
         let opened = io.set_listeners(listeners, self.stream_limits, &mut worker.service);
         opened.context("cannot poll its listeners")?;

@@ -52,6 +52,7 @@ use crate::service_manager::{ServiceManager, SocketChanges};
 use crate::signals::{Hangups, LogSignals, Signals, UpgradeSignals};
 use crate::state::{Saver, SnapshotCounters, State, StateKeys};
 use crate::token_keys::TokenKeys;
+use crate::xdp::{DataPathThread, HandedDataPath};
 use crate::{
     access, access_log, activation, allocator, clock, memory, overload, privileges, public_statistics,
     service_status, settings, version,
@@ -98,7 +99,8 @@ async fn live(
     greet(config, file);
     let manager = ServiceManager::connect();
     let handed = predecessor.as_mut().map(|predecessor| mem::take(&mut predecessor.sockets));
-    let handed = handed.unwrap_or_default();
+    let mut handed = handed.unwrap_or_default();
+    let handed_data_path = HandedDataPath::take(&mut handed);
     let config = &activation::with_ports_of(config, &handed);
     let Given { sockets: inherited, unused, swarms: frozen_swarms } =
         activation::take(config, &manager, handed)?;
@@ -113,7 +115,7 @@ async fn live(
     let hangups = Hangups::take().context("cannot handle SIGHUP")?;
     let upgrade_signals = UpgradeSignals::take().context("cannot handle SIGUSR2")?;
     let log_signals = LogSignals::take().context("cannot handle SIGUSR1")?;
-    let bound = Bound::open(config, &inherited).await?;
+    let bound = Bound::open(config, &inherited, handed_data_path).await?;
     let mut socket_changes = SocketChanges::default();
     if manager.keeps_descriptors() {
         let new = bound.to_keep(&inherited).context("cannot keep the sockets")?;
@@ -162,6 +164,7 @@ async fn live(
         saver,
         offered,
         shared,
+        mut data_path,
     } = start(
         config,
         (bound, sandbox.workers(), state, frozen_swarms, predecessor),
@@ -256,6 +259,7 @@ async fn live(
         error = keeper.failure() => return Err(error.into()),
         error = collector.failure() => return Err(error.into()),
         error = cluster_failure(cluster.as_mut()) => return Err(error.into()),
+        error = data_path_failure(data_path.as_mut()) => return Err(error.into()),
     };
     tracing::info!(
         signal = reason,
@@ -266,6 +270,8 @@ async fn live(
     // From here on the tracker must not be reported as healthy.
     drop(control);
     hand_over.close_sockets();
+    // What arrives from now on waits in the sockets.
+    drop(data_path);
     let leaving = cluster.map(Cluster::leave);
     tokio::select! {
         stopped = tokio::time::timeout(STOP_TIME_MAX, pool.stop()) => {
@@ -313,6 +319,8 @@ struct Running {
     offered: Offered,
     /// The parts that other nodes change and read, if there may be some.
     shared: Option<cluster::Shared>,
+    /// Follows the configuration, if there is an XDP data path.
+    data_path: Option<DataPathThread>,
 }
 
 /// Changes to the user of the configuration and enters the sandbox.
@@ -361,7 +369,8 @@ async fn start(
     // No swarm of a forbidden torrent returns from the last run.
     let policy = settings::policy(config.clone(), token_keys.current(), None)?.with_access(access);
     let listening = Listening::new(&bound).context("cannot copy the sockets")?;
-    let Bound { config, backend, processors, sockets, listeners, control, connections_max } = bound;
+    let Bound { config, backend, processors, sockets, listeners, control, connections_max, mut data_path } =
+        bound;
     let config = &config;
     let udp = bound::addresses(&sockets);
     let (http, tls) = bound::listen_addresses(&listeners, config.http.listen.len());
@@ -424,8 +433,11 @@ async fn start(
         statistics: Arc::clone(&statistics),
         phase: Arc::clone(&phase),
     };
-    let all_endpoints = sockets.into_iter().zip(listeners);
-    let all_endpoints = all_endpoints.map(|(sockets, listeners)| Endpoints { sockets, listeners }).collect();
+    let queues = data_path.take_queues(workers);
+    let all_endpoints = sockets.into_iter().zip(listeners).zip(queues);
+    let all_endpoints = all_endpoints
+        .map(|((sockets, listeners), queues)| Endpoints { sockets, listeners, queues })
+        .collect();
     let mut pool = WorkerPool::start(all_endpoints, &setup)?;
     let shared = node_waker.map(|waker| cluster::Shared {
         store: store.clone(),
@@ -466,6 +478,7 @@ async fn start(
         phase.set(Phase::Serving, &pool.wakers());
         running.take_connections(Arc::clone(&phase), pool.wakers(), holdings.clone())?;
     }
+    let data_path = data_path.follow(&live).context("cannot start the thread of the XDP data path")?;
     let publisher =
         Arc::new(Publisher { live, wakers: pool.wakers(), store: store.clone(), swarms: swarms.clone() });
     let sources = Sources {
@@ -491,6 +504,7 @@ async fn start(
         snapshots,
         snapshot_requester: saver.as_ref().map(Saver::requester),
         cluster: None,
+        data_path: data_path.as_ref().map(DataPathThread::stats),
     };
     let control_address = control.as_ref().and_then(|listener| listener.local_addr().ok());
     let control_shown = control_address.map_or("off".to_owned(), |address| address.to_string());
@@ -508,6 +522,7 @@ async fn start(
         saver,
         offered,
         shared,
+        data_path,
     })
 }
 
@@ -553,6 +568,14 @@ async fn load_cluster_settings(config: &Config) -> Result<Option<ClusterSettings
     let config = config.clone();
     let read = tokio::task::spawn_blocking(move || ClusterSettings::read(&config));
     read.await.context("the thread that reads the files of the cluster has failed")?
+}
+
+/// Waits until the thread of the XDP data path fails, if there is one.
+async fn data_path_failure(data_path: Option<&mut DataPathThread>) -> anyhow::Error {
+    match data_path {
+        Some(data_path) => data_path.failure().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Waits until a thread of the cluster fails, if there is a cluster.

@@ -124,7 +124,8 @@ impl WorkerIo {
         self.datagrams.drain(service, || clock::monotonic_ms() < end_ms)?;
         self.datagrams.pause(service)?;
         self.datagrams.watch(None)?;
-        self.datagrams = datagrams.open()?;
+        let queues = self.datagrams.take_xdp();
+        self.datagrams = datagrams.with_xdp(queues).open()?;
         self.set_listeners(listeners, limits, service)?;
         service.connections.adopt_listeners();
         Ok(())

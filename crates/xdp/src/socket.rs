@@ -36,7 +36,7 @@ use shoal_transport::datagram::BATCH_MAX;
 pub use error::OpenError;
 use mapping::{Descriptor, RingMapping};
 use ring::{Consumer, Corrupt, Producer};
-pub use umem::{Frame, Owned, REPLY_SPACE_BYTES};
+pub use umem::{CHUNK_BYTES, Frame, Owned, REPLY_SPACE_BYTES};
 use umem::{Sizes, Taken, Umem, Unusable};
 
 /// What `ring` is made of; the tests of its interleavings compile it with other types.

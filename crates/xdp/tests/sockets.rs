@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[allow(dead_code, reason = "this test uses a part of it")]
-mod namespaces;
-
-use namespaces::{Side, between_two};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+#[allow(dead_code, reason = "this test uses a part of it")]
+use shoal_test_network::{Side, between_two};
 use shoal_xdp::interface::{Interface, local_addresses};
 use shoal_xdp::socket::{OpenError, SocketSettings, XdpSocket, ZeroCopy};
 

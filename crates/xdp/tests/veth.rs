@@ -2,19 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod namespaces;
-
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::time::Duration;
 
-use namespaces::{Side, between_two, packet_socket};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, send, socket};
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey, slot_at};
+use shoal_test_network::{Side, between_two, packet_socket, ping};
 use shoal_wire::udp::ConnectionId;
 use shoal_xdp::frame::{Checksum, Datagram, Head, parse};
 use shoal_xdp::program::{
@@ -138,29 +136,6 @@ fn assert_others_unharmed(server: &Side, client: &Side) {
         let mut lengths = [0, 0].map(|_: usize| other.recv(&mut [0; 4000]).unwrap());
         lengths.sort_unstable();
         assert_eq!(lengths, [16, 3000]);
-    }
-}
-
-/// Waits for the echo of an ICMP message.
-fn ping(ip: IpAddr) {
-    let (family, protocol, kind, reply_kind) = match ip {
-        IpAddr::V4(_) => (AddressFamily::INET, ipproto::ICMP, 8, 0),
-        IpAddr::V6(_) => (AddressFamily::INET6, ipproto::ICMPV6, 128, 129),
-    };
-    let socket = UdpSocket::from(socket(family, SocketType::RAW, Some(protocol)).unwrap());
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    rustix::net::connect(&socket, &SocketAddr::new(ip, 0)).unwrap();
-    // The kernel writes the checksum of ICMPv6 itself.
-    let sum = if ip.is_ipv4() { !(8_u16 << 8) } else { 0 };
-    let [high, low] = sum.to_be_bytes();
-    socket.send(&[kind, 0, high, low, 0, 0, 0, 0]).unwrap();
-    let mut received = [0; 100];
-    loop {
-        socket.recv(&mut received).expect("an echo");
-        let head_bytes = if ip.is_ipv4() { 20 } else { 0 };
-        if received[head_bytes] == reply_kind {
-            return;
-        }
     }
 }
 

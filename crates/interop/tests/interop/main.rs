@@ -194,6 +194,31 @@ mod across_nodes {
 }
 
 /// One swarm whose clients reach the tracker by all routes.
+/// The tracker has the XDP data path on its only interface.
+mod xdp {
+    use shoal_interop::tracker::Setting;
+
+    use super::*;
+
+    const SETTINGS: [Setting; 1] = [("SHOAL_UDP_XDP_INTERFACES", "eth0")];
+
+    fn run(seeder: Participant, leechers: &[Participant], family: Family) -> Result<()> {
+        Transfer { settings: &SETTINGS, ..transfer(seeder, leechers, Leecher, family) }.run_over_xdp()
+    }
+
+    #[test]
+    fn v4() -> Result<()> {
+        let leechers = [Transmission.via(Udp), Aria2.via(Udp), Rtorrent.via(Udp), Transmission.via(Http)];
+        run(Libtorrent.via(Udp), &leechers, Family::V4)
+    }
+
+    #[test]
+    fn v6() -> Result<()> {
+        let leechers = [Transmission.via(Udp), Rtorrent.via(Udp), Aria2.via(Http)];
+        run(Libtorrent.via(Udp), &leechers, Family::V6)
+    }
+}
+
 mod mixed {
     use super::*;
 

@@ -16,6 +16,8 @@ pub struct XdpQueue {
     socket: XdpSocket,
     /// The record that the program reads.
     backlog: Option<Backlog>,
+    /// Whether the rings are those of this process. Otherwise, another one uses them until the first poll round of this one.
+    is_own: bool,
     /// How many frames have come through, in the program's count: received ones, and those that the kernel has dropped.
     consumed: u64,
     /// How many frames the program had passed on when nothing arrived.
@@ -38,17 +40,24 @@ impl XdpQueue {
     /// Makes a queue of a socket. From now on the program of the backlog passes frames on, if it knows the socket.
     #[must_use]
     pub fn new(socket: XdpSocket, backlog: Option<Backlog>) -> Self {
-        let (kernel, faults) = (KernelCounts::default(), socket.faults());
-        let mut queue =
-            Self { socket, backlog, consumed: 0, idle_at: None, has_unsent: false, kernel, faults };
+        let mut queue = Self::handed_over(socket, backlog);
         queue.begin();
-        if let Some(backlog) = &queue.backlog {
-            backlog.set_frames_max(queue.socket.receiving_max().into());
-        }
         queue
     }
 
-    /// Continues after another process has used the socket, such as one that was to replace this one and has failed.
+    /// Makes a queue of a socket that another process uses until the first poll round of this one.
+    #[must_use]
+    pub fn handed_over(socket: XdpSocket, backlog: Option<Backlog>) -> Self {
+        let (kernel, faults) = (KernelCounts::default(), socket.faults());
+        Self { socket, backlog, is_own: false, consumed: 0, idle_at: None, has_unsent: false, kernel, faults }
+    }
+
+    /// Returns whether no other process uses the rings.
+    pub(super) fn is_own(&self) -> bool {
+        self.is_own
+    }
+
+    /// Continues after another process has used the socket, which does not use it any more.
     pub fn recover(&mut self) {
         self.socket.recover();
         self.begin();
@@ -73,8 +82,11 @@ impl XdpQueue {
         let arrived = self.socket.arrived().map_or(0, u64::from);
         self.kernel = KernelCounts::read(&self.socket).unwrap_or_default();
         self.consumed = redirected.wrapping_sub(arrived);
-        self.has_unsent = true;
+        (self.has_unsent, self.is_own) = (true, true);
         self.publish();
+        if let Some(backlog) = &self.backlog {
+            backlog.set_frames_max(self.socket.receiving_max().into());
+        }
     }
 
     pub(super) fn has_arrived(&mut self) -> Result<bool, Failure> {

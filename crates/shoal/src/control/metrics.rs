@@ -3,6 +3,7 @@
 //! Nothing is counted here. Every series exists from the start, at 0, so that its first increase is seen as one.
 
 mod cluster;
+mod data_path;
 mod page;
 pub(super) mod plain;
 
@@ -39,6 +40,7 @@ use crate::published::Published;
 use crate::reload::{Live, ReloadCounters};
 use crate::state::{Requester, SnapshotCounters};
 use crate::token_keys::KeyCounters;
+use crate::xdp::DataPathStats;
 use crate::{clock, process, version};
 
 /// Maximum number of kinds of software, and one for all others.
@@ -72,6 +74,8 @@ pub(crate) struct Sources {
     pub(crate) insight: Arc<Insight>,
     /// The node of a cluster, if the tracker is part of one.
     pub(crate) cluster: Option<Arc<Observed>>,
+    /// The XDP data path, if there is one.
+    pub(crate) data_path: Option<Arc<DataPathStats>>,
 }
 
 /// The counters and the heartbeat of one worker.
@@ -120,6 +124,7 @@ impl Collector for Metrics {
         page.sums::<SessionCounters>(sessions)?;
         encode_drops(sources, &mut page)?;
         encode_datagrams(sources, &mut page)?;
+        data_path::encode(sources.data_path.as_deref(), &mut page)?;
         encode_workers(sources, &mut page)?;
         encode_store(sources, &mut page)?;
         encode_insight(sources, &mut page)?;
@@ -666,9 +671,11 @@ fn encode_snapshots(snapshots: &SnapshotCounters, page: &mut Page<'_>) -> fmt::R
 }
 
 impl Sources {
-    /// Returns a count of one protocol, summed over all workers.
+    /// Returns a count of one protocol, summed over all workers and the programs of an XDP data path.
     pub(crate) fn sum(&self, protocol: Protocol, read: impl Fn(&Counters) -> u64) -> u64 {
-        self.workers.iter().map(|worker| read(worker.counters(protocol))).sum()
+        let workers = self.workers.iter().map(|worker| worker.counters(protocol));
+        let data_path = self.data_path.iter().filter(|_| protocol == Protocol::Udp);
+        workers.chain(data_path.map(|data_path| data_path.connects())).map(read).sum()
     }
 
     /// Returns a count of connections, summed over all workers.

@@ -51,3 +51,4 @@ mod upgrade_sockets;
 mod veth;
 mod web;
 mod ws;
+mod xdp;

@@ -30,7 +30,7 @@ use super::mapping::{Descriptor, Mapping, SharedBytes};
 use crate::frame::REPLY_HEAD_BYTES_MAX;
 
 /// The size of the part of the memory that contains one frame. Drivers support the size of a page.
-pub(super) const CHUNK_BYTES: u32 = 4096;
+pub const CHUNK_BYTES: u32 = 4096;
 /// The same as the size of an array.
 const CHUNK_LEN: usize = CHUNK_BYTES as usize;
 
@@ -140,10 +140,13 @@ impl Umem {
             Err(_none_reserved) => map_new(sizes, HEADER_BYTES, MemfdFlags::empty())?,
         };
         sizes.write(&mapping).ok_or(io::ErrorKind::InvalidInput)?;
-        Self::new(file, mapping, sizes)
+        let mut umem = Self::new(file, mapping, sizes)?;
+        umem.recount();
+        Ok(umem)
     }
 
-    /// Maps the memory that another process has created.
+    /// Maps the memory that another process has created. Its frames have no owners here before [`recount`](Self::recount), which
+    /// must wait until that process does not use them any more.
     pub(super) fn adopt(file: OwnedFd) -> io::Result<(Self, Sizes)> {
         let refuse = || io::Error::new(io::ErrorKind::InvalidData, "no memory of frames of this version");
         let bytes = usize::try_from(fstat(&file)?.st_size).map_err(|_| refuse())?;
@@ -158,9 +161,7 @@ impl Umem {
         let owners = SharedBytes::new(&mapping, count * CHUNK_LEN, count);
         let owners = owners.ok_or(io::ErrorKind::InvalidData)?;
         let free = Vec::with_capacity(count);
-        let mut umem = Self { mapping, file, frames: sizes.frames, owners, owned: Owned::default(), free };
-        umem.recount();
-        Ok(umem)
+        Ok(Self { mapping, file, frames: sizes.frames, owners, owned: Owned::default(), free })
     }
 
     /// Finds out anew who has which frame. Those that were in service are free.

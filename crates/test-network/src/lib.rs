@@ -3,23 +3,28 @@
     unsafe_code,
     reason = "unshare changes what the thread sees, and a packet socket is bound by a pointer"
 )]
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test fails by panicking")]
+
+pub mod vlan;
 
 use std::fs::File;
-use std::net::UdpSocket;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use rustix::net::netdevice::name_to_index;
-use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::net::{AddressFamily, SocketType, ipproto, socket};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 /// A namespace, with one end of the pair.
-pub(crate) struct Side {
+#[derive(Debug)]
+pub struct Side {
     /// The name of the interface.
-    pub(crate) device: &'static str,
+    pub device: &'static str,
     /// The index of the interface.
-    pub(crate) index: u32,
+    pub index: u32,
     /// Holds the namespace.
     namespace: File,
 }
@@ -37,7 +42,7 @@ impl Side {
 
     /// Runs a job on a thread in the namespace. The sockets that it opens belong to the namespace.
     #[track_caller]
-    pub(crate) fn run<R: Send>(&self, job: impl FnOnce() -> R + Send) -> R {
+    pub fn run<R: Send>(&self, job: impl FnOnce() -> R + Send) -> R {
         let inside = || {
             move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
             job()
@@ -47,7 +52,7 @@ impl Side {
 
     /// Runs a command in the namespace.
     #[track_caller]
-    pub(crate) fn command(&self, line: &str) {
+    pub fn command(&self, line: &str) {
         let mut words = line.split(' ');
         let mut command = Command::new(words.next().unwrap());
         command.args(words);
@@ -62,7 +67,7 @@ impl Side {
 }
 
 /// Runs a test between two namespaces. The kernel removes them, and the interfaces, with their last descriptor.
-pub(crate) fn between_two(test: impl FnOnce(&Side, &Side)) {
+pub fn between_two(test: impl FnOnce(&Side, &Side)) {
     let [mut server, mut client] = ["server", "client"].map(Side::new);
     let path = client.path();
     server.command(&format!("ip link add server type veth peer name client netns {path}"));
@@ -78,7 +83,7 @@ pub(crate) fn between_two(test: impl FnOnce(&Side, &Side)) {
 }
 
 /// Returns a socket that sends and receives the whole frames of an interface of this namespace (`packet(7)`).
-pub(crate) fn packet_socket(index: u32) -> OwnedFd {
+pub fn packet_socket(index: u32) -> OwnedFd {
     const ETH_P_ALL: u16 = 3;
     let socket = socket(AddressFamily::PACKET, SocketType::RAW, None).unwrap();
     let address = libc::sockaddr_ll {
@@ -95,4 +100,27 @@ pub(crate) fn packet_socket(index: u32) -> OwnedFd {
     let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
     socket
+}
+
+/// Sends an echo request of ICMP, and waits for the reply.
+pub fn ping(ip: IpAddr) {
+    let (family, protocol, kind, reply_kind) = match ip {
+        IpAddr::V4(_) => (AddressFamily::INET, ipproto::ICMP, 8, 0),
+        IpAddr::V6(_) => (AddressFamily::INET6, ipproto::ICMPV6, 128, 129),
+    };
+    let socket = UdpSocket::from(socket(family, SocketType::RAW, Some(protocol)).unwrap());
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    rustix::net::connect(&socket, &SocketAddr::new(ip, 0)).unwrap();
+    // The kernel writes the checksum of ICMPv6 itself.
+    let sum = if ip.is_ipv4() { !(8_u16 << 8) } else { 0 };
+    let [high, low] = sum.to_be_bytes();
+    socket.send(&[kind, 0, high, low, 0, 0, 0, 0]).unwrap();
+    let mut received = [0; 100];
+    loop {
+        socket.recv(&mut received).expect("an echo");
+        let head_bytes = if ip.is_ipv4() { 20 } else { 0 };
+        if received[head_bytes] == reply_kind {
+            return;
+        }
+    }
 }

@@ -1,0 +1,214 @@
+//! The XDP data path: eBPF programs on network interfaces, and the AF_XDP sockets through which workers get what the programs
+//! do not answer.
+//!
+//! This module opens it while the tracker has its privileges, deals the sockets out to the workers, and keeps the programs in
+//! step with the configuration, the keys and the clock (`follow`). It must not look into frames, which the back end of the
+//! workers does (`shoal_net`), and it decides nothing that the policy decides: the programs get its tables.
+//!
+//! An upgrade passes everything on: the links by which the programs are attached, the sockets, and the memory of the frames
+//! (`handed`). The new process loads its own program, which takes the place of the other one when the old process has let go. Until
+//! then, it has changed nothing.
+
+mod follow;
+mod handed;
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, OwnedFd};
+
+use anyhow::{Context, ensure};
+use shoal_config::{Config, InterfaceName, Toggle, XdpConfig, XdpMode};
+use shoal_net::XdpQueue;
+use shoal_xdp::interface::Interface;
+use shoal_xdp::program::{Link, Maps, Mode, Program, Sizes};
+use shoal_xdp::socket::{CHUNK_BYTES, Parts, SocketSettings, XdpSocket, ZeroCopy};
+
+pub(crate) use self::follow::{DataPathStats, DataPathThread, InterfaceStats};
+pub(crate) use self::handed::HandedDataPath;
+use self::handed::{link_name, socket_names};
+
+/// Maximum number of addresses with a port that a program serves.
+const ENDPOINTS_MAX: u32 = 4096;
+
+/// Maximum number of networks of each family that a program knows: those of the lists, which may fall into parts.
+const NETWORKS_MAX: u32 = 4_000_000;
+
+/// The data path of all interfaces, which is attached but leaves everything to the kernel until it is followed.
+#[derive(Debug, Default)]
+pub(crate) struct DataPath {
+    interfaces: Vec<Attached>,
+}
+
+/// The data path of an interface.
+#[derive(Debug)]
+struct Attached {
+    interface: Interface,
+    program: Program,
+    maps: Maps,
+    link: Attachment,
+    /// The queues, from the first on, until workers take them.
+    queues: Vec<XdpQueue>,
+}
+
+/// How a program is attached.
+#[derive(Debug)]
+enum Attachment {
+    /// By a link of this process.
+    Own(Link),
+    /// The running tracker has attached its program, whose place this one's will take.
+    Handed(OwnedFd, Mode),
+}
+
+impl DataPath {
+    /// Opens the data path of all interfaces that the configuration names, as far as possible with the parts of a running tracker.
+    ///
+    /// # Errors
+    /// Returns what is missing on an interface, unless the data path is optional.
+    pub(crate) fn open(config: &Config, mut handed: HandedDataPath) -> anyhow::Result<Self> {
+        let mut data_path = Self::default();
+        for name in &config.xdp.interfaces {
+            match Attached::open(name, &config.xdp, &mut handed) {
+                Ok(attached) => {
+                    attached.log();
+                    data_path.interfaces.push(attached);
+                }
+                Err(error) if config.xdp.optional => {
+                    tracing::warn!(
+                        interface = %name,
+                        error = format!("{error:#}"),
+                        "no XDP data path on this interface; its sockets serve alone"
+                    );
+                }
+                Err(error) => {
+                    return Err(error.context(format!(
+                        "udp.xdp.interfaces: {name:?} cannot have the data path (udp.xdp.optional = true starts without it)"
+                    )));
+                }
+            }
+        }
+        Ok(data_path)
+    }
+
+    /// Takes the queues of all interfaces, and deals them out to the workers.
+    pub(crate) fn take_queues(&mut self, workers: NonZeroUsize) -> Vec<Vec<XdpQueue>> {
+        let mut dealt: Vec<Vec<XdpQueue>> = (0..workers.get()).map(|_| Vec::new()).collect();
+        let queues = self.interfaces.iter_mut().flat_map(|attached| attached.queues.drain(..));
+        for (number, queue) in queues.enumerate() {
+            dealt[number % workers].push(queue);
+        }
+        dealt
+    }
+
+    /// Returns copies of the descriptors that another process needs to continue, with their names. To be called before the queues
+    /// are taken.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel has no more descriptors.
+    pub(crate) fn descriptors(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        let mut all = Vec::new();
+        for Attached { interface, link, queues, .. } in &self.interfaces {
+            let (link, mode) = match link {
+                Attachment::Own(link) => (link.as_fd(), link.mode()),
+                Attachment::Handed(link, mode) => (link.as_fd(), *mode),
+            };
+            all.push((link_name(&interface.name, mode), link.try_clone_to_owned()?));
+            for queue in queues {
+                let Parts { socket, memory } = queue.socket().parts()?;
+                let [socket_name, memory_name] = socket_names(&interface.name, queue.socket().queue());
+                all.extend([(socket_name, socket), (memory_name, memory)]);
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl Attached {
+    fn open(name: &InterfaceName, config: &XdpConfig, handed: &mut HandedDataPath) -> anyhow::Result<Self> {
+        let interface = Interface::find(name.as_str())?;
+        ensure!(
+            !interface.strips_vlan || interface.vlans.is_empty(),
+            "it has VLANs ({}), whose tags the network card removes before the program can see them; let it leave them: \
+             `ethtool -K {name} rxvlan off`",
+            interface.vlans.join(", ")
+        );
+        let sizes = Sizes {
+            queues: interface.queues,
+            networks_max: NETWORKS_MAX,
+            sources_max: config.sources_max,
+            endpoints_max: ENDPOINTS_MAX,
+        };
+        let (program, mut maps) = Program::load(&sizes)?;
+        let settings = socket_settings(config);
+        let mut queues = Vec::new();
+        for number in 0..interface.queues {
+            let parts = handed.socket(name.as_str(), number);
+            let is_handed = parts.is_some();
+            let socket = match parts {
+                Some(parts) => XdpSocket::from_parts(parts, settings.busy_poll),
+                None => XdpSocket::open(interface.index, number, &settings),
+            };
+            let socket = socket.with_context(|| format!("queue {number}"))?;
+            maps.set_socket(number, Some(socket.descriptor().as_fd()))?;
+            let backlog = maps.backlog(number);
+            let queue = if is_handed { XdpQueue::handed_over } else { XdpQueue::new };
+            queues.push(queue(socket, backlog));
+        }
+        let link = match handed.link(name.as_str()) {
+            Some((link, mode)) => Attachment::Handed(link, mode),
+            None => Attachment::Own(program.attach(interface.index, mode(config.mode))?),
+        };
+        Ok(Self { interface, program, maps, link, queues })
+    }
+
+    fn log(&self) {
+        let Self { interface, link, queues, .. } = self;
+        let zero_copy = queues.iter().filter(|queue| queue.socket().is_zero_copy()).count();
+        let frames: u64 = queues.iter().map(|queue| u64::from(queue.socket().frames_total())).sum();
+        tracing::info!(
+            interface = interface.name,
+            driver = interface.driver,
+            mode = link.mode_name(),
+            queues = queues.len(),
+            zero_copy,
+            frames_mib = frames * u64::from(CHUNK_BYTES) >> 20,
+            "XDP data path"
+        );
+        if let Attachment::Own(link) = link
+            && let Some(reason) = link.passed_over()
+        {
+            tracing::warn!(
+                interface = interface.name,
+                %reason,
+                "the XDP program runs in the kernel, where it gains little"
+            );
+        }
+    }
+}
+
+fn mode(mode: XdpMode) -> Mode {
+    match mode {
+        XdpMode::Auto => Mode::Auto,
+        XdpMode::Native => Mode::Native,
+        XdpMode::Generic => Mode::Generic,
+    }
+}
+
+fn socket_settings(config: &XdpConfig) -> SocketSettings {
+    SocketSettings {
+        frames: config.frames.next_power_of_two(),
+        zero_copy: match config.zero_copy {
+            Toggle::Auto => ZeroCopy::Auto,
+            Toggle::On => ZeroCopy::On,
+            Toggle::Off => ZeroCopy::Off,
+        },
+        busy_poll: config.busy_poll,
+    }
+}
+
+/// Returns the memory of the frames of all interfaces.
+pub(crate) fn bytes(config: &Config) -> u64 {
+    let queues =
+        |name: &InterfaceName| Interface::find(name.as_str()).map_or(0, |interface| interface.queues);
+    let queues: u32 = config.xdp.interfaces.iter().map(queues).sum();
+    u64::from(queues) * u64::from(config.xdp.frames.next_power_of_two()) * u64::from(CHUNK_BYTES)
+}

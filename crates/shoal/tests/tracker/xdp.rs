@@ -1,0 +1,370 @@
+//! The XDP data path of a tracker, on a pair of virtual interfaces between two network namespaces. The tests need root.
+//!
+//! The tracker and its control listener are in the namespace of the server, clients in the other one.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use shoal_conform::{Target, random_seed, udp};
+use shoal_test_network::vlan::Vlan;
+use shoal_test_network::{Side, between_two, ping};
+use shoal_xdp::interface::Interface;
+use shoal_xdp::program::{Link, Mode, Program, Sizes};
+
+use crate::client::{Announce, Client, connect_packet, word};
+use crate::conformance::assert_kept;
+use crate::harness::{Tracker, eventually, run};
+use crate::udp::hash;
+
+/// The addresses of the tracker and of its clients.
+const TRACKER: [&str; 2] = ["192.0.2.1", "2001:db8:1::1"];
+const CLIENTS: [&str; 2] = ["192.0.2.2", "2001:db8:1::2"];
+
+/// The addresses of both in a VLAN.
+const IN_VLAN: [&str; 2] = ["198.51.100.1", "198.51.100.2"];
+
+/// Further addresses of the clients.
+const OTHERS: [&str; 2] = ["192.0.2.66", "2001:db8:1::66"];
+
+const PORT: u16 = 6969;
+
+const ON_SERVER: (&str, &str) = ("SHOAL_UDP_XDP_INTERFACES", "server");
+
+/// Runs a test of a tracker between two namespaces.
+fn over_xdp(settings: &[(&str, &str)], test: impl FnOnce(&Tracker, &Side, &Side) + Send) {
+    between_two(|server, client| {
+        let _passing = configure(server, client);
+        let start = || {
+            let listen = "0.0.0.0:6969,[::]:6969";
+            let own = [ON_SERVER, ("SHOAL_UDP_LISTEN", listen), ("SHOAL_HTTP_LISTEN", "127.0.0.1:0")];
+            let tracker = Tracker::start(&[&own[..], settings].concat());
+            // It follows the addresses of the host.
+            wait_until_it_answers(&tracker, client);
+            test(&tracker, server, client);
+        };
+        server.run(start);
+    });
+}
+
+/// Sets both sides up. Returns the program of the client's end: a veth passes on what an XDP program sends only if its other end
+/// has one as well.
+fn configure(server: &Side, client: &Side) -> Link {
+    for (side, addresses) in [(server, &TRACKER), (client, &CLIENTS)] {
+        let device = side.device;
+        // Tags stay in frames, where a program can see them.
+        for option in ["txvlan off", "rxvlan off", "tx off"] {
+            side.command(&format!("ethtool -K {device} {option}"));
+        }
+        addresses.iter().for_each(|address| add_address(side, device, address));
+        side.command(&format!("ip link set {device} up"));
+    }
+    OTHERS.iter().for_each(|address| add_address(client, client.device, address));
+    let sizes = Sizes { queues: 1, networks_max: 1, sources_max: 1, endpoints_max: 1 };
+    let index = client.index;
+    // It passes everything on, as it has no endpoints.
+    client.run(|| Program::load(&sizes).unwrap().0.attach(index, Mode::Native).unwrap())
+}
+
+fn add_address(side: &Side, device: &str, address: &str) {
+    let rest = if address.contains(':') { "/64 nodad" } else { "/24" };
+    side.command(&format!("ip addr add {address}{rest} dev {device}"));
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A client with one of the addresses, which is of the family of the tracker's.
+fn client_at(address: &str, tracker: &str) -> Client {
+    Client::from_ip(ip(address), SocketAddr::new(ip(tracker), PORT))
+}
+
+/// Returns how many packets took a path.
+fn packets(tracker: &Tracker, path: &str) -> u64 {
+    tracker.metric("shoal_xdp_packets_total", &[&format!("path=\"{path}\"")])
+}
+
+/// Waits until the program answers over both families, which takes some periods of the thread that follows.
+fn wait_until_it_answers(tracker: &Tracker, client: &Side) {
+    for (own, other) in CLIENTS.into_iter().zip(TRACKER) {
+        eventually("the program answers", || {
+            let before = packets(tracker, "answered");
+            client.run(|| client_at(own, other).connect());
+            (packets(tracker, "answered") > before).then_some(())
+        });
+    }
+}
+
+/// Makes sure that the tracker keeps every rule at an address, through the data path alone.
+fn assert_rules_kept(tracker: &Tracker, client: &Side, address: &str) {
+    let paths = || ["answered", "worker"].map(|path| packets(tracker, path));
+    let before = paths();
+    let mut target = Target::new(SocketAddr::new(ip(address), PORT), random_seed());
+    target.timing.reply = Duration::from_secs(5);
+    // The suite takes other sources from the loopback network.
+    let unsupported =
+        ["udp-connection-id-of-another-address-is-refused", "udp-peer-of-another-host-is-out-of-reach"];
+    client.run(|| assert_kept(udp::cases(), &target, &unsupported));
+    let after = paths();
+    assert!(after.iter().zip(before).all(|(after, before)| *after > before + 20), "{before:?} {after:?}");
+    assert_eq!(packets(tracker, "no_socket") + packets(tracker, "backlog"), 0);
+}
+
+#[test]
+fn every_rule_of_the_udp_suite_is_kept() {
+    over_xdp(&[], |tracker, _, client| {
+        TRACKER.iter().for_each(|address| assert_rules_kept(tracker, client, address));
+    });
+}
+
+/// The tracker's side has no VLAN device, so the kernel would answer nothing that the data path leaves to it.
+#[test]
+fn every_rule_is_kept_in_a_vlan() {
+    over_xdp(&[], |tracker, server, client| {
+        let [own, other] = IN_VLAN;
+        add_address(server, server.device, own);
+        let _vlan = Vlan::connect(client, "vlan7", 7);
+        add_address(client, "vlan7", other);
+        let mac = server.run(|| Interface::find(server.device).unwrap().mac);
+        let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+        client.command(&format!("ip neigh replace {own} lladdr {mac} nud permanent dev vlan7"));
+        eventually("the program answers", || {
+            let before = packets(tracker, "answered");
+            client.run(|| client_at(other, own).send(&connect_packet(1)));
+            (packets(tracker, "answered") > before).then_some(())
+        });
+        assert_rules_kept(tracker, client, own);
+    });
+}
+
+#[test]
+fn requests_that_the_program_answers_are_counted_as_others() {
+    over_xdp(&[], |tracker, _, client| {
+        let labels = ["protocol=\"udp\"", "family=\"v6\"", "kind=\"connect\""];
+        let requests = || tracker.metric("shoal_requests_total", &labels);
+        let before = requests();
+        client.run(|| (0..10).for_each(|_| drop(client_at(CLIENTS[1], TRACKER[1]).connect())));
+        eventually("they are counted", || (requests() == before + 10).then_some(()));
+        assert_eq!(tracker.metric("shoal_xdp_attached", &["interface=\"server\"", "mode=\"native\""]), 1);
+    });
+}
+
+#[test]
+fn other_services_of_the_interface_are_unharmed() {
+    over_xdp(&[("SHOAL_CONTROL_LISTEN", "0.0.0.0:6970")], |tracker, server, client| {
+        for address in [TRACKER[0], TRACKER[1]] {
+            client.run(|| ping(ip(address)));
+        }
+        // TCP, and UDP on another port.
+        let control = (ip(TRACKER[0]), tracker.control.port());
+        client.run(|| std::net::TcpStream::connect(control).unwrap());
+        let name_server = server.run(|| std::net::UdpSocket::bind((ip(TRACKER[0]), 53)).unwrap());
+        let asked = client.run(|| {
+            let socket = std::net::UdpSocket::bind((ip(CLIENTS[0]), 0)).unwrap();
+            socket.send_to(&connect_packet(1), (ip(TRACKER[0]), 53)).unwrap();
+            socket.local_addr().unwrap()
+        });
+        let mut buffer = [0; 64];
+        assert_eq!(name_server.recv_from(&mut buffer).unwrap(), (16, asked));
+    });
+}
+
+#[test]
+fn a_refused_network_gets_nothing_and_a_ban_holds_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let networks = directory.path().join("networks");
+    std::fs::write(&networks, "192.0.2.66\n").unwrap();
+    let settings = [("SHOAL_ACCESS_NETWORKS_DENY", networks.to_str().unwrap())];
+    over_xdp(&settings, |tracker, _, client| {
+        assert_denied(tracker, client, OTHERS[0], TRACKER[0]);
+        client.run(|| client_at(OTHERS[1], TRACKER[1]).connect());
+        std::fs::write(&networks, "2001:db8:1::66/128\n").unwrap();
+        tracker.signal(Signal::SIGHUP);
+        assert_denied(tracker, client, OTHERS[1], TRACKER[1]);
+        client.run(|| client_at(OTHERS[0], TRACKER[0]).connect());
+        client.run(|| client_at(CLIENTS[1], TRACKER[1]).connect());
+    });
+}
+
+/// Asserts that the program drops what comes from an address.
+fn assert_denied(tracker: &Tracker, client: &Side, from: &str, to: &str) {
+    eventually("its datagrams are dropped", || {
+        let before = packets(tracker, "denied");
+        client.run(|| client_at(from, to).send(&connect_packet(1)));
+        (packets(tracker, "denied") > before).then_some(())
+    });
+}
+
+#[test]
+fn a_limit_on_connection_ids_holds_in_the_driver() {
+    let settings = [("SHOAL_LIMITS_UDP_CONNECTS_PER_S", "1"), ("SHOAL_LIMITS_BURST_S", "5")];
+    over_xdp(&settings, |tracker, _, client| {
+        client.run(|| {
+            let greedy = client_at(OTHERS[0], TRACKER[0]);
+            (0..50).for_each(|number| greedy.send(&connect_packet(number)));
+        });
+        eventually("the excess is dropped", || (packets(tracker, "rate_limited") >= 40).then_some(()));
+        client.run(|| client_at(CLIENTS[1], TRACKER[1]).connect());
+    });
+}
+
+#[test]
+fn the_sockets_serve_when_the_interface_goes_down_or_vanishes() {
+    over_xdp(&[], |tracker, server, client| {
+        let announce = |client: &Side| {
+            client.run(|| client_at(CLIENTS[0], TRACKER[0]).announce(&Announce::seeder(hash(1), 1001)))
+        };
+        announce(client);
+        server.command("ip link set server down");
+        server.command("ip link set server up");
+        wait_until_it_answers_again(tracker, client);
+        server.command("ip link del server");
+        let line = tracker.wait_for_line("the interface is gone");
+        assert_eq!(line["interface"], "server");
+        let local = Client::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT));
+        assert_eq!(local.announce(&Announce::leecher(hash(1), 1002)).seeders, 1);
+        assert_eq!(tracker.metric("shoal_xdp_detached", &[]), 1);
+    });
+}
+
+/// Waits until the program answers over IPv4. The kernel forgets neighbours and IPv6 addresses of an interface that goes down.
+fn wait_until_it_answers_again(tracker: &Tracker, client: &Side) {
+    eventually("the program answers again", || {
+        let before = packets(tracker, "answered");
+        client.run(|| client_at(CLIENTS[0], TRACKER[0]).send(&connect_packet(1)));
+        (packets(tracker, "answered") > before).then_some(())
+    });
+}
+
+#[test]
+fn a_tracker_that_stops_or_dies_leaves_no_program() {
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        over_xdp(&[], |tracker, server, _| {
+            assert!(has_program(server));
+            tracker.signal(signal);
+            eventually("the program is gone", || (!has_program(server)).then_some(()));
+        });
+    }
+}
+
+fn has_program(server: &Side) -> bool {
+    let shown = server.run(|| Command::new("ip").args(["link", "show", "server"]).output()).unwrap();
+    String::from_utf8(shown.stdout).unwrap().contains("xdp")
+}
+
+#[test]
+fn a_reload_changes_the_ports_and_keeps_the_data_path() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("shoal.toml");
+    let write = |listen: &str| {
+        let text = format!("[udp]\nlisten = {listen}\nxdp.interfaces = [\"server\"]\n[http]\nlisten = []\n");
+        std::fs::write(&file, text).unwrap();
+    };
+    between_two(|server, client| {
+        let _passing = configure(server, client);
+        write("[\"0.0.0.0:6969\", \"[::]:6969\"]");
+        server.run(|| {
+            let tracker = Tracker::start_where_file_says(&file);
+            wait_until_it_answers(&tracker, client);
+            let before = client.run(|| client_at(CLIENTS[0], TRACKER[0]).connect());
+            write("[\"0.0.0.0:6969\", \"[::]:6969\", \"0.0.0.0:7070\"]");
+            tracker.signal(Signal::SIGHUP);
+            tracker.wait_for_line("listening");
+            let at_new_port = || Client::from_ip(ip(CLIENTS[0]), SocketAddr::new(ip(TRACKER[0]), 7070));
+            eventually("the program answers at the new port", || {
+                let answered = packets(&tracker, "answered");
+                client.run(|| at_new_port().connect());
+                (packets(&tracker, "answered") > answered).then_some(())
+            });
+            let workers = packets(&tracker, "worker");
+            client.run(|| {
+                let reply = at_new_port().ask(&Announce::seeder(hash(1), 1).packet(before, 9));
+                assert_eq!(word(&reply, 4), 9);
+            });
+            eventually("a worker serves at the new port", || {
+                (packets(&tracker, "worker") > workers).then_some(())
+            });
+        });
+    });
+}
+
+#[test]
+fn an_upgrade_loses_no_datagram() {
+    over_xdp(&[], |tracker, server, client| {
+        let (stop, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|scope| {
+            let load = || {
+                client.run(|| {
+                    let client = client_at(CLIENTS[0], TRACKER[0]);
+                    let mut port = 1;
+                    while !stop.load(Ordering::Relaxed) {
+                        // Each panics without a reply.
+                        client.announce(&Announce::leecher(hash(1), port));
+                        port = port % 60_000 + 1;
+                        asked.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            };
+            let load = scope.spawn(load);
+            let pid = upgrade_twice(tracker, &asked);
+            stop.store(true, Ordering::Relaxed);
+            load.join().unwrap();
+            assert!(has_program(server));
+            nix::sys::signal::kill(pid, Signal::SIGKILL).unwrap();
+            eventually("the program is gone with the last process", || (!has_program(server)).then_some(()));
+        });
+    });
+}
+
+/// Upgrades, while requests go on. Returns the last process.
+fn upgrade_twice(tracker: &Tracker, asked: &AtomicU64) -> nix::unistd::Pid {
+    for _ in 0..2 {
+        let old = tracker.successors().last().copied().unwrap_or_else(|| tracker.pid());
+        nix::sys::signal::kill(old, Signal::SIGUSR2).unwrap();
+        tracker.wait_for_line("the new process serves");
+        eventually("the old process ends", || nix::sys::signal::kill(old, None).is_err().then_some(()));
+        let before = asked.load(Ordering::Relaxed);
+        eventually("requests go on", || (asked.load(Ordering::Relaxed) > before + 20).then_some(()));
+        eventually("the program serves", || (packets(tracker, "answered") > 0).then_some(()));
+    }
+    *tracker.successors().last().unwrap()
+}
+
+#[test]
+fn without_privileges_the_tracker_serves_on() {
+    over_xdp(&[("SHOAL_PROCESS_USER", "nobody")], |tracker, _, client| {
+        client.run(|| client_at(CLIENTS[0], TRACKER[0]).announce(&Announce::seeder(hash(1), 1)));
+        let status = std::fs::read_to_string(format!("/proc/{}/status", tracker.pid())).unwrap();
+        assert!(status.lines().any(|line| line == "CapEff:\t0000000000000000"), "{status}");
+        // An address that comes later is served as well: maps still change.
+        client.run(|| client_at(CLIENTS[1], TRACKER[1]).connect());
+    });
+}
+
+#[test]
+fn an_interface_that_cannot_have_it_is_refused_unless_it_is_optional() {
+    let no_interface = [("SHOAL_UDP_XDP_INTERFACES", "nosuch0"), ("SHOAL_UDP_LISTEN", "127.0.0.1:0")];
+    let output = run(&[], &no_interface);
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success(), "{log}");
+    for part in ["udp.xdp.interfaces", "nosuch0", "udp.xdp.optional = true"] {
+        assert!(log.contains(part), "{part}: {log}");
+    }
+    let tracker = Tracker::start(&[no_interface[0], ("SHOAL_UDP_XDP_OPTIONAL", "true")]);
+    assert!(tracker.log().contains("no XDP data path on this interface"), "{}", tracker.log());
+    Client::new(tracker.udp[0]).connect();
+}
+
+#[test]
+fn an_interface_that_another_tracker_uses_is_refused() {
+    over_xdp(&[], |_, server, _| {
+        let settings = [ON_SERVER, ("SHOAL_UDP_LISTEN", "127.0.0.1:0"), ("SHOAL_HTTP_LISTEN", "127.0.0.1:0")];
+        let output = server.run(|| run(&[], &settings));
+        let log = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && log.contains("another AF_XDP socket"), "{log}");
+    });
+}
