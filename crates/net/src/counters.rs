@@ -74,9 +74,9 @@ pub struct XdpCounters {
     pub transmit_full: Counter,
     /// Descriptors of the kernel that lie outside of the memory or belong to another frame.
     pub bad_descriptors: Counter,
-    /// What the kernel dropped because the receive ring was full (`rx_ring_full` of `struct xdp_statistics`).
+    /// Frames that the kernel dropped because the receive ring was full (`rx_ring_full` of `struct xdp_statistics`).
     pub kernel_ring_full: Counter,
-    /// What the kernel dropped at the socket for another reason, such as a lack of frames or a frame that was too long
+    /// Frames that the kernel dropped at the socket for another reason, such as a lack of frames or a frame that was too long
     /// (`rx_dropped`).
     pub kernel_dropped: Counter,
     /// Replies that the kernel did not send because their descriptors were invalid (`tx_invalid_descs`).

@@ -97,7 +97,7 @@ impl XdpIo {
         taken
     }
 
-    /// Gives a queue up. What arrives at it goes to the ordinary sockets from now on.
+    /// Gives a queue up. Frames that arrive at it go to the ordinary sockets from now on.
     fn lose(&mut self, index: usize) {
         self.sockets.remove_other(index);
         self.queues.remove(index).abandon();

@@ -414,7 +414,7 @@ fn a_socket_is_handed_over() {
             assert_eq!(common::receive(&client), round.to_be_bytes());
         }
         io.pause(&mut Echo::default()).unwrap();
-        // What arrives meanwhile waits in the ring.
+        // Frames that arrive meanwhile wait in the ring.
         client.send(b"between").unwrap();
         let socket = XdpSocket::from_parts(parts, false).unwrap();
         assert!(socket.is_consistent());

@@ -270,7 +270,7 @@ async fn live(
     // From here on the tracker must not be reported as healthy.
     drop(control);
     hand_over.close_sockets();
-    // What arrives from now on waits in the sockets.
+    // Datagrams that arrive from now on wait in the sockets.
     drop(data_path);
     let leaving = cluster.map(Cluster::leave);
     tokio::select! {

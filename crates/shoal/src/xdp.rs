@@ -81,7 +81,7 @@ impl DataPath {
                 }
                 Err(error) => {
                     return Err(error.context(format!(
-                        "udp.xdp.interfaces: {name:?} cannot have the data path (udp.xdp.optional = true starts without it)"
+                        "udp.xdp.interfaces: {name} cannot have the data path (udp.xdp.optional = true starts without it)"
                     )));
                 }
             }
@@ -170,7 +170,7 @@ impl Attached {
             mode = link.mode_name(),
             queues = queues.len(),
             zero_copy,
-            frames_mib = frames * u64::from(CHUNK_BYTES) >> 20,
+            frames_mib = (frames * u64::from(CHUNK_BYTES)) >> 20,
             "XDP data path"
         );
         if let Attachment::Own(link) = link

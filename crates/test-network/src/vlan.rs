@@ -26,7 +26,7 @@ const IFF_TAP: u16 = 2;
 const IFF_NO_PI: u16 = 0x1000;
 
 /// The largest frame.
-const FRAME_BYTES_MAX: usize = 2048;
+const FRAME_BYTES_MAX: usize = 4096;
 
 /// Where the tag is in a frame: behind the two addresses.
 const TAG_AT: usize = 12;

@@ -39,7 +39,7 @@ use ring::{Consumer, Corrupt, Producer};
 pub use umem::{CHUNK_BYTES, Frame, Owned, REPLY_SPACE_BYTES};
 use umem::{Sizes, Taken, Umem, Unusable};
 
-/// What `ring` is made of; the tests of its interleavings compile it with other types.
+/// The types that `ring` is made of; the tests of its interleavings compile it with other types.
 mod sync {
     pub(crate) use core::sync::atomic::{AtomicU32, Ordering};
 }
@@ -49,7 +49,7 @@ const FRAMES_MIN: u32 = 64;
 const FRAMES_MAX: u32 = 1 << 16;
 
 /// Maximum number of calls by which one batch is sent. Where the kernel copies frames, a call sends at least 32 of them; a
-/// driver whose queue is full takes none for a while. What is left is sent with a later batch.
+/// driver whose queue is full takes none for a while. The rest is sent with a later batch.
 const WAKES_MAX: usize = 8;
 
 /// Number of frames that a call sends where the kernel copies them (Linux 6.17): one batch, and what an earlier one has left.
@@ -71,11 +71,11 @@ pub enum ZeroCopy {
     Off,
 }
 
-/// What a socket is opened with.
+/// The settings of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketSettings {
     /// Number of frames of 4 KiB, a power of two. Half of them are for what arrives, the others for what is answered or
-    /// being sent. What finds no frame goes through the ordinary socket, so the number decides how long a worker may be away
+    /// being sent. A datagram that finds no frame goes through the ordinary socket, so the number decides how long a worker may be away
     /// before that happens: with 4096, some 2 ms at a million datagrams a second. No difference in the time of a reply could be
     /// measured between 512 and 16384.
     pub frames: u32,
@@ -120,7 +120,7 @@ pub struct Faults {
     pub too_long: u64,
 }
 
-/// What has become of the replies of a batch.
+/// The outcome of the replies of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
     /// Replies that are in the transmit ring, or were taken from it.
@@ -297,7 +297,7 @@ impl XdpSocket {
         Ok(answered)
     }
 
-    /// Has the kernel send what is in the transmit ring, as far as it does so at present. Returns how many frames are left.
+    /// Makes the kernel send what is in the transmit ring, as far as it does so at present. Returns how many frames are left.
     ///
     /// # Errors
     /// Returns an error if the socket is of no use any more.

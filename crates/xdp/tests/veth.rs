@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, send, socket};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey, slot_at};
 use shoal_test_network::{Side, between_two, packet_socket, ping};
 use shoal_wire::udp::ConnectionId;

@@ -28,7 +28,7 @@ pub struct XdpQueue {
     faults: Faults,
 }
 
-/// What the kernel has counted at the socket when it was last asked.
+/// The counts of the kernel at the socket when it was last asked.
 #[derive(Clone, Copy, Debug, Default)]
 struct KernelCounts {
     ring_full: u64,
@@ -117,7 +117,7 @@ impl XdpQueue {
         Ok(answered)
     }
 
-    /// Has the kernel send what is left, and takes back what was sent.
+    /// Makes the kernel send what is left, and takes back what was sent.
     pub(super) fn settle(&mut self) -> Result<(), Failure> {
         if self.has_unsent {
             self.has_unsent = self.socket.flush()? > 0;

@@ -3,7 +3,7 @@
 //! The responders record announces in rings ([`shoal_engine::credit`]). The thread `credit` ([`collect`]) takes them, puts them
 //! into batches, and keeps the batches until the stream has them: in files if there is a directory for them ([`spool`]), and
 //! otherwise in memory. It alone touches files. A task on the thread of the connection publishes one batch at a time
-//! ([`publish`]), so that they are in the stream in their order, also after faults.
+//! ([`mod@publish`]), so that they are in the stream in their order, also after faults.
 //!
 //! A batch has the same message id whenever it is published. It consists of the run, which is another one after each start, and
 //! the number of the batch, so that no id ever belongs to two batches. Nothing here delays a request: what cannot be held is
@@ -126,7 +126,7 @@ pub(super) struct CreditThread {
 }
 
 impl Credit {
-    /// Returns the credit of a node, unless it credits nobody.
+    /// Returns the credit of a node, unless it credits no user.
     pub(super) fn new(config: &Config, link: Arc<Link>, recorded: &[RecordedCredits]) -> Option<Arc<Self>> {
         let stream = config.cluster.credit_stream.as_ref()?;
         let recorders = recorded.iter().map(|recorded| Arc::clone(recorded.counters())).collect();

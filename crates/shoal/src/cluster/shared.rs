@@ -1,6 +1,6 @@
 //! The state that all nodes of a cluster share: entries of lists, bans, values of the configuration, and secret keys.
 //!
-//! It lies in a bucket of JetStream ([`jetstream`](super::jetstream)), whose keys and values [`entry`] declares. A task on the thread of the
+//! It lies in a bucket of JetStream ([`super::jetstream`]), whose keys and values [`entry`] declares. A task on the thread of the
 //! connection follows the bucket ([`session`]) and adopts the keys ([`keys`]). It hands everything else to the thread
 //! `shared` ([`apply`]), which may wait for the lists and the disk. Changes are written from the threads of their requests.
 //!

@@ -32,7 +32,7 @@ const ADDRESS_PERIODS: u64 = 8;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// What is read of the data path while the tracker runs.
+/// The figures of the data path, which are read while the tracker runs.
 #[derive(Debug)]
 pub(crate) struct DataPathStats {
     interfaces: Vec<Arc<Mutex<Followed>>>,
@@ -40,7 +40,7 @@ pub(crate) struct DataPathStats {
     connects: Arc<Counters>,
 }
 
-/// What the program of an interface did.
+/// The work of the program of an interface.
 #[derive(Clone, Debug)]
 pub(crate) struct InterfaceStats {
     pub(crate) name: String,
@@ -76,7 +76,7 @@ pub(crate) struct DataPathThread {
 struct Follower {
     interfaces: Vec<Arc<Mutex<Followed>>>,
     live: Arc<Published<Live>>,
-    /// What the programs were told last.
+    /// The values that the programs were told last.
     told: Option<Arc<Live>>,
     ids: ConnectionIds,
     /// The secret of the buckets of sources.

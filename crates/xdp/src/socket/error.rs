@@ -85,7 +85,7 @@ impl OpenError {
     /// Returns why memory of this length cannot be registered.
     pub(super) fn of_memory(errno: Errno, bytes: u64) -> Self {
         match errno {
-            // What `xdp_umem_account_pages` of net/xdp/xdp_umem.c returns.
+            // `xdp_umem_account_pages` of net/xdp/xdp_umem.c returns it.
             Errno::NOBUFS | Errno::NOMEM => Self::LockedMemory { bytes },
             other => Self::at("XDP_UMEM_REG")(other),
         }

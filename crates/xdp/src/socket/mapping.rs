@@ -47,7 +47,7 @@ pub(super) struct RingMapping<E> {
     flags: NonNull<AtomicU32>,
     first: NonNull<E>,
     entries: u32,
-    /// What the pointers point into.
+    /// The memory that the pointers point into.
     _mapping: Mapping,
 }
 

@@ -10,7 +10,7 @@ use super::sync::{AtomicU32, Ordering};
 
 /// The shared memory of a ring.
 pub(crate) trait Memory {
-    /// What the ring carries.
+    /// An entry of the ring.
     type Entry: Copy;
 
     /// The index after the last entry that was filled in.

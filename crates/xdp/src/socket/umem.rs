@@ -37,7 +37,7 @@ const CHUNK_LEN: usize = CHUNK_BYTES as usize;
 /// The end of a frame, in which its reply is built: all headers, and the payload.
 pub const REPLY_SPACE_BYTES: usize = REPLY_HEAD_BYTES_MAX + REPLY_BYTES_MAX;
 
-/// What of a frame the kernel may have filled for it to be served. It puts 256 bytes of its own first (`XDP_PACKET_HEADROOM`,
+/// The end of the part of a frame that the kernel may fill for it to be served. It puts 256 bytes of its own first (`XDP_PACKET_HEADROOM`,
 /// `linux/bpf.h`), so frames of up to 2318 bytes fit.
 const RECEIVED_END_MAX: usize = CHUNK_LEN - REPLY_SPACE_BYTES;
 
@@ -67,7 +67,7 @@ pub(super) struct Sizes {
     pub(super) queue: u32,
 }
 
-/// Who has a frame.
+/// The owner of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Owner {
@@ -98,7 +98,7 @@ pub struct Owned {
 #[derive(Debug)]
 pub(super) struct Taken {
     frame: u32,
-    /// What was received, as a part of the frame that ends before the space for the reply.
+    /// The received bytes, as a part of the frame that ends before the space for the reply.
     start: usize,
     end: usize,
 }

@@ -40,7 +40,7 @@ pub(super) struct Collector {
     run: NodeId,
     node: String,
     rings: Vec<RecordedCredits>,
-    /// What was taken from the rings in this turn.
+    /// The records that were taken from the rings in this turn.
     taken: Vec<RecordedCredit>,
     spool: Option<Spool>,
     /// The batches that the stream does not have, the oldest first.

@@ -1,6 +1,6 @@
 //! The spool: batches of credit that the stream does not have yet, in files of the directory of the state.
 //!
-//! Each run of the tracker writes segments of its own, `credit-RUN-NUMBER`, and locks them. What it finds unlocked is of an
+//! Each run of the tracker writes segments of its own, `credit-RUN-NUMBER`, and locks them. A segment that it finds unlocked is of an
 //! earlier run, and is sent first. A segment begins with a head; entries follow, each with its checksum. An entry is a batch, or
 //! if it is empty, a note that the stream has the batches up to its number. So the file is only appended to, until all of its
 //! batches are in the stream: then it is emptied, or removed if another segment follows.
@@ -303,7 +303,7 @@ impl Segment {
         let mut entry = Vec::with_capacity(ENTRY_HEAD_BYTES + batch.len());
         encode_entry(sequence, records, batch, &mut entry);
         if let Err(error) = self.file.write_all_at(&entry, self.bytes) {
-            // What was written of it ends the file, and the next entry replaces it.
+            // The part of it that was written ends the file, and the next entry replaces it.
             let _ = self.file.set_len(self.bytes);
             return Err(error);
         }
