@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use crate::namespace::Namespace;
@@ -69,6 +69,16 @@ impl Network {
         Ok(Self { family, hub, hosts: 0, names })
     }
 
+    /// Lets the first host send by an XDP program: a virtual interface passes such packets on only if its other end has a
+    /// program as well. This one passes everything on.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses, as it does without the rights of root.
+    pub fn permit_xdp(&self) -> Result<()> {
+        let object = concat!(env!("CARGO_MANIFEST_DIR"), "/../xdp/bpf/shoal.bpf.o");
+        self.hub.ip(&format!("link set dev port1 xdpdrv object {object} section xdp\n"))
+    }
+
     /// Adds a host that all others know by `name`.
     ///
     /// # Errors
@@ -94,11 +104,6 @@ impl Network {
              link set port{number} master bridge0\n\
              link set port{number} up\n"
         ))?;
-        // Otherwise, it would drop what an XDP program at the other end sends.
-        let port = format!("port{number}");
-        let mut ethtool = self.hub.command(&tools::program("ethtool")?)?;
-        let configured = ethtool.args(["-K", &port, "gro", "on"]).status().context("cannot run ethtool")?;
-        ensure!(configured.success(), "ethtool -K {port} gro on: {configured}");
         let address = self.family.address(number);
         let (options, everywhere) = match self.family {
             Family::V4 => ("/24", "0.0.0.0/0"),

@@ -70,6 +70,9 @@ impl Testbed {
         let directory = tempfile::tempdir().context("cannot create a temporary directory")?;
         let mut network = Network::new(family)?;
         let hosts = [network.add_named_host(TRACKER_NAME)?, network.add_host()?];
+        if settings.iter().any(|(name, _)| *name == "SHOAL_UDP_XDP_INTERFACES") {
+            network.permit_xdp()?;
+        }
         let needs_ingress = !routes.iter().all(|route| route.is_default());
         let mut ingress =
             needs_ingress.then(|| Ingress::prepare(&mut network, directory.path())).transpose()?;
