@@ -95,7 +95,7 @@ settings! {
     /// see these datagrams. It serves the addresses of udp.listen beside their sockets, which take what else arrives.
     section xdp = "udp.xdp": XdpConfig {
         /// Network interfaces with the data path, such as ["eth0"]. [] is none. It needs Linux 6.1, and at the start the
-        /// capabilities CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and, unless "ulimit -l" permits the memory, CAP_IPC_LOCK.
+        /// capabilities CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_NET_RAW and, unless "ulimit -l" permits the memory, CAP_IPC_LOCK.
         interfaces: Vec<InterfaceName> = Vec::new(), in 0..=XDP_INTERFACES_MAX => Restart;
 
         /// Start without the data path on an interface where it does not work, with a warning. Otherwise, the tracker
@@ -118,8 +118,8 @@ settings! {
         busy_poll: bool = false => Restart;
 
         /// Number of sources whose rates the program remembers, if limits.udp_connects_per_s is set, or
-        /// limits.udp_requests_per_s with limits.udp_silent. Those that were quiet for longest are forgotten. Each takes
-        /// about 100 bytes of the kernel's memory; one that is forgotten may ask anew.
+        /// limits.udp_requests_per_s with limits.udp_silent. Each takes 32 bytes of the kernel's memory. If more sources than
+        /// these ask as often as they may, some get less than their rate.
         sources_max: u32 = 65_536, in 1024..=16_777_216 => Restart;
     }
 

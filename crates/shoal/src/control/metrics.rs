@@ -124,7 +124,7 @@ impl Collector for Metrics {
         page.sums::<SessionCounters>(sessions)?;
         encode_drops(sources, &mut page)?;
         encode_datagrams(sources, &mut page)?;
-        data_path::encode(sources.data_path.as_deref(), &mut page)?;
+        data_path::encode(sources, &mut page)?;
         encode_workers(sources, &mut page)?;
         encode_store(sources, &mut page)?;
         encode_insight(sources, &mut page)?;

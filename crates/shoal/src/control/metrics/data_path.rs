@@ -2,11 +2,15 @@
 
 use core::fmt;
 
+use shoal_net::XdpCounters;
+
+use super::Sources;
 use super::page::Page;
 use crate::xdp::{DataPathStats, InterfaceStats};
 
-/// Appends what the programs of all interfaces did, if there are any.
-pub(super) fn encode(stats: Option<&DataPathStats>, page: &mut Page<'_>) -> fmt::Result {
+/// Appends the work of the programs of all interfaces and of the AF_XDP sockets, if there are any.
+pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let stats = sources.data_path.as_deref();
     let interfaces = stats.map(DataPathStats::interfaces).unwrap_or_default();
     let detached = interfaces.iter().filter(|interface| interface.mode.is_none()).count();
     page.gauge(
@@ -36,6 +40,36 @@ pub(super) fn encode(stats: Option<&DataPathStats>, page: &mut Page<'_>) -> fmt:
         "Whether the interface has the XDP program, and whether it runs in the driver (native) or in the kernel (generic).",
         None,
         attached,
+    )?;
+    encode_sockets(sources, page)
+}
+
+/// Appends the frames of the AF_XDP sockets of all workers.
+fn encode_sockets(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let sum = |read: fn(&XdpCounters) -> u64| -> u64 {
+        sources.workers.iter().map(|worker| read(&worker.io.xdp)).sum()
+    };
+    let drops = [
+        ("malformed", sum(|xdp| xdp.malformed.read())),
+        ("bad_checksum", sum(|xdp| xdp.bad_checksum.read())),
+        ("transmit_full", sum(|xdp| xdp.transmit_full.read())),
+        ("bad_descriptor", sum(|xdp| xdp.bad_descriptors.read())),
+        ("kernel_ring_full", sum(|xdp| xdp.kernel_ring_full.read())),
+        ("kernel_other", sum(|xdp| xdp.kernel_dropped.read())),
+        ("kernel_invalid", sum(|xdp| xdp.kernel_invalid.read())),
+    ];
+    page.counters(
+        "shoal_xdp_drops",
+        "Frames and replies that were dropped at AF_XDP sockets, by reason.",
+        drops.map(|(reason, count)| ([("reason", reason)], count)),
+    )?;
+    let frames = sum(|xdp| xdp.frames_total.read());
+    page.gauge("shoal_xdp_frames", "Number of frames of all AF_XDP sockets.", None, frames)?;
+    page.gauge(
+        "shoal_xdp_frames_free",
+        "Number of frames that are free or wait for a datagram. The others are being answered or sent.",
+        None,
+        sum(|xdp| xdp.frames_free.read()),
     )
 }
 
