@@ -255,6 +255,7 @@ fn announces_of_every_protocol_are_in_the_stream_once() {
     assert!(shown.contains("credit: accepted (7 stored, 0 waiting)\n") && code == Some(0), "{shown}");
     assert_eq!(tracker.metric("shoal_cluster_credit_stored_total", &[]), 7);
     assert_eq!(tracker.metric("shoal_cluster_credit_skipped_total", &["reason=\"without_subject\""]), 1);
+    assert_eq!(tracker.metric("shoal_cluster_credit_lost_total", &["reason=\"spool_full\""]), 0);
 }
 
 #[test]
