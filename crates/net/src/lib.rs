@@ -10,7 +10,7 @@
 //! 3. Each worker thread calls [`Backend::open`] on its own `Sockets`, and then [`DatagramIo::poll`] in a loop.
 //!
 //! Datagrams can also come past the kernel's socket path, through AF_XDP sockets of [`shoal_xdp`]. Each is an [`XdpQueue`], which
-//! [`PreparedIo::with_xdp`] adds to the sockets of a worker; [`AnyIo::into_xdp`] returns it, for a change of the ordinary
+//! [`PreparedIo::with_xdp`] adds to the sockets of a worker; [`AnyIo::take_xdp`] returns it, for a change of the ordinary
 //! sockets.
 //!
 //! A client, such as a load generator, uses the same back ends. [`Sockets::connect`] opens its sockets, a

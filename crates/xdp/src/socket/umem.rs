@@ -140,13 +140,10 @@ impl Umem {
             Err(_none_reserved) => map_new(sizes, HEADER_BYTES, MemfdFlags::empty())?,
         };
         sizes.write(&mapping).ok_or(io::ErrorKind::InvalidInput)?;
-        let mut umem = Self::new(file, mapping, sizes)?;
-        umem.recount();
-        Ok(umem)
+        Self::new(file, mapping, sizes)
     }
 
-    /// Maps the memory that another process has created. Its frames have no owners here before [`recount`](Self::recount), which
-    /// must wait until that process does not use them any more.
+    /// Maps the memory that another process has created.
     pub(super) fn adopt(file: OwnedFd) -> io::Result<(Self, Sizes)> {
         let refuse = || io::Error::new(io::ErrorKind::InvalidData, "no memory of frames of this version");
         let bytes = usize::try_from(fstat(&file)?.st_size).map_err(|_| refuse())?;
@@ -161,7 +158,9 @@ impl Umem {
         let owners = SharedBytes::new(&mapping, count * CHUNK_LEN, count);
         let owners = owners.ok_or(io::ErrorKind::InvalidData)?;
         let free = Vec::with_capacity(count);
-        Ok(Self { mapping, file, frames: sizes.frames, owners, owned: Owned::default(), free })
+        let mut umem = Self { mapping, file, frames: sizes.frames, owners, owned: Owned::default(), free };
+        umem.recount();
+        Ok(umem)
     }
 
     /// Finds out anew who has which frame. Those that were in service are free.
