@@ -4,7 +4,7 @@
 //! of it. Rings and frames are those of [`shoal_xdp::socket`]; the ordinary sockets are those of [`MmsgIo`].
 //!
 //! A reply is written into the frame of its request, and goes back the way that the request came. No system call is made for
-//! a datagram: a batch takes one for sending, and a worker without frames one for waiting.
+//! a datagram: a round takes one for sending, and a worker without frames one for waiting.
 
 mod queue;
 
@@ -78,7 +78,7 @@ impl XdpIo {
         self.sockets.serve(ready, service)
     }
 
-    /// Serves frames, a bounded number. Returns how many have arrived.
+    /// Serves frames, a bounded number, and sends all replies at once. Returns how many frames have arrived.
     fn serve_queues(&mut self, service: &mut impl DatagramService) -> usize {
         let mut taken = 0;
         for _ in 0..POLL_BATCHES_MAX {
@@ -93,6 +93,9 @@ impl XdpIo {
             if taken == before {
                 break;
             }
+        }
+        if taken > 0 {
+            self.try_each(XdpQueue::settle);
         }
         taken
     }
@@ -150,7 +153,8 @@ impl DatagramIo for XdpIo {
             taken += self.serve_sockets(Duration::ZERO, service)?;
         }
         let frames = self.serve_queues(service);
-        let is_idle = !has_frames && taken + frames == 0;
+        // Without a wait, nothing may have arrived because there was no time for it.
+        let is_idle = !timeout.is_zero() && !has_frames && taken + frames == 0;
         if is_idle || self.rounds.is_multiple_of(ROUNDS_PER_REPORT) {
             self.report(is_idle);
         }

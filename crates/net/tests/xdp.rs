@@ -271,6 +271,8 @@ fn what_the_kernel_drops_is_counted() {
             client.send(b"datagram").unwrap();
         }
         io.drain(&mut Echo::default(), || true).unwrap();
+        // A wait without frames makes it ask the kernel.
+        assert_eq!(io.poll(Duration::from_millis(1), &mut Echo::default()).unwrap(), 0);
         let xdp = &counters.xdp;
         let dropped = xdp.kernel_dropped.read() + xdp.kernel_ring_full.read();
         assert!(dropped > 0, "{counters:?}");

@@ -123,12 +123,10 @@ pub struct Faults {
 /// The outcome of the replies of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
-    /// Replies that are in the transmit ring, or were taken from it.
+    /// Replies that are in the transmit ring.
     pub sent: usize,
     /// Replies that were dropped, since the transmit ring was full.
     pub dropped: usize,
-    /// Frames that the kernel has yet to take from the transmit ring.
-    pub unsent: u32,
 }
 
 /// The error that a socket is of no use any more. The process goes on without it.
@@ -262,8 +260,9 @@ impl XdpSocket {
         self.umem.frames(&self.taken)
     }
 
-    /// Sends the replies to the frames in service, in their order: for each one where the reply starts in its space and how
-    /// many bytes it has, or `None`. All frames are then out of service.
+    /// Passes the replies to the frames in service to the transmit ring, in their order: for each one where the reply starts
+    /// in its space and how many bytes it has, or `None`. All frames are then out of service. The replies are sent by
+    /// [`XdpSocket::flush`], and the frames freed by [`XdpSocket::recycle`].
     ///
     /// # Errors
     /// Returns an error if the socket is of no use any more.
@@ -291,9 +290,7 @@ impl XdpSocket {
         }
         if answered.sent > 0 {
             self.transmit.publish();
-            answered.unsent = self.flush()?;
         }
-        self.recycle()?;
         Ok(answered)
     }
 

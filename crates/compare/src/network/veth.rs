@@ -177,6 +177,7 @@ impl VethPair {
             for thread in threads {
                 pin_thread(thread, processors)
                     .with_context(|| format!("cannot bind the thread of the interface {interface}"))?;
+                moderate(thread)?;
             }
         }
         Ok(())
@@ -217,6 +218,12 @@ fn use_threads(interface: &str) -> Result<()> {
     // The directory /sys shows the network of the process that mounted it.
     let script = "mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/\"$0\"/threaded";
     run(Command::new("unshare").args(["--mount", "sh", "-c", script, interface]), "")
+}
+
+/// Lets a thread that does receive work wait until the other threads of its processor pause, or their time is up. Otherwise it
+/// interrupts them for the first frame that arrives, which no card with interrupt moderation does.
+fn moderate(thread: Pid) -> Result<()> {
+    run(Command::new("chrt").args(["--batch", "--pid", "0", &thread.to_string()]), "")
 }
 
 /// Returns the kernel's threads that do the receive work of an interface.

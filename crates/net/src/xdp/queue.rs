@@ -22,7 +22,7 @@ pub struct XdpQueue {
     consumed: u64,
     /// How many frames the program had passed on when nothing arrived.
     idle_at: Option<u64>,
-    /// Whether the kernel has not taken all replies.
+    /// Whether the kernel has not taken all replies, or has not been called since the last ones.
     has_unsent: bool,
     kernel: KernelCounts,
     faults: Faults,
@@ -48,7 +48,7 @@ impl XdpQueue {
     /// Makes a queue of a socket that another process uses until the first poll round of this one.
     #[must_use]
     pub fn handed_over(socket: XdpSocket, backlog: Option<Backlog>) -> Self {
-        let (kernel, faults) = (KernelCounts::default(), socket.faults());
+        let (kernel, faults) = (KernelCounts::read(&socket).unwrap_or_default(), socket.faults());
         Self { socket, backlog, is_own: false, consumed: 0, idle_at: None, has_unsent: false, kernel, faults }
     }
 
@@ -78,8 +78,8 @@ impl XdpQueue {
 
     /// Begins to count. Frames that wait in the ring count as being on their way, whichever program has passed them on.
     fn begin(&mut self) {
-        let redirected = self.backlog.as_ref().map_or(0, Backlog::redirected);
         let arrived = self.socket.arrived().map_or(0, u64::from);
+        let redirected = self.backlog.as_ref().map_or(0, Backlog::redirected);
         self.kernel = KernelCounts::read(&self.socket).unwrap_or_default();
         self.consumed = redirected.wrapping_sub(arrived);
         (self.has_unsent, self.is_own) = (true, true);
@@ -109,11 +109,10 @@ impl XdpQueue {
         self.socket.frames()
     }
 
-    /// Sends the replies of the batch.
+    /// Passes the replies of the batch on, which are sent by [`XdpQueue::settle`].
     pub(super) fn answer(&mut self, replies: &Replies) -> Result<Answered, Failure> {
         let answered = self.socket.answer(replies.iter().copied())?;
-        self.has_unsent = answered.unsent > 0;
-        self.publish();
+        self.has_unsent |= answered.sent > 0;
         Ok(answered)
     }
 
@@ -122,7 +121,8 @@ impl XdpQueue {
         if self.has_unsent {
             self.has_unsent = self.socket.flush()? > 0;
         }
-        if self.socket.owned().transmitting > 0 {
+        let owned = self.socket.owned();
+        if owned.transmitting > 0 || owned.receiving < self.socket.receiving_max() {
             self.socket.recycle()?;
             self.publish();
         }
@@ -168,13 +168,21 @@ impl XdpQueue {
     /// their way, so the program does not pass on what the kernel would have to drop.
     fn publish(&mut self) {
         let Some(backlog) = &self.backlog else { return };
-        let missing = u64::from(self.socket.receiving_max().saturating_sub(self.socket.owned().receiving));
-        let consumed = self.consumed.wrapping_sub(missing);
-        let redirected = backlog.redirected();
-        // The program takes the difference for a large number if more has come through than was passed on.
-        let is_ahead = redirected.wrapping_sub(consumed).cast_signed() < 0;
-        backlog.publish(if is_ahead { redirected } else { consumed });
+        // Another program may have passed frames on, as after an upgrade: this one's count is a bound. The ring is read first, so
+        // a frame that arrives in the meantime is in both.
+        let waiting = self.socket.arrived().map_or(0, u64::from);
+        let consumed_max = backlog.redirected().wrapping_sub(waiting);
+        if is_less(consumed_max, self.consumed) {
+            self.consumed = consumed_max;
+        }
+        let missing = self.socket.receiving_max().saturating_sub(self.socket.owned().receiving);
+        backlog.publish(self.consumed.wrapping_sub(missing.into()));
     }
+}
+
+/// Returns whether a count is less than another one, of which either may have passed its maximum.
+fn is_less(count: u64, other: u64) -> bool {
+    count.wrapping_sub(other).cast_signed() < 0
 }
 
 impl KernelCounts {

@@ -26,32 +26,44 @@ impl Checksum {
     }
 }
 
-/// A sum of 16-bit words in network byte order, not yet folded into 16 bits.
+/// A sum of 16-bit words as they are in memory, not yet folded into 16 bits.
+///
+/// Words of 32 bits are as good as those of 16, for the sum is folded in the end, and so is any byte order: swapping the bytes
+/// of all words swaps those of the sum (RFC 1071, section 2). Unswapped, several are added at a time. A frame has less than
+/// 2^16 of them, so a sum of 64 bits does not overflow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum(u64);
 
 impl Sum {
     /// Returns the sum of the pseudo header of a datagram (RFC 768; RFC 8200, section 8.1).
     pub(super) fn of_pseudo_header(source: IpAddr, destination: IpAddr, udp_bytes: usize) -> Self {
-        let length = u64::try_from(udp_bytes).unwrap_or(u64::MAX);
-        let sum = [source, destination].into_iter().fold(Self::default(), |sum, ip| match ip {
-            IpAddr::V4(ip) => sum.add(&ip.octets()),
-            IpAddr::V6(ip) => sum.add(&ip.octets()),
-        });
-        Self(sum.0.saturating_add(length).saturating_add(PROTOCOL_UDP.into()))
+        // A length of more than 16 bits is no length of a datagram, whose sum then does not matter.
+        let length = u16::try_from(udp_bytes).unwrap_or(u16::MAX);
+        [source, destination]
+            .into_iter()
+            .fold(Self::default().word(length).word(PROTOCOL_UDP.into()), Self::address)
+    }
+
+    /// Adds a number.
+    pub(super) fn word(self, word: u16) -> Self {
+        Self(self.0 + u64::from(word.to_be()))
+    }
+
+    /// Adds an address.
+    fn address(self, ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(ip) => self.add(&ip.octets()),
+            IpAddr::V6(ip) => self.add(&ip.octets()),
+        }
     }
 
     /// Adds bytes that start at an even offset. An odd one at the end counts as if a zero followed.
     pub(super) fn add(self, bytes: &[u8]) -> Self {
-        // Words of 32 bits are as good as those of 16, for the sum is folded in the end, and so is any byte order: swapping the
-        // bytes of all words swaps those of the sum (RFC 1071, section 2). Unswapped, several are added at a time. A frame has
-        // less than 2^16 of them, so a sum of 64 bits does not overflow.
         let (words, rest) = bytes.as_chunks::<4>();
         let sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
         let mut last = [0; 4];
         last[..rest.len()].copy_from_slice(rest);
-        let sum = Self(sum + u64::from(u32::from_ne_bytes(last)));
-        Self(self.0 + u64::from(u16::from_be(sum.fold())))
+        Self(self.0 + sum + u64::from(u32::from_ne_bytes(last)))
     }
 
     /// Folds the sum into 16 bits.
@@ -60,7 +72,7 @@ impl Sum {
         while let Err(_too_large) = u16::try_from(sum) {
             sum = (sum >> 16) + (sum & 0xffff);
         }
-        u16::try_from(sum).unwrap_or(u16::MAX)
+        u16::from_be(u16::try_from(sum).unwrap_or(u16::MAX))
     }
 
     /// Returns the checksum to write into a header.

@@ -120,26 +120,28 @@ impl Head {
     fn write_udp(&self, out: &mut [u8], payload: &[u8]) -> Result<(), NoRoom> {
         let bytes = UDP_BYTES + payload.len();
         let length = u16::try_from(bytes).map_err(|_| NoRoom)?;
-        let words = [self.source.port(), self.destination.port(), length, 0];
-        for (out, word) in out.chunks_exact_mut(2).zip(words) {
-            out.copy_from_slice(&word.to_be_bytes());
-        }
-        let sum = Sum::of_pseudo_header(self.source.ip(), self.destination.ip(), bytes).add(out).add(payload);
+        let words = [self.source.port(), self.destination.port(), length];
+        // The words are added from the registers: a load of bytes that were just stored in parts has to wait.
+        let pseudo = Sum::of_pseudo_header(self.source.ip(), self.destination.ip(), bytes);
+        let sum = words.into_iter().fold(pseudo, Sum::word).add(payload);
         // RFC 768: 0 means that there is no checksum, so a calculated 0 is sent as its equal.
         let checksum = if sum.checksum() == 0 { 0xffff } else { sum.checksum() };
-        out[6..].copy_from_slice(&checksum.to_be_bytes());
+        let [source, destination, length] = words;
+        for (out, word) in out.chunks_exact_mut(2).zip([source, destination, length, checksum]) {
+            out.copy_from_slice(&word.to_be_bytes());
+        }
         Ok(())
     }
 }
 
 fn write_ipv4(out: &mut [u8], source: [u8; 4], destination: [u8; 4], total_bytes: u16) {
     let (length, flags) = (total_bytes.to_be_bytes(), DONT_FRAGMENT.to_be_bytes());
-    let first = [0x45, 0, length[0], length[1], 0, 0, flags[0], flags[1], HOPS, PROTOCOL_UDP, 0, 0];
-    out[..12].copy_from_slice(&first);
+    let mut header = [0x45, 0, length[0], length[1], 0, 0, flags[0], flags[1], HOPS, PROTOCOL_UDP, 0, 0];
+    let checksum = Sum::default().add(&header).add(&source).add(&destination).checksum();
+    header[10..].copy_from_slice(&checksum.to_be_bytes());
+    out[..12].copy_from_slice(&header);
     out[12..16].copy_from_slice(&source);
     out[16..].copy_from_slice(&destination);
-    let checksum = Sum::default().add(out).checksum();
-    out[10..12].copy_from_slice(&checksum.to_be_bytes());
 }
 
 fn write_ipv6(out: &mut [u8], source: [u8; 16], destination: [u8; 16], payload_bytes: u16) {

@@ -159,12 +159,21 @@ impl Umem {
         let owners = owners.ok_or(io::ErrorKind::InvalidData)?;
         let free = Vec::with_capacity(count);
         let mut umem = Self { mapping, file, frames: sizes.frames, owners, owned: Owned::default(), free };
-        umem.recount();
+        umem.count();
         Ok(umem)
     }
 
-    /// Finds out anew who has which frame. Those that were in service are free.
+    /// Finds out anew who has which frame, after another process has used the memory. Those that it had in service are free.
     pub(super) fn recount(&mut self) {
+        self.count();
+        for frame in &self.free {
+            self.set_owner(*frame, Owner::Free);
+        }
+    }
+
+    /// Counts who has which frame. Those in service count as free, but their record stays: another process may still answer
+    /// them.
+    fn count(&mut self) {
         self.free.clear();
         self.owned = Owned::default();
         // The last ones are used first.
@@ -172,7 +181,6 @@ impl Umem {
             if matches!(self.owner(frame), Some(Owner::Receiving | Owner::Transmitting)) {
                 *self.owned.count(self.owner(frame)) += 1;
             } else {
-                self.set_owner(frame, Owner::Free);
                 self.owned.free += 1;
                 self.free.push(frame);
             }
