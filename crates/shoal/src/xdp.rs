@@ -20,7 +20,7 @@ use anyhow::{Context, ensure};
 use shoal_config::{Config, InterfaceName, Toggle, XdpConfig, XdpMode};
 use shoal_net::XdpQueue;
 use shoal_xdp::interface::Interface;
-use shoal_xdp::program::{Link, Maps, Mode, Program, Sizes};
+use shoal_xdp::program::{Link, Maps, Mode, Program, Sizes, interface_of_link};
 use shoal_xdp::socket::{CHUNK_BYTES, Parts, SocketSettings, XdpSocket, ZeroCopy};
 
 pub(crate) use self::follow::{DataPathStats, DataPathThread, InterfaceStats};
@@ -141,19 +141,22 @@ impl Attached {
         let settings = socket_settings(config);
         let mut queues = Vec::new();
         for number in 0..interface.queues {
-            let parts = handed.socket(name.as_str(), number);
-            let is_handed = parts.is_some();
-            let socket = match parts {
-                Some(parts) => XdpSocket::from_parts(parts, settings.busy_poll),
-                None => XdpSocket::open(interface.index, number, &settings),
+            let adopted =
+                handed.socket(name.as_str(), number).and_then(|parts| adopt(parts, &interface, &settings));
+            let (socket, queue): (_, fn(_, _) -> _) = match adopted {
+                Some(socket) => (socket, XdpQueue::handed_over),
+                None => {
+                    let opened = XdpSocket::open(interface.index, number, &settings);
+                    (opened.with_context(|| format!("queue {number}"))?, XdpQueue::new)
+                }
             };
-            let socket = socket.with_context(|| format!("queue {number}"))?;
             maps.set_socket(number, Some(socket.descriptor().as_fd()))?;
-            let backlog = maps.backlog(number);
-            let queue = if is_handed { XdpQueue::handed_over } else { XdpQueue::new };
-            queues.push(queue(socket, backlog));
+            queues.push(queue(socket, maps.backlog(number)));
         }
-        let link = match handed.link(name.as_str()) {
+        // The link of an interface that has vanished holds nothing, even if there is one of this name again.
+        let is_present =
+            |link: &OwnedFd| interface_of_link(link.as_fd()).is_ok_and(|at| at == Some(interface.index));
+        let link = match handed.link(name.as_str()).filter(|(link, _)| is_present(link)) {
             Some((link, mode)) => Attachment::Handed(link, mode),
             None => Attachment::Own(program.attach(interface.index, mode(config.mode))?),
         };
@@ -183,6 +186,27 @@ impl Attached {
             );
         }
     }
+}
+
+/// Continues with the socket that a running tracker has handed over. Returns `None` if that is of no use: if the interface has
+/// vanished since, it holds no queue, even if there is one of this name again.
+fn adopt(parts: Parts, interface: &Interface, settings: &SocketSettings) -> Option<XdpSocket> {
+    let reason = match XdpSocket::from_parts(parts, settings.busy_poll) {
+        Ok(socket) if socket.interface_index() != interface.index => {
+            "it belongs to another interface".to_owned()
+        }
+        Ok(socket) => match socket.check() {
+            Ok(()) => return Some(socket),
+            Err(failure) => failure.to_string(),
+        },
+        Err(error) => error.to_string(),
+    };
+    tracing::warn!(
+        interface = interface.name,
+        reason,
+        "an AF_XDP socket of the running tracker is not used; another one takes its place"
+    );
+    None
 }
 
 fn mode(mode: XdpMode) -> Mode {

@@ -272,7 +272,7 @@ impl Link {
     /// # Errors
     /// Returns those of the kernel.
     pub fn interface_index(&self) -> io::Result<Option<u32>> {
-        Ok(syscall::interface_of_link(self.fd.as_fd())?)
+        interface_of_link(self.fd.as_fd())
     }
 }
 
@@ -312,6 +312,14 @@ impl AttachError {
             other => Self::Refused(other.into()),
         }
     }
+}
+
+/// Returns the index of the interface of a link, which another process may have created, or `None` if the interface has vanished.
+///
+/// # Errors
+/// Fails if the descriptor is not that of an XDP link.
+pub fn interface_of_link(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    Ok(syscall::interface_of_link(link)?)
 }
 
 /// Returns whether there is an interface of this index.

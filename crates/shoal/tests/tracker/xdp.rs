@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use shoal_conform::{Target, random_seed, udp};
 use shoal_test_network::vlan::Vlan;
-use shoal_test_network::{Side, between_two, ping};
+use shoal_test_network::{Side, between_two, join, ping};
 use shoal_xdp::interface::Interface;
 use shoal_xdp::program::{Link, Mode, Program, Sizes};
 
@@ -65,9 +65,11 @@ fn configure(server: &Side, client: &Side) -> Link {
     }
     OTHERS.iter().for_each(|address| add_address(client, client.device, address));
     let sizes = Sizes { queues: 1, networks_max: 1, sources_max: 1, endpoints_max: 1 };
-    let index = client.index;
     // It passes everything on, as it has no endpoints.
-    client.run(|| Program::load(&sizes).unwrap().0.attach(index, Mode::Native).unwrap())
+    client.run(|| {
+        let index = Interface::find(client.device).unwrap().index;
+        Program::load(&sizes).unwrap().0.attach(index, Mode::Native).unwrap()
+    })
 }
 
 fn add_address(side: &Side, device: &str, address: &str) {
@@ -336,6 +338,25 @@ fn an_upgrade_loses_no_datagram() {
             nix::sys::signal::kill(pid, Signal::SIGKILL).unwrap();
             eventually("the program is gone with the last process", || (!has_program(server)).then_some(()));
         });
+    });
+}
+
+/// The sockets and the link of the running tracker are those of an interface that exists no more.
+#[test]
+fn an_upgrade_attaches_to_an_interface_that_has_come_back() {
+    over_xdp(&[], |tracker, server, client| {
+        server.command("ip link del server");
+        tracker.wait_for_line("the interface is gone");
+        assert_eq!(tracker.metric("shoal_xdp_detached", &[]), 1);
+        join(server, client, "");
+        let _passing = configure(server, client);
+        tracker.signal(Signal::SIGUSR2);
+        tracker.wait_for_line("the new process serves");
+        wait_until_it_answers(tracker, client);
+        let workers = packets(tracker, "worker");
+        client.run(|| client_at(CLIENTS[0], TRACKER[0]).announce(&Announce::seeder(hash(1), 1)));
+        eventually("a worker serves", || (packets(tracker, "worker") > workers).then_some(()));
+        assert_eq!(tracker.metric("shoal_xdp_detached", &[]), 0);
     });
 }
 
