@@ -94,7 +94,7 @@ settings! {
     /// hands announces and scrapes to the workers without the kernel's socket path (docs/xdp.md). Firewall rules do not
     /// see these datagrams. It serves the addresses of udp.listen beside their sockets, which take what else arrives.
     section xdp = "udp.xdp": XdpConfig {
-        /// Network interfaces with the data path, such as ["eth0"]. [] is none. It needs Linux 6.1, and at the start the
+        /// Network interfaces with the data path, such as ["eth0"]. [] is none. It needs Linux 6.4, and at the start the
         /// capabilities CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_NET_RAW and, unless "ulimit -l" permits the memory, CAP_IPC_LOCK.
         interfaces: Vec<InterfaceName> = Vec::new(), in 0..=XDP_INTERFACES_MAX => Restart;
 
@@ -376,8 +376,8 @@ settings! {
         /// long.
         grace_s: u32 = 120, in 0..=3600 => Reload;
 
-        /// Answer an invalid id with an error instead of silence. This saves clients a timeout, but lets anyone make the
-        /// tracker send (small) datagrams to a forged address.
+        /// Answer an announce or a scrape with an invalid id with an error instead of silence. This saves clients a timeout,
+        /// but lets anyone make the tracker send (small) datagrams to a forged address.
         answer_wrong: bool = false => Reload;
     }
 

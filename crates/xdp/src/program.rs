@@ -36,8 +36,9 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/shoal.bpf.o");
 /// The name of the program in its object.
 const NAME: &str = "shoal";
 
-/// The oldest kernel on which it is tested. It needs `bpf_ktime_get_coarse_ns` (5.11), bounded loops, and links (5.9).
-const KERNEL_MIN: (u8, u8) = (6, 1);
+/// The oldest kernel. Before, another process could not map the rings of a socket that is bound, as after an upgrade of the
+/// tracker ("xsk: allow remap of fill and/or completion rings"). The program itself loads on 6.1.
+const KERNEL_MIN: (u8, u8) = (6, 4);
 
 /// The sizes of the maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
