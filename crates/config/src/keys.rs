@@ -119,8 +119,8 @@ settings! {
 
         /// Number of sources whose rates the program remembers, if limits.udp_connects_per_s is set, or
         /// limits.udp_requests_per_s with limits.udp_silent. Each takes 32 bytes of the kernel's memory. If more sources than
-        /// these ask as often as they may, some get less than their rate.
-        sources_max: u32 = 65_536, in 1024..=16_777_216 => Restart;
+        /// these ask as often as they may, forged ones among them, some get less than their rate.
+        sources_max: u32 = 1_048_576, in 1024..=1_048_576 => Restart;
     }
 
     /// Announces and scrapes over HTTP (BEP 3). HTTP serves the same swarms as UDP. Clients use the URL

@@ -24,10 +24,11 @@ use rustix::net::{AddressFamily, SocketType, socket};
 mod layout;
 mod mapped;
 mod maps;
+mod networks;
 mod settings;
 mod syscall;
 
-pub use maps::{Backlog, Maps, MapsError};
+pub use maps::{Backlog, Counters, Maps, MapsError};
 pub use settings::{Counts, Ids, Network, NetworkRule, Rate, Settings};
 
 /// The object that `cargo xtask bpf` builds from `bpf/shoal.bpf.c`.
