@@ -214,6 +214,12 @@ impl NetworkTable {
         coarse.chain(self.v6_fine.iter()).collect()
     }
 
+    /// Returns whether addresses outside of all networks are served: whether there is no allow list.
+    #[must_use]
+    pub fn serves_others(&self) -> bool {
+        self.serves_first
+    }
+
     /// Returns whether the table serves every address.
     #[must_use]
     pub fn serves_all(&self) -> bool {

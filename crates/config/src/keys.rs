@@ -94,7 +94,7 @@ settings! {
     /// hands announces and scrapes to the workers without the kernel's socket path (docs/xdp.md). Firewall rules do not
     /// see these datagrams. It serves the addresses of udp.listen beside their sockets, which take what else arrives.
     section xdp = "udp.xdp": XdpConfig {
-        /// Network interfaces with the data path, such as ["eth0"]. [] is none. It needs Linux 6.1, and at the start the
+        /// Network interfaces with the data path, such as ["eth0"]. [] is none. It needs Linux 6.4, and at the start the
         /// capabilities CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_NET_RAW and, unless "ulimit -l" permits the memory, CAP_IPC_LOCK.
         interfaces: Vec<InterfaceName> = Vec::new(), in 0..=XDP_INTERFACES_MAX => Restart;
 
@@ -119,8 +119,8 @@ settings! {
 
         /// Number of sources whose rates the program remembers, if limits.udp_connects_per_s is set, or
         /// limits.udp_requests_per_s with limits.udp_silent. Each takes 32 bytes of the kernel's memory. If more sources than
-        /// these ask as often as they may, some get less than their rate.
-        sources_max: u32 = 65_536, in 1024..=16_777_216 => Restart;
+        /// these ask as often as they may, forged ones among them, some get less than their rate.
+        sources_max: u32 = 1_048_576, in 1024..=1_048_576 => Restart;
     }
 
     /// Announces and scrapes over HTTP (BEP 3). HTTP serves the same swarms as UDP. Clients use the URL
@@ -376,8 +376,8 @@ settings! {
         /// long.
         grace_s: u32 = 120, in 0..=3600 => Reload;
 
-        /// Answer an invalid id with an error instead of silence. This saves clients a timeout, but lets anyone make the
-        /// tracker send (small) datagrams to a forged address.
+        /// Answer an announce or a scrape with an invalid id with an error instead of silence. This saves clients a timeout,
+        /// but lets anyone make the tracker send (small) datagrams to a forged address.
         answer_wrong: bool = false => Reload;
     }
 

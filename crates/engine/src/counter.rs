@@ -226,13 +226,17 @@ impl Tally {
         Arc::clone(&self.0)
     }
 
-    /// Counts requests for connection ids that the program of an XDP data path has answered, and those that it has dropped
-    /// because of a limit.
-    pub fn add_connects(&mut self, family: Family, answered: u64, limited: u64) {
+    /// Counts requests for connection ids that the program of an XDP data path has answered.
+    pub fn add_connects(&mut self, family: Family, answered: u64) {
         let (family, kind) = (family.index(), Kind::Connect.index());
-        self.0.requests[family][kind].add(answered + limited);
+        self.0.requests[family][kind].add(answered);
         self.0.replies[family][kind][Outcome::Ok.index()].add(answered);
-        self.0.drops[family][Drop::RateLimited.index()].add(limited);
+    }
+
+    /// Counts requests that such a program has dropped because of a limit.
+    pub fn add_limited(&mut self, family: Family, kind: Kind, requests: u64) {
+        self.0.requests[family.index()][kind.index()].add(requests);
+        self.0.drops[family.index()][Drop::RateLimited.index()].add(requests);
     }
 
     pub(crate) fn request(&mut self, family: Family, kind: Kind) {
@@ -267,11 +271,14 @@ mod tests {
     #[test]
     fn connects_that_a_program_answers_count_as_others() {
         let mut tally = Tally::default();
-        tally.add_connects(Family::V6, 5, 2);
+        tally.add_connects(Family::V6, 5);
+        tally.add_limited(Family::V6, Kind::Connect, 2);
+        tally.add_limited(Family::V6, Kind::Scrape, 1);
         let counters = tally.counters();
         assert_eq!(counters.requests(Family::V6, Kind::Connect), 7);
         assert_eq!(counters.replies(Family::V6, Kind::Connect, Outcome::Ok), 5);
-        assert_eq!(counters.drops(Family::V6, Drop::RateLimited), 2);
+        assert_eq!(counters.requests(Family::V6, Kind::Scrape), 1);
+        assert_eq!(counters.drops(Family::V6, Drop::RateLimited), 3);
         assert_eq!(counters.requests(Family::V4, Kind::Connect), 0);
     }
 

@@ -205,6 +205,12 @@ pub fn exempt(config: &LimitsConfig) -> Option<Arc<NetworkTable>> {
     (!exempt.is_empty()).then(|| Arc::new(NetworkTable::new(Some(&exempt), &[])))
 }
 
+/// Returns the rate of an activity, if it has a limit.
+#[must_use]
+pub fn rate_of(config: &LimitsConfig, activity: Activity) -> Option<Rate> {
+    rates(config)[activity.index()]
+}
+
 /// Returns the first `bits` bits of an address, at most 64.
 #[expect(clippy::cast_possible_truncation, reason = "a prefix of at most 64 bits remains")]
 const fn network(address: u128, bits: u32) -> u64 {

@@ -257,8 +257,10 @@ impl Responder {
             }
             Err(RequestError::UnknownAction { connection_id, transaction_id, action: _ }) => {
                 let query = front.count(family, Kind::Other, transaction_id);
-                let verified = front.verify(ip, connection_id, now);
-                front.refuse(exchange, query, verified.err().unwrap_or(Refusal::UnknownAction));
+                match front.verify(ip, connection_id, now) {
+                    Ok(()) => front.refuse(exchange, query, Refusal::UnknownAction),
+                    Err(refusal) => front.leave_unanswered(exchange, query, refusal),
+                }
             }
             Err(RequestError::Truncated(_)) => front.tally.drop(family, Drop::Truncated),
             Err(RequestError::WrongProtocolId { .. }) => front.tally.drop(family, Drop::WrongProtocolId),

@@ -51,7 +51,9 @@ pub fn xdp_frame(input: &[u8]) {
     let verdict = model.verdict(&frame, &mut Unlimited(ids.clone()));
     if let Verdict::Transmit(_, reply) = &verdict {
         let datagram = parse(reply).expect("a reply is a datagram");
-        assert_eq!((datagram.checksum(reply), datagram.payload.end), (Checksum::Valid, reply.len()));
+        assert_eq!(datagram.checksum(reply), Checksum::Valid);
+        // Nothing follows but padding.
+        assert!(datagram.payload.end == reply.len() || reply.len() <= 60);
         assert!(reply.len() <= frame.len());
     }
     if let Some(program) = program() {

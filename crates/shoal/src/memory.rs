@@ -23,7 +23,7 @@ use shoal_config::{Auto, ByteSize, Config};
 use shoal_relay::Swarms;
 use shoal_store::SharedStore;
 
-use crate::{settings, xdp};
+use crate::settings;
 
 /// The ceiling if the memory of the machine cannot be determined.
 const FALLBACK: ByteSize = ByteSize::gib(1);
@@ -107,11 +107,16 @@ struct DivisionInput {
 
 /// Divides the memory that the operator allows. Without a setting this is three quarters of the memory that
 /// `root` (the root directory, in production) reports: a quarter is left for the kernel's socket buffers and for
-/// the rest of the machine.
+/// the rest of the machine. The frames of the XDP data path take `data_path_bytes`.
 ///
 /// # Errors
 /// Returns which keys are invalid, and the values that would be accepted.
-pub(crate) fn divide(config: &Config, workers: NonZeroUsize, root: &Path) -> Result<Division, String> {
+pub(crate) fn divide(
+    config: &Config,
+    workers: NonZeroUsize,
+    data_path_bytes: u64,
+    root: &Path,
+) -> Result<Division, String> {
     let webtorrent = &config.webtorrent;
     DivisionInput {
         max: config.memory.max,
@@ -123,7 +128,7 @@ pub(crate) fn divide(config: &Config, workers: NonZeroUsize, root: &Path) -> Res
         holdings: settings::holding_limits(config).bytes() as u64,
         access_log: settings::access_log_bytes(config),
         cluster: settings::cluster_bytes(config),
-        data_path: xdp::bytes(config),
+        data_path: data_path_bytes,
         swarms: match webtorrent.peers_max {
             _ if !webtorrent.enabled => Auto::Set(0),
             Auto::Auto => Auto::Auto,
@@ -417,7 +422,7 @@ mod tests {
     fn divided(root: &tempfile::TempDir, workers: usize, keys: &[(&str, &str)]) -> Result<Division, String> {
         let variables = keys.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let config = shoal_config::read(None, variables).unwrap();
-        divide(&config, NonZeroUsize::new(workers).unwrap(), root.path())
+        divide(&config, NonZeroUsize::new(workers).unwrap(), 0, root.path())
     }
 
     /// Returns the sum of all parts.

@@ -52,7 +52,7 @@ use crate::service_manager::{ServiceManager, SocketChanges};
 use crate::signals::{Hangups, LogSignals, Signals, UpgradeSignals};
 use crate::state::{Saver, SnapshotCounters, State, StateKeys};
 use crate::token_keys::TokenKeys;
-use crate::xdp::{DataPathThread, HandedDataPath};
+use crate::xdp::{self, DataPathThread, HandedDataPath};
 use crate::{
     access, access_log, activation, allocator, clock, memory, overload, privileges, public_statistics,
     service_status, settings, version,
@@ -107,8 +107,9 @@ async fn live(
     // Descriptors that were passed to this process are closed in programs that it starts from here on.
     let broker = Broker::spawn(config);
     let identity = Identity::of(config)?;
-    let division =
-        memory::divide(config, settings::workers(config), Path::new(ROOT)).map_err(Failure::Configuration)?;
+    let frames_bytes = xdp::bytes(config, &handed_data_path);
+    let division = memory::divide(config, settings::workers(config), frames_bytes, Path::new(ROOT))
+        .map_err(Failure::Configuration)?;
     division.log();
     // SIGHUP is handled before the certificates are read: a SIGHUP after a renewal in the meantime must not end the
     // tracker.

@@ -20,7 +20,7 @@ use anyhow::{Context, ensure};
 use shoal_config::{Config, InterfaceName, Toggle, XdpConfig, XdpMode};
 use shoal_net::XdpQueue;
 use shoal_xdp::interface::Interface;
-use shoal_xdp::program::{Link, Maps, Mode, Program, Sizes};
+use shoal_xdp::program::{Link, Maps, Mode, Program, Sizes, interface_of_link};
 use shoal_xdp::socket::{CHUNK_BYTES, Parts, SocketSettings, XdpSocket, ZeroCopy};
 
 pub(crate) use self::follow::{DataPathStats, DataPathThread, InterfaceStats};
@@ -30,8 +30,10 @@ use self::handed::{link_name, socket_names};
 /// Maximum number of addresses with a port that a program serves.
 const ENDPOINTS_MAX: u32 = 4096;
 
-/// Maximum number of networks of each family that a program knows: those of the lists, which may fall into parts.
-const NETWORKS_MAX: u32 = 4_000_000;
+/// Maximum number of networks of each family that a program knows. Networks of one list within those of another fall into parts,
+/// and a new list is there before the old one goes. The kernel takes memory only for those that there are.
+#[expect(clippy::cast_possible_truncation, reason = "some millions")]
+const NETWORKS_MAX: u32 = 4 * shoal_access::networks::NETWORKS_MAX as u32;
 
 /// The data path of all interfaces, which is attached but leaves everything to the kernel until it is followed.
 #[derive(Debug, Default)]
@@ -69,7 +71,7 @@ impl DataPath {
         for name in &config.xdp.interfaces {
             match Attached::open(name, &config.xdp, &mut handed) {
                 Ok(attached) => {
-                    attached.log();
+                    attached.log(&config.xdp);
                     data_path.interfaces.push(attached);
                 }
                 Err(error) if config.xdp.optional => {
@@ -140,39 +142,60 @@ impl Attached {
         let (program, mut maps) = Program::load(&sizes)?;
         let settings = socket_settings(config);
         let mut queues = Vec::new();
-        for number in 0..interface.queues {
-            let parts = handed.socket(name.as_str(), number);
-            let is_handed = parts.is_some();
-            let socket = match parts {
-                Some(parts) => XdpSocket::from_parts(parts, settings.busy_poll),
-                None => XdpSocket::open(interface.index, number, &settings),
+        for number in 0..interface.sockets() {
+            let adopted =
+                handed.socket(name.as_str(), number).and_then(|parts| adopt(parts, &interface, &settings));
+            let (socket, queue): (_, fn(_, _) -> _) = match adopted {
+                Some(socket) => (socket, XdpQueue::handed_over),
+                None => {
+                    let opened = XdpSocket::open(interface.index, number, &settings);
+                    (opened.with_context(|| format!("queue {number}"))?, XdpQueue::new)
+                }
             };
-            let socket = socket.with_context(|| format!("queue {number}"))?;
             maps.set_socket(number, Some(socket.descriptor().as_fd()))?;
-            let backlog = maps.backlog(number);
-            let queue = if is_handed { XdpQueue::handed_over } else { XdpQueue::new };
-            queues.push(queue(socket, backlog));
+            queues.push(queue(socket, maps.backlog(number)));
         }
-        let link = match handed.link(name.as_str()) {
+        // The link of an interface that has vanished holds nothing, even if there is one of this name again.
+        let is_present =
+            |link: &OwnedFd| interface_of_link(link.as_fd()).is_ok_and(|at| at == Some(interface.index));
+        let link = match handed.link(name.as_str()).filter(|(link, _)| is_present(link)) {
             Some((link, mode)) => Attachment::Handed(link, mode),
             None => Attachment::Own(program.attach(interface.index, mode(config.mode))?),
         };
         Ok(Self { interface, program, maps, link, queues })
     }
 
-    fn log(&self) {
+    fn log(&self, config: &XdpConfig) {
         let Self { interface, link, queues, .. } = self;
+        if interface.sockets() < interface.queues {
+            tracing::warn!(
+                interface = interface.name,
+                receive_queues = interface.queues,
+                transmit_queues = interface.transmit_queues,
+                "the ordinary sockets serve the receive queues beyond the number of transmit queues; as many of each, by \
+                 `ethtool -L`, give all of them to the data path"
+            );
+        }
         let zero_copy = queues.iter().filter(|queue| queue.socket().is_zero_copy()).count();
         let frames: u64 = queues.iter().map(|queue| u64::from(queue.socket().frames_total())).sum();
         tracing::info!(
             interface = interface.name,
             driver = interface.driver,
-            mode = link.mode_name(),
+            mode = handed::mode_name(link.mode()),
             queues = queues.len(),
             zero_copy,
             frames_mib = (frames * u64::from(CHUNK_BYTES)) >> 20,
             "XDP data path"
         );
+        let sockets =
+            queues.iter().map(|queue| (queue.socket().frames_total(), queue.socket().is_zero_copy()));
+        for key in retained_keys(config, sockets, link.mode()) {
+            tracing::warn!(
+                interface = interface.name,
+                key,
+                "the sockets and the link of the running tracker have another value, which stays until a restart"
+            );
+        }
         if let Attachment::Own(link) = link
             && let Some(reason) = link.passed_over()
         {
@@ -183,6 +206,57 @@ impl Attached {
             );
         }
     }
+}
+
+/// Continues with the socket that a running tracker has handed over. Returns `None` if that is of no use: if the interface has
+/// vanished since, it holds no queue, even if there is one of this name again.
+fn adopt(parts: Parts, interface: &Interface, settings: &SocketSettings) -> Option<XdpSocket> {
+    let reason = match XdpSocket::from_parts(parts, settings.busy_poll) {
+        Ok(socket) if socket.interface_index() != interface.index => {
+            "it belongs to another interface".to_owned()
+        }
+        Ok(socket) => match socket.check() {
+            Ok(()) => return Some(socket),
+            Err(failure) => failure.to_string(),
+        },
+        Err(error) => error.to_string(),
+    };
+    tracing::warn!(
+        interface = interface.name,
+        reason,
+        "an AF_XDP socket of the running tracker is not used; another one takes its place"
+    );
+    None
+}
+
+/// Returns the keys whose values are not in force. `sockets` are the numbers of frames, and whether they are shared with the card.
+fn retained_keys(
+    config: &XdpConfig,
+    sockets: impl Iterator<Item = (u32, bool)>,
+    mode: Mode,
+) -> Vec<&'static str> {
+    let [mut has_other_frames, mut has_other_copies] = [false; 2];
+    for (frames, is_zero_copy) in sockets {
+        has_other_frames |= frames != config.frames.next_power_of_two();
+        has_other_copies |= match config.zero_copy {
+            Toggle::Auto => false,
+            Toggle::On => !is_zero_copy,
+            Toggle::Off => is_zero_copy,
+        };
+    }
+    let has_other_mode = match config.mode {
+        XdpMode::Auto => false,
+        XdpMode::Native => mode == Mode::Generic,
+        XdpMode::Generic => mode == Mode::Native,
+    };
+    [
+        (has_other_frames, "udp.xdp.frames"),
+        (has_other_copies, "udp.xdp.zero_copy"),
+        (has_other_mode, "udp.xdp.mode"),
+    ]
+    .into_iter()
+    .filter_map(|(is_retained, key)| is_retained.then_some(key))
+    .collect()
 }
 
 fn mode(mode: XdpMode) -> Mode {
@@ -205,10 +279,32 @@ fn socket_settings(config: &XdpConfig) -> SocketSettings {
     }
 }
 
-/// Returns the memory of the frames of all interfaces.
-pub(crate) fn bytes(config: &Config) -> u64 {
-    let queues =
-        |name: &InterfaceName| Interface::find(name.as_str()).map_or(0, |interface| interface.queues);
-    let queues: u32 = config.xdp.interfaces.iter().map(queues).sum();
-    u64::from(queues) * u64::from(config.xdp.frames.next_power_of_two()) * u64::from(CHUNK_BYTES)
+/// Returns the memory of the frames of all interfaces. The sockets of a running tracker keep theirs.
+pub(crate) fn bytes(config: &Config, handed: &HandedDataPath) -> u64 {
+    let new = u64::from(config.xdp.frames.next_power_of_two()) * u64::from(CHUNK_BYTES);
+    let of_interface = |name: &InterfaceName| -> u64 {
+        let sockets = Interface::find(name.as_str()).map_or(0, |interface| interface.sockets());
+        (0..sockets).map(|queue| handed.frames_bytes(name.as_str(), queue).unwrap_or(new)).sum()
+    };
+    config.xdp.interfaces.iter().map(of_interface).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_an_upgrade_does_not_change_are_named() {
+        let auto = XdpConfig { frames: 4000, ..XdpConfig::default() };
+        let retained = |config: &XdpConfig, sockets: &[(u32, bool)], mode| {
+            retained_keys(config, sockets.iter().copied(), mode)
+        };
+        assert!(retained(&auto, &[(4096, true), (4096, false)], Mode::Generic).is_empty());
+        assert_eq!(retained(&auto, &[(4096, true), (1024, true)], Mode::Native), ["udp.xdp.frames"]);
+        let strict = XdpConfig { mode: XdpMode::Native, zero_copy: Toggle::On, ..auto.clone() };
+        assert!(retained(&strict, &[(4096, true)], Mode::Native).is_empty());
+        assert_eq!(retained(&strict, &[(4096, false)], Mode::Generic), ["udp.xdp.zero_copy", "udp.xdp.mode"]);
+        let plain = XdpConfig { mode: XdpMode::Generic, zero_copy: Toggle::Off, ..auto };
+        assert_eq!(retained(&plain, &[(4096, true)], Mode::Native), ["udp.xdp.zero_copy", "udp.xdp.mode"]);
+    }
 }

@@ -53,6 +53,18 @@ impl Rate {
         Self { token_ns, full_ns: token_ns.saturating_mul(burst) }
     }
 
+    /// Returns the time in which one token comes back, in nanoseconds.
+    #[must_use]
+    pub const fn token_ns(self) -> u64 {
+        self.token_ns
+    }
+
+    /// Returns the time in which an empty bucket fills up, in nanoseconds.
+    #[must_use]
+    pub const fn full_ns(self) -> u64 {
+        self.full_ns
+    }
+
     /// Returns the level of a bucket that is full at a time.
     const fn level(self, full_at_ns: u64, now_ns: u64) -> Level {
         if full_at_ns <= now_ns {

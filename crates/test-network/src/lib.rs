@@ -69,8 +69,7 @@ impl Side {
 /// Runs a test between two namespaces. The kernel removes them, and the interfaces, with their last descriptor.
 pub fn between_two(test: impl FnOnce(&Side, &Side)) {
     let [mut server, mut client] = ["server", "client"].map(Side::new);
-    let path = client.path();
-    server.command(&format!("ip link add server type veth peer name client netns {path}"));
+    join(&server, &client, "");
     for side in [&mut server, &mut client] {
         side.command("ip link set lo up");
         let device = side.device;
@@ -80,6 +79,15 @@ pub fn between_two(test: impl FnOnce(&Side, &Side)) {
         });
     }
     test(&server, &client);
+}
+
+/// Joins two namespaces by a new pair of interfaces. `queues` are the numbers of queues of the server's end, as `ip link add` takes
+/// them, or "".
+#[track_caller]
+pub fn join(server: &Side, client: &Side, queues: &str) {
+    let path = client.path();
+    let words = if queues.is_empty() { String::new() } else { format!("{queues} ") };
+    server.command(&format!("ip link add server {words}type veth peer name client netns {path}"));
 }
 
 /// Returns a socket that sends and receives the whole frames of an interface of this namespace (`packet(7)`).

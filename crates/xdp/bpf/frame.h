@@ -76,11 +76,10 @@ enum {
     PAYLOAD_MAX_MASK = 0x7ff,
     // Bytes that are summed at once.
     STEP = 16,
+    // The shortest frame of Ethernet, without the checksum at its end. The card pads shorter ones.
+    FRAME_MIN = 60,
     // The longest frame for a socket: longer ones would not leave room for the reply in the memory of a frame.
     REDIRECTED_MAX = 2304,
-    ACTION_CONNECT = 0,
-    ACTION_ANNOUNCE = 1,
-    ACTION_SCRAPE = 2,
     MAGIC_HIGH = 0x417,
     MAGIC_LOW = 0x27101980,
 };

@@ -9,7 +9,7 @@
 #include "connection_id.h"
 
 // Hands the frame to the socket of its queue, or to the kernel if there is none or if it does not keep up.
-INLINE enum outcome hand_over(const struct datagram *datagram) {
+INLINE enum outcome hand_over(const struct datagram *datagram, const struct settings *settings) {
     if ((const u8 *)datagram->ethernet + REDIRECTED_MAX < datagram->end)
         return TOO_LONG;
     u32 queue = datagram->context->rx_queue_index;
@@ -22,7 +22,10 @@ INLINE enum outcome hand_over(const struct datagram *datagram) {
         return backlog->frames_max ? BACKLOG_FULL : NO_SOCKET;
     if (redirect_map(&sockets, queue, XDP_PASS) != XDP_REDIRECT)
         return NO_SOCKET;
-    __sync_fetch_and_add(&backlog->redirected, 1);
+    if (settings->flags & IS_NATIVE)
+        *(volatile u64 *)&backlog->redirected += 1;
+    else
+        __sync_fetch_and_add(&backlog->redirected, 1);
     return REDIRECTED;
 }
 
@@ -75,10 +78,14 @@ INLINE enum outcome answer(const struct datagram *datagram, struct request *requ
     u16 checksum = ~fold(sum);
     // 0 would mean that there is none.
     udp->checksum = checksum ? checksum : 0xffff;
-    // The rest of the frame is cut off. If that fails, it is padding.
-    int rest = (const u8 *)(reply + 1) - datagram->end;
-    if (rest < 0)
-        adjust_tail(datagram->context, rest);
+    // The rest of the frame is cut off, unless it is padding that the card would have to add again. If that fails, it is padding.
+    s64 bytes = (const u8 *)(reply + 1) - (const u8 *)ethernet, present = datagram->end - (const u8 *)ethernet;
+    // The compiler would turn the difference of differences into a sum of pointers, which the verifier does not know.
+    asm volatile("" : "+r"(bytes), "+r"(present));
+    if (bytes < FRAME_MIN)
+        bytes = FRAME_MIN;
+    if (bytes < present)
+        adjust_tail(datagram->context, bytes - present);
     return words == 1 ? CONNECTS_V4 : CONNECTS_V6;
 }
 
@@ -96,6 +103,11 @@ INLINE int has_right_checksum(const struct datagram *datagram, const struct requ
     return fold(sum) == 0xffff || udp->checksum == fold(pseudo);
 }
 
+// Returns the counter of a request over its limit.
+INLINE enum outcome limited(const struct datagram *datagram, u32 action) {
+    return LIMITED + 2 * action + (datagram->words != 1);
+}
+
 INLINE enum outcome serve_connect(const struct datagram *datagram, struct request *request, const struct settings *settings,
                          u32 network) {
     if (!(settings->flags & ANSWERS_CONNECTS) || datagram->has_options || datagram->payload_bytes > PAYLOAD_MAX)
@@ -109,7 +121,7 @@ INLINE enum outcome serve_connect(const struct datagram *datagram, struct reques
     }
     if (settings->flags & LIMITS_CONNECTS && !(network & NETWORK_EXEMPT) &&
         !takes_token(datagram, settings, 1, now_ns))
-        return RATE_LIMITED;
+        return limited(datagram, ACTION_CONNECT);
     return answer(datagram, request, connection_id(settings->keyed, datagram->source, datagram->words, slot));
 }
 
@@ -124,21 +136,29 @@ INLINE enum outcome serve_request(const struct datagram *datagram, struct reques
     u64 now_ns = ktime_coarse_ns();
     // A forged request uses up no tokens of another source.
     if (is_verified(datagram, request, settings, now_ns) && !takes_token(datagram, settings, 0, now_ns))
-        return RATE_LIMITED;
+        return limited(datagram, action);
     return HANDED_OVER;
+}
+
+// Returns whether the frame is for another host.
+INLINE int is_for_another(const struct ethernet *ethernet, const struct settings *settings) {
+    const u16 *own = (const u16 *)settings->mac, *to = (const u16 *)ethernet->destination;
+    return settings->flags & HAS_MAC && ((own[0] ^ to[0]) | (own[1] ^ to[1]) | (own[2] ^ to[2]));
 }
 
 // Serves a datagram for the tracker. Its lengths are right.
 INLINE enum outcome serve(const struct datagram *datagram) {
-    if ((datagram->ethernet->destination[0] | datagram->ethernet->source[0]) & 1)
-        return MALFORMED;
-    if (is_loopback(datagram->source, datagram->words))
-        return MALFORMED;
-    if (!datagram->udp->source || is_nowhere(datagram->source, datagram->words))
-        return UNANSWERABLE;
     const struct settings *settings = active_settings();
     if (!settings)
         return NO_SOCKET;
+    if ((datagram->ethernet->destination[0] | datagram->ethernet->source[0]) & 1)
+        return MALFORMED;
+    // The kernel delivers none of these either.
+    if (is_for_another(datagram->ethernet, settings) || is_loopback(datagram->source, datagram->words) ||
+        is_own(settings, datagram->source, datagram->words))
+        return MALFORMED;
+    if (!datagram->udp->source || is_nowhere(datagram->source, datagram->words))
+        return UNANSWERABLE;
     u32 network = network_flags(settings, datagram->source, datagram->words);
     if (network & NETWORK_DENIED)
         return DENIED;
@@ -148,7 +168,7 @@ INLINE enum outcome serve(const struct datagram *datagram) {
         if (outcome != HANDED_OVER)
             return outcome;
     }
-    return hand_over(datagram);
+    return hand_over(datagram, settings);
 }
 
 INLINE enum outcome serve_v4(struct datagram *datagram) {
@@ -257,8 +277,8 @@ SECTION("xdp") int shoal(struct xdp_md *context) {
     case CONNECTS_V6:
         return XDP_TX;
     case DENIED:
-    case RATE_LIMITED:
     case UNANSWERABLE:
+    case LIMITED ... LIMITED_LAST:
         return XDP_DROP;
     case REDIRECTED:
         return XDP_REDIRECT;

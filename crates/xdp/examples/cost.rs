@@ -31,7 +31,9 @@ fn main() -> Result<(), Failure> {
     println!("{:<44} {:>6} ns", "another protocol", none.as_nanos());
     print(&program, "UDP for another program", &frame(v4, "198.51.100.1:53", &CONNECT)?, 1_000_000)?;
     let ids = Ids { keyed: [1, 2, 3, 4], former: None, valid_ns: 180_000_000_000 };
-    let mut settings = Settings { ids: Some(ids), bucket_key: [5, 6], ..Settings::default() };
+    let mac = Some([2, 0, 0, 0, 0, 1]);
+    let mut settings =
+        Settings { ids: Some(ids), bucket_key: [5, 6], mac, is_native: true, ..Settings::default() };
     maps.set_settings(&settings);
     maps.set_slot(1, 1 << 62);
     print_answered(&program, "")?;

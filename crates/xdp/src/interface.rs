@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use addresses::Address;
 use ioctl::Request;
 
 /// `ETHTOOL_*` of `linux/ethtool.h`.
@@ -30,6 +31,7 @@ const DRIVER_NAME_BYTES: usize = 32;
 /// or do both.
 const CHANNELS_WORDS: usize = 9;
 const CHANNELS_RECEIVE: usize = 5;
+const CHANNELS_TRANSMIT: usize = 6;
 const CHANNELS_COMBINED: usize = 8;
 
 /// A network interface.
@@ -41,6 +43,8 @@ pub struct Interface {
     pub index: u32,
     /// The number of its receive queues in use.
     pub queues: u32,
+    /// The number of its transmit queues in use. The kernel drops what an AF_XDP socket of a further receive queue sends.
+    pub transmit_queues: u32,
     /// The name of its driver, or "" if that has none.
     pub driver: String,
     /// Its MAC address.
@@ -90,10 +94,12 @@ impl Interface {
         let index = name_to_index(&socket, name).map_err(not_found)?;
         let request =
             Request::new(&socket, name).ok_or_else(|| InterfaceError::NotFound { name: name.to_owned() })?;
+        let [queues, transmit_queues] = queues(&request);
         Ok(Self {
             name: name.to_owned(),
             index,
-            queues: queues(&request),
+            queues,
+            transmit_queues,
             driver: driver(&request),
             mac: request.mac().map_err(unknown("SIOCGIFHWADDR"))?,
             mtu: request.mtu().map_err(unknown("SIOCGIFMTU"))?,
@@ -104,26 +110,58 @@ impl Interface {
     }
 }
 
+/// The addresses of this host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LocalAddresses {
+    /// Those of IP, in order, each once.
+    pub ips: Vec<IpAddr>,
+    /// The MAC address of each interface that has one, by its index.
+    pub macs: Vec<(u32, [u8; 6])>,
+}
+
+impl LocalAddresses {
+    /// Returns the MAC address of the interface of an index.
+    #[must_use]
+    pub fn mac_of(&self, interface_index: u32) -> Option<[u8; 6]> {
+        self.macs.iter().find(|(index, _)| *index == interface_index).map(|(_, mac)| *mac)
+    }
+}
+
 /// Returns the addresses of all interfaces of this host.
 ///
 /// # Errors
 /// Returns an error if the kernel does not tell them.
-pub fn local_addresses() -> io::Result<Vec<IpAddr>> {
-    let mut addresses: Vec<_> =
-        addresses::entries()?.into_iter().filter_map(|(_, address)| address).collect();
-    addresses.sort_unstable();
-    addresses.dedup();
+pub fn local_addresses() -> io::Result<LocalAddresses> {
+    let mut addresses = LocalAddresses::default();
+    for (_, address) in addresses::entries()? {
+        match address {
+            Address::Ip(ip) => addresses.ips.push(ip),
+            Address::Mac { interface_index, mac } => addresses.macs.push((interface_index, mac)),
+            Address::Other => {}
+        }
+    }
+    addresses.ips.sort_unstable();
+    addresses.ips.dedup();
     Ok(addresses)
 }
 
-/// Returns the number of receive queues. A driver that cannot tell has one.
-fn queues(request: &Request<'_>) -> u32 {
+impl Interface {
+    /// Returns the number of its first queues that an AF_XDP socket can serve.
+    #[must_use]
+    pub fn sockets(&self) -> u32 {
+        self.queues.min(self.transmit_queues)
+    }
+}
+
+/// Returns the numbers of receive and transmit queues. A driver that cannot tell has one of each.
+fn queues(request: &Request<'_>) -> [u32; 2] {
     let mut channels = [0; CHANNELS_WORDS];
     channels[0] = ETHTOOL_GCHANNELS;
-    match request.ethtool(&mut channels) {
-        Ok(()) => channels[CHANNELS_RECEIVE].saturating_add(channels[CHANNELS_COMBINED]).max(1),
-        Err(_not_supported) => 1,
-    }
+    let of_either = match request.ethtool(&mut channels) {
+        Ok(()) => channels[CHANNELS_COMBINED],
+        Err(_not_supported) => return [1, 1],
+    };
+    [CHANNELS_RECEIVE, CHANNELS_TRANSMIT].map(|at| channels[at].saturating_add(of_either).max(1))
 }
 
 fn driver(request: &Request<'_>) -> String {

@@ -24,10 +24,11 @@ use rustix::net::{AddressFamily, SocketType, socket};
 mod layout;
 mod mapped;
 mod maps;
+mod networks;
 mod settings;
 mod syscall;
 
-pub use maps::{Backlog, Maps, MapsError};
+pub use maps::{Backlog, Counters, Maps, MapsError};
 pub use settings::{Counts, Ids, Network, NetworkRule, Rate, Settings};
 
 /// The object that `cargo xtask bpf` builds from `bpf/shoal.bpf.c`.
@@ -36,8 +37,9 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/shoal.bpf.o");
 /// The name of the program in its object.
 const NAME: &str = "shoal";
 
-/// The oldest kernel on which it is tested. It needs `bpf_ktime_get_coarse_ns` (5.11), bounded loops, and links (5.9).
-const KERNEL_MIN: (u8, u8) = (6, 1);
+/// The oldest kernel. Before, another process could not map the rings of a socket that is bound, as after an upgrade of the
+/// tracker ("xsk: allow remap of fill and/or completion rings"). The program itself loads on 6.1.
+const KERNEL_MIN: (u8, u8) = (6, 4);
 
 /// The sizes of the maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,7 +274,7 @@ impl Link {
     /// # Errors
     /// Returns those of the kernel.
     pub fn interface_index(&self) -> io::Result<Option<u32>> {
-        Ok(syscall::interface_of_link(self.fd.as_fd())?)
+        interface_of_link(self.fd.as_fd())
     }
 }
 
@@ -312,6 +314,14 @@ impl AttachError {
             other => Self::Refused(other.into()),
         }
     }
+}
+
+/// Returns the index of the interface of a link, which another process may have created, or `None` if the interface has vanished.
+///
+/// # Errors
+/// Fails if the descriptor is not that of an XDP link.
+pub fn interface_of_link(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    Ok(syscall::interface_of_link(link)?)
 }
 
 /// Returns whether there is an interface of this index.

@@ -179,7 +179,7 @@ impl XdpSocket {
         open::configure(socket.as_fd(), &umem, &sizes)?;
         let mut socket = Self::map(socket, umem, sizes)?;
         if settings.busy_poll {
-            options::set_busy_poll(socket.as_fd()).map_err(OpenError::at("SO_BUSY_POLL"))?;
+            options::set_busy_poll(socket.as_fd(), true).map_err(OpenError::at("SO_BUSY_POLL"))?;
             socket.busy_poll = true;
         }
         // The socket is bound with frames to receive into: a driver may want them at once.
@@ -200,6 +200,7 @@ impl XdpSocket {
         let (umem, sizes) = Umem::adopt(parts.memory).map_err(OpenError::HandedOver)?;
         let mut socket = Self::map(parts.socket, umem, sizes)?;
         socket.is_zero_copy = open::is_zero_copy(socket.as_fd())?;
+        options::set_busy_poll(socket.as_fd(), busy_poll).map_err(OpenError::at("SO_BUSY_POLL"))?;
         socket.busy_poll = busy_poll;
         Ok(socket)
     }

@@ -10,8 +10,9 @@ use std::net::{IpAddr, SocketAddr};
 use common::{NEVER_NS, SIZES, UNIX_S, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, add_socket, ids, settings};
 use frames::Frames;
 use shoal_engine::connection_id::{ConnectionIds, slot_at};
+use shoal_wire::udp::ConnectionId;
 use shoal_xdp::frame::model::{Counted, Model, Source, Verdict};
-use shoal_xdp::program::{Counts, Maps, Network, NetworkRule, Program};
+use shoal_xdp::program::{Counts, Maps, Network, NetworkRule, Program, Rate, Settings};
 
 /// Issues ids, and has no limits.
 struct Unlimited(ConnectionIds);
@@ -23,6 +24,20 @@ impl Source for Unlimited {
 
     fn admits(&mut self, _ip: IpAddr, _is_connect: bool, _request: &[u8]) -> bool {
         true
+    }
+}
+
+/// Permits no connects and no verified requests.
+struct Strict(ConnectionIds);
+
+impl Source for Strict {
+    fn connection_id(&mut self, ip: IpAddr) -> u64 {
+        unreachable!("{ip} is not exempt")
+    }
+
+    fn admits(&mut self, ip: IpAddr, is_connect: bool, request: &[u8]) -> bool {
+        let id = u64::from_be_bytes(*request.first_chunk().unwrap());
+        !is_connect && !self.0.accepts(ConnectionId(id), ip, UNIX_S)
     }
 }
 
@@ -52,7 +67,7 @@ fn load(model: &Model) -> (Program, Maps) {
     maps.set_endpoints(&endpoints).unwrap();
     maps.set_networks(&model.networks, model.otherwise).unwrap();
     if model.answers {
-        maps.set_settings(&settings(&ids()));
+        maps.set_settings(&Settings { mac: model.mac, ..settings(&ids()) });
         maps.set_slot(slot_at(UNIX_S).0, NEVER_NS);
     }
     (program, maps)
@@ -63,7 +78,14 @@ fn count_of(counts: &mut Counts, counted: Counted) -> &mut u64 {
         Counted::ConnectsV4 => &mut counts.connects_v4,
         Counted::ConnectsV6 => &mut counts.connects_v6,
         Counted::Denied => &mut counts.denied,
-        Counted::RateLimited => &mut counts.rate_limited,
+        Counted::Limited(action, is_v6) => {
+            let counts = match action {
+                0 => &mut counts.limited_connects,
+                1 => &mut counts.limited_announces,
+                _ => &mut counts.limited_scrapes,
+            };
+            &mut counts[usize::from(is_v6)]
+        }
         Counted::Unanswerable => &mut counts.unanswerable,
         Counted::Redirected => &mut counts.redirected,
         Counted::NoSocket => &mut counts.no_socket,
@@ -105,7 +127,9 @@ fn compare(
 #[test]
 fn the_program_does_what_the_model_does() {
     for (seed, has_socket, answers) in [(1, false, true), (2, true, true), (3, true, false)] {
-        let model = Model { has_socket, answers, ..model() };
+        // The frames have this address, and some another one.
+        let mac = has_socket.then_some([2, 0, 0, 0, 0, 1]).filter(|_| answers);
+        let model = Model { has_socket, answers, mac, ..model() };
         let (program, mut maps) = load(&model);
         let _socket = has_socket.then(|| add_socket(&mut maps));
         let (mut frames, mut source) = (Frames::new(seed), Unlimited(ids()));
@@ -143,5 +167,25 @@ fn an_allow_list_denies_all_others() {
     for _ in 0..2000 {
         let frame = frames.next();
         compare(&program, &maps, &model, &frame, &mut source);
+    }
+}
+
+#[test]
+fn limits_are_those_of_the_model() {
+    let model = Model { has_socket: true, ..model() };
+    let (program, mut maps) = load(&model);
+    let _socket = add_socket(&mut maps);
+    let none = Some(Rate { token_ns: 1 << 50, full_ns: 0 });
+    maps.set_settings(&Settings { connects: none, requests: none, ..settings(&ids()) });
+    let (mut frames, mut source) = (Frames::new(5), Strict(ids()));
+    let mut seen = std::collections::BTreeMap::new();
+    for _ in 0..20_000 {
+        let frame = frames.next();
+        *seen.entry(compare(&program, &maps, &model, &frame, &mut source)).or_insert(0) += 1;
+    }
+    for limited in
+        [0, 1, 2].into_iter().flat_map(|action| [false, true].map(|v6| Counted::Limited(action, v6)))
+    {
+        assert!(seen.get(&Some(limited)) > Some(&20), "{limited:?} was hardly tested: {seen:?}");
     }
 }

@@ -12,10 +12,12 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use rustix::time::{ClockId, clock_gettime};
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey, slot_at};
 use shoal_xdp::frame::Head;
-use shoal_xdp::program::{Ids, LoadError, Maps, Network, NetworkRule, Program, Rate, Settings, Sizes};
+use shoal_xdp::program::{
+    Backlog, Counters, Ids, LoadError, Maps, Network, NetworkRule, Program, Rate, Settings, Sizes,
+};
 
 const TRACKER_V4: &str = "198.51.100.1:6969";
-const TRACKER_V6: &str = "[2001:db8::1]:6969";
+const TRACKER_V6: &str = "[2001:db8::69]:6969";
 
 const SLOT_S: u64 = 120;
 const NS_PER_S: u64 = 1_000_000_000;
@@ -82,11 +84,8 @@ fn slow(burst: u64) -> Rate {
 /// One thread loads the program, another tells it what to do, and others serve its queues.
 #[test]
 fn parts_are_sent_to_other_threads() {
-    fn assert_send<T: Send>(_: &T) {}
-    let (program, maps) = load();
-    assert_send(&program);
-    assert_send(&maps);
-    assert_send(&maps.backlog(0));
+    fn assert_send<T: Send>() {}
+    assert_send::<(Program, Maps, Backlog, Counters)>();
 }
 
 /// The tracker drops its privileges after it has attached the program.
@@ -169,7 +168,7 @@ fn a_source_gets_its_burst_and_no_more() {
     }
     assert_eq!(taken(&program, "2001:db8:7:1::2"), 0, "the same /64");
     assert_eq!(run(&program, "192.0.2.1", &CONNECT).0, XDP_DROP);
-    assert_eq!(maps.counts().unwrap().rate_limited, 95 * 3 + 100 + 1);
+    assert_eq!(maps.counts().unwrap().rate_limited(), 95 * 3 + 100 + 1);
 }
 
 #[test]
@@ -262,7 +261,12 @@ fn ids_are_accepted_as_in_the_engine() {
 
 #[test]
 fn no_more_frames_are_on_their_way_than_the_socket_has_room_for() {
+    [false, true].into_iter().for_each(assert_backlog_is_kept);
+}
+
+fn assert_backlog_is_kept(is_native: bool) {
     let (program, mut maps) = load();
+    maps.set_settings(&Settings { is_native, ..settings(&ids()) });
     let send =
         |count: usize| (0..count).filter(|_| announce(&program, "192.0.2.1", 1) == XDP_REDIRECT).count();
     assert_eq!(send(5), 0, "there is no socket");
@@ -316,6 +320,98 @@ fn endpoints_and_networks_are_replaced() {
         let served = ["192.0.2.1", "192.0.99.1"].map(|source| connect(&program, source).is_some());
         assert_eq!(served, expected, "{networks:?} {otherwise:?}");
     }
+}
+
+/// A source that no list names is not dropped before those that an allow list names are known.
+#[test]
+fn an_allow_list_that_does_not_fit_changes_nothing() {
+    let (program, mut maps) = load();
+    let denied = NetworkRule { denied: true, exempt: false };
+    let network = |number: u32| {
+        let ip = (0x0a00_0000 | number << 8).to_be_bytes().into();
+        Network { ip, bits: 24, rule: NetworkRule::default() }
+    };
+    let networks: Vec<Network> = (0..=SIZES.networks_max).map(network).collect();
+    maps.set_networks(&networks, denied).unwrap_err();
+    assert!(connect(&program, "192.0.2.1").is_some() && connect(&program, "10.0.0.1").is_some());
+    maps.set_networks(&networks[1..], denied).unwrap();
+    let served =
+        ["192.0.2.1", "10.0.0.1", "10.0.1.1", "10.3.232.1"].map(|ip| connect(&program, ip).is_some());
+    assert_eq!(served, [false, false, true, true]);
+    // Another rule for a network that is there already.
+    maps.set_networks(&[Network { rule: denied, ..networks[1] }], NetworkRule::default()).unwrap();
+    assert!(connect(&program, "10.0.1.1").is_none() && connect(&program, "10.0.2.1").is_some());
+}
+
+/// A frame for another host arrives where the interface is promiscuous.
+#[test]
+fn the_kernel_gets_what_it_would_not_deliver() {
+    let (program, mut maps) = load();
+    let _socket = add_socket(&mut maps);
+    for (mac, expected) in
+        [(Some([2, 0, 0, 0, 0, 1]), XDP_TX), (Some([2, 0, 0, 0, 0, 3]), XDP_PASS), (None, XDP_TX)]
+    {
+        maps.set_settings(&Settings { mac, ..settings(&ids()) });
+        assert_eq!(run(&program, "192.0.2.1", &CONNECT).0, expected, "{mac:?}");
+    }
+    for own in ["198.51.100.1", "2001:db8::69"] {
+        assert_eq!(run(&program, own, &CONNECT).0, XDP_PASS, "{own}");
+        assert_eq!(announce(&program, own, 1), XDP_PASS, "{own}");
+    }
+    assert_eq!(maps.counts().unwrap().malformed, 5);
+}
+
+#[test]
+fn a_reply_is_no_shorter_than_a_frame_of_ethernet() {
+    let (program, _maps) = load();
+    let bytes_of = |source: &str, bytes: usize| {
+        let mut request = CONNECT.to_vec();
+        request.resize(bytes, 7);
+        run(&program, source, &request).1.len()
+    };
+    assert_eq!([16, 17, 18, 19, 400].map(|bytes| bytes_of("192.0.2.1", bytes)), [58, 59, 60, 60, 60]);
+    assert_eq!([16, 17, 400].map(|bytes| bytes_of("2001:db8:7::1", bytes)), [78; 3]);
+}
+
+/// Each update is written over settings that no frame reads any more, and needs none if nothing changes.
+#[test]
+fn the_last_settings_count_after_any_number_of_updates() {
+    let (program, mut maps) = load();
+    for _ in 0..20 {
+        maps.set_settings(&Settings::default());
+        maps.set_settings(&Settings::default());
+        assert_eq!(run(&program, "192.0.2.1", &CONNECT).0, XDP_PASS);
+        maps.set_settings(&settings(&ids()));
+        maps.set_settings(&settings(&ids()));
+        assert_eq!(run(&program, "192.0.2.1", &CONNECT).0, XDP_TX);
+    }
+}
+
+#[test]
+fn requests_over_a_limit_are_counted_by_action_and_family() {
+    let (program, mut maps) = load();
+    let _socket = add_socket(&mut maps);
+    let sources = ["192.0.2.1", "2001:db8:7::1"];
+    let issued = sources.map(|source| connect(&program, source).unwrap());
+    let none = Some(Rate { token_ns: SLOW, full_ns: 0 });
+    maps.set_settings(&Settings { connects: none, requests: none, ..settings(&ids()) });
+    for ((source, id), times) in sources.into_iter().zip(issued).zip([1_usize, 2]) {
+        for _ in 0..times {
+            assert_eq!(run(&program, source, &CONNECT).0, XDP_DROP);
+        }
+        for (action, times) in [(1, times + 2), (2, times + 4)] {
+            let mut request = [0; 36];
+            request[..8].copy_from_slice(&id.to_be_bytes());
+            request[11] = action;
+            for _ in 0..times {
+                assert_eq!(run(&program, source, &request).0, XDP_DROP);
+            }
+        }
+    }
+    let counts = maps.counts().unwrap();
+    assert_eq!(counts.limited_connects, [1, 2]);
+    assert_eq!((counts.limited_announces, counts.limited_scrapes), ([3, 4], [5, 6]));
+    assert_eq!(counts.rate_limited(), 21);
 }
 
 #[test]

@@ -115,6 +115,8 @@ fn interfaces_are_described() {
         let interface = find();
         assert!(!interface.is_up && !interface.strips_vlan);
         let addresses = side.run(|| local_addresses().unwrap());
-        assert!(addresses.contains(&"192.0.2.1".parse().unwrap()), "{addresses:?}");
+        assert!(addresses.ips.contains(&"192.0.2.1".parse().unwrap()), "{addresses:?}");
+        assert_eq!(addresses.mac_of(side.index), Some([2, 0, 0, 0, 0, 7]));
+        assert_eq!(addresses.mac_of(u32::MAX), None);
     });
 }

@@ -265,7 +265,7 @@ fn denied_networks_and_requests_over_the_limit_are_dropped() {
             (0..3).for_each(|_| assert_answered(client, ip, tracker, 16, 1));
             assert_eq!(connect(client, ip, tracker, 16, SILENCE), None);
         }
-        assert_eq!(maps.counts().unwrap().rate_limited, 2);
+        assert_eq!(maps.counts().unwrap().rate_limited(), 2);
         // The other address of the client is another source over IPv4, and the same over IPv6.
         assert_answered(client, DENIED[0], PATHS[0].0, 16, 1);
         assert_eq!(connect(client, DENIED[1], PATHS[1].0, 16, SILENCE), None);

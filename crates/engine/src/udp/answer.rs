@@ -90,6 +90,14 @@ impl Front {
         self.log_refused(exchange, refusal);
     }
 
+    /// Drops an unverified request of an unknown action. It may be the error of another tracker, whose text is at the place of
+    /// the action: both would answer each other forever.
+    #[cold]
+    pub(super) fn leave_unanswered(&mut self, exchange: &Exchange<'_>, query: Query, refusal: Refusal) {
+        self.tally.drop(query.family, Drop::WrongConnectionId);
+        self.log_refused(exchange, refusal);
+    }
+
     /// Records a request that was answered with an error, or not at all.
     pub(super) fn log_refused(&mut self, exchange: &Exchange<'_>, refusal: Refusal) {
         if let Some(log) = &mut self.access_log {

@@ -77,10 +77,27 @@ fn a_wrong_id_gets_an_error_if_so_configured_but_never_more_than_was_sent() {
     assert_eq!(tracker.replies(Kind::Scrape, outcome), 1);
     assert_eq!(tracker.drops(Drop::WrongConnectionId), 0);
 
-    // 16 bytes of an unknown action leave no room for an error text.
-    let bare = [&WRONG.0.to_be_bytes()[..], &[0, 0, 0, 9], &[1, 2, 3, 4]].concat();
+    // An unknown action may be the error of another tracker.
+    let bare = [&WRONG.0.to_be_bytes()[..], &[0, 0, 0, 9], &[1; 30]].concat();
     assert!(tracker.datagram(client_v4(1), &bare).is_empty());
     assert_eq!(tracker.drops(Drop::WrongConnectionId), 1);
+}
+
+#[test]
+fn two_trackers_do_not_answer_each_other() {
+    let mut trackers = [0; 2].map(|_| Tracker::new(&answers_wrong_ids()));
+    let addresses = [addr("192.0.2.1:6969"), addr("192.0.2.2:6969")];
+    let bare = [&WRONG.0.to_be_bytes()[..], &[0, 0, 0, 9], &[1, 2, 3, 4], b"and room for an error"].concat();
+    for forged in [bare, bytes_of(&announce_request(WRONG, &leecher(6881)))] {
+        let mut datagram = forged;
+        let mut sent = 0;
+        while !datagram.is_empty() && sent < 10 {
+            let [to, from] = [sent % 2, (sent + 1) % 2];
+            datagram = trackers[to].datagram(addresses[from], &datagram);
+            sent += 1;
+        }
+        assert!(sent <= 2, "the error about the forged datagram is the last reply: {sent}");
+    }
 }
 
 #[test]

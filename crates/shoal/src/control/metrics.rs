@@ -675,7 +675,7 @@ impl Sources {
     pub(crate) fn sum(&self, protocol: Protocol, read: impl Fn(&Counters) -> u64) -> u64 {
         let workers = self.workers.iter().map(|worker| worker.counters(protocol));
         let data_path = self.data_path.iter().filter(|_| protocol == Protocol::Udp);
-        workers.chain(data_path.map(|data_path| data_path.connects())).map(read).sum()
+        workers.chain(data_path.map(|data_path| data_path.requests())).map(read).sum()
     }
 
     /// Returns a count of connections, summed over all workers.

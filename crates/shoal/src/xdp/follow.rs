@@ -9,13 +9,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use shoal_access::networks::{NetworkTable, prefixes};
 use shoal_config::LimitsConfig;
 use shoal_engine::connection_id::{ConnectionIds, SharedIds, slot_at};
-use shoal_engine::counter::{Counters, Family, Tally};
-use shoal_engine::limits;
-use shoal_xdp::interface::local_addresses;
-use shoal_xdp::program::{Counts, Ids, Link, Maps, Network, NetworkRule, Program, Rate, Settings};
+use shoal_engine::counter::{Counters, Family, Kind, Tally};
+use shoal_engine::limits::{self, Activity};
+use shoal_engine::policy::Protocol;
+use shoal_xdp::interface::{LocalAddresses, local_addresses};
+use shoal_xdp::program::{
+    Counters as ProgramCounters, Counts, Ids, Link, Maps, Mode, Network, NetworkRule, Program, Rate, Settings,
+};
 
 use super::handed::mode_name;
 use super::{Attached, Attachment, DataPath};
@@ -27,17 +31,18 @@ use crate::{clock, settings};
 /// The period of the thread. Bans and lists hold in the driver after this time.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Periods between two looks at the addresses of this host.
-const ADDRESS_PERIODS: u64 = 8;
+/// Periods between two looks at the addresses of this host. Updates that the kernel has refused are tried again then.
+const LOOK_PERIODS: u64 = 8;
 
 const NS_PER_S: u64 = 1_000_000_000;
+const NS_PER_MS: u64 = 1_000_000;
 
 /// The figures of the data path, which are read while the tracker runs.
 #[derive(Debug)]
 pub(crate) struct DataPathStats {
-    interfaces: Vec<Arc<Mutex<Followed>>>,
-    /// The connect requests that the programs have answered, as far as the thread has seen them.
-    connects: Arc<Counters>,
+    interfaces: Vec<Arc<Shared>>,
+    /// The requests that the programs have answered or dropped, as far as the thread has seen them.
+    requests: Arc<Counters>,
 }
 
 /// The work of the program of an interface.
@@ -49,17 +54,36 @@ pub(crate) struct InterfaceStats {
     pub(crate) counts: Counts,
 }
 
+/// The part of an interface that other threads see. None of them waits for an update of the lists.
+#[derive(Debug)]
+struct Shared {
+    name: String,
+    counters: ProgramCounters,
+    hook: Mutex<Hook>,
+}
+
+/// The hook of an interface.
+#[derive(Debug)]
+struct Hook {
+    /// None once the program is detached for good.
+    link: Option<Attachment>,
+    /// Whether the interface has the program of this process.
+    is_attached: bool,
+}
+
 /// An interface with its program.
 #[derive(Debug)]
 struct Followed {
-    name: String,
+    shared: Arc<Shared>,
+    interface_index: u32,
     maps: Maps,
     /// The program, which must stay loaded until its place was taken.
     program: Program,
-    /// None once it is detached for good.
-    link: Option<Attachment>,
-    /// Whether the interface still has the program.
-    is_attached: bool,
+    mac: [u8; 6],
+    is_native: bool,
+    /// Whether the program knows the present endpoints, and the present networks.
+    has_endpoints: bool,
+    has_networks: bool,
     counts: Counts,
     /// The text of the last error, which is not logged again.
     failure: Option<String>,
@@ -74,16 +98,29 @@ pub(crate) struct DataPathThread {
 /// The work of the thread.
 #[derive(Debug)]
 struct Follower {
-    interfaces: Vec<Arc<Mutex<Followed>>>,
+    interfaces: Vec<Followed>,
     live: Arc<Published<Live>>,
-    /// The values that the programs were told last.
+    /// The values that the programs follow.
     told: Option<Arc<Live>>,
     ids: ConnectionIds,
     /// The secret of the buckets of sources.
     bucket_key: [u64; 2],
+    /// The settings, except those of an interface.
+    settings: Settings,
+    lists: Lists,
+    addresses: LocalAddresses,
+    endpoints: BTreeSet<SocketAddr>,
+    /// The present slot, and its end by the monotonic clock in nanoseconds.
+    slot: (u64, u64),
     tally: Tally,
     periods: u64,
-    addresses: BTreeSet<SocketAddr>,
+}
+
+/// The lists that networks come from.
+#[derive(Clone, Debug, Default)]
+struct Lists {
+    access: Option<Arc<NetworkTable>>,
+    exempt: Vec<IpNet>,
 }
 
 impl DataPath {
@@ -95,21 +132,10 @@ impl DataPath {
         if self.interfaces.is_empty() {
             return Ok(None);
         }
-        let follow = |attached: Attached| {
-            let Attached { interface, program, maps, link, .. } = attached;
-            Arc::new(Mutex::new(Followed {
-                name: interface.name,
-                maps,
-                program,
-                link: Some(link),
-                is_attached: true,
-                counts: Counts::default(),
-                failure: None,
-            }))
-        };
-        let interfaces: Vec<_> = self.interfaces.into_iter().map(follow).collect();
+        let interfaces: Vec<_> = self.interfaces.into_iter().map(Followed::new).collect();
         let (tally, latest) = (Tally::default(), live.latest());
-        let stats = DataPathStats { interfaces: interfaces.clone(), connects: tally.counters() };
+        let shared = interfaces.iter().map(|followed| Arc::clone(&followed.shared)).collect();
+        let stats = DataPathStats { interfaces: shared, requests: tally.counters() };
         let [first, second, ..] = settings::random_words()?;
         let mut follower = Follower {
             interfaces,
@@ -117,9 +143,13 @@ impl DataPath {
             told: None,
             ids: ConnectionIds::new(&latest.connection_key, latest.policy.config().connection_id.grace_s),
             bucket_key: [first, second],
+            settings: Settings::default(),
+            lists: Lists::default(),
+            addresses: LocalAddresses::default(),
+            endpoints: BTreeSet::new(),
+            slot: (0, 0),
             tally,
             periods: 0,
-            addresses: BTreeSet::new(),
         };
         let thread = PeriodicThread::start("data-path", PERIOD, move || follower.run())?;
         Ok(Some(DataPathThread { thread, stats: Arc::new(stats) }))
@@ -141,28 +171,35 @@ impl DataPathThread {
 impl Drop for DataPathThread {
     fn drop(&mut self) {
         for interface in &self.stats.interfaces {
-            lock(interface).link = None;
+            interface.hook().link = None;
         }
     }
 }
 
 impl DataPathStats {
-    /// Returns the connect requests that the programs have answered.
-    pub(crate) fn connects(&self) -> &Counters {
-        &self.connects
+    /// Returns the requests that the programs have answered or dropped.
+    pub(crate) fn requests(&self) -> &Counters {
+        &self.requests
     }
 
     /// Returns what each program did.
     pub(crate) fn interfaces(&self) -> Vec<InterfaceStats> {
-        let read = |followed: &Arc<Mutex<Followed>>| {
-            let followed = lock(followed);
-            let link = followed.link.as_ref().filter(|_| followed.is_attached);
-            let mode = link.map(Attachment::mode_name);
-            // A kernel that does not tell them now has told them before.
-            let counts = followed.maps.counts().unwrap_or(followed.counts);
-            InterfaceStats { name: followed.name.clone(), mode, counts }
-        };
-        self.interfaces.iter().map(read).collect()
+        self.interfaces.iter().map(|shared| shared.stats()).collect()
+    }
+}
+
+impl Shared {
+    fn hook(&self) -> MutexGuard<'_, Hook> {
+        self.hook.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stats(&self) -> InterfaceStats {
+        let hook = self.hook();
+        let link = hook.link.as_ref().filter(|_| hook.is_attached);
+        let mode = link.map(|link| mode_name(link.mode()));
+        // An array of the kernel can always be read.
+        let counts = self.counters.read().unwrap_or_default();
+        InterfaceStats { name: self.name.clone(), mode, counts }
     }
 }
 
@@ -170,105 +207,166 @@ impl Follower {
     fn run(&mut self) {
         let live = self.live.latest();
         let is_new = !self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &live));
-        let now = (clock::unix_s(), clock::monotonic_ms());
         if is_new {
-            let config = live.policy.config();
-            self.ids.set_grace_s(config.connection_id.grace_s);
-            self.ids.replace_key(&live.connection_key, now.0);
+            self.take(&live);
         }
-        let (slot, end_s) = slot_at(now.0);
-        let slot_end_ns = monotonic_ns_at(end_s, now);
-        let addresses = self.local_endpoints(&live, is_new);
-        let program_settings = Settings {
-            ids: Some(ids(&self.ids.share(), now)),
-            bucket_key: self.bucket_key,
-            ..rates(&live.policy.config().limits)
-        };
-        let networks = is_new.then(|| networks(&live));
-        for interface in &self.interfaces {
-            let mut followed = lock(interface);
+        let looks = is_new || self.periods.is_multiple_of(LOOK_PERIODS);
+        if looks {
+            self.look(&live);
+        }
+        let (slot, slot_end_ns) = self.slot();
+        let lacks_networks = self.interfaces.iter().any(|followed| !followed.has_networks);
+        let networks = (looks && lacks_networks).then(|| networks(&live));
+        for followed in &mut self.interfaces {
             followed.maps.set_slot(slot, slot_end_ns);
-            if is_new {
-                followed.maps.set_settings(&program_settings);
+            let (mac, is_native) = (Some(followed.mac), followed.is_native);
+            followed.maps.set_settings(&Settings { mac, is_native, ..self.settings });
+            let mut outcome = followed.follow_link();
+            if looks {
+                outcome = followed.update(&self.endpoints, networks.as_ref()).and(outcome);
             }
-            let outcome = followed.update(addresses.as_ref(), networks.as_deref());
             followed.report(outcome);
             followed.count(&mut self.tally);
-        }
-        if let Some(addresses) = addresses {
-            self.addresses = addresses;
         }
         self.told = Some(live);
         self.periods += 1;
     }
 
-    /// Returns the addresses of the tracker on this host with their ports, if they may have changed.
-    fn local_endpoints(&self, live: &Live, is_new: bool) -> Option<BTreeSet<SocketAddr>> {
-        if !is_new && !self.periods.is_multiple_of(ADDRESS_PERIODS) {
-            return None;
+    /// Takes what is new in the configuration.
+    fn take(&mut self, live: &Live) {
+        let config = live.policy.config();
+        self.ids.set_grace_s(config.connection_id.grace_s);
+        self.ids.replace_key(&live.connection_key, clock::unix_s());
+        self.settings = Settings {
+            ids: Some(ids(&self.ids.share(), now_ms())),
+            bucket_key: self.bucket_key,
+            connects: rate(&config.limits, Activity::UdpConnect),
+            // Unless the limit is silent, a worker owes each of these requests a reply.
+            requests: rate(&config.limits, Activity::Request(Protocol::Udp))
+                .filter(|_| config.limits.udp_silent),
+            ..Settings::default()
+        };
+        let lists = Lists::of(live);
+        if self.told.is_none() || !lists.are(&self.lists) {
+            self.lists = lists;
+            self.interfaces.iter_mut().for_each(|followed| followed.has_networks = false);
         }
-        let bound = live.endpoints.datagram_addresses();
-        let locals = if bound.iter().any(|address| address.ip().is_unspecified()) {
-            // Those that were there a moment ago are the best guess.
-            local_addresses().ok()?
-        } else {
-            Vec::new()
-        };
-        let expand = |address: SocketAddr| {
-            let of_family = locals.iter().filter(move |ip| ip.is_ipv4() == address.is_ipv4());
-            let all: Vec<IpAddr> = match address.ip().is_unspecified() {
-                true => of_family.copied().collect(),
-                false => vec![address.ip()],
-            };
-            all.into_iter().map(move |ip| SocketAddr::new(ip, address.port()))
-        };
-        let endpoints: BTreeSet<SocketAddr> = bound.into_iter().flat_map(expand).collect();
-        (is_new || endpoints != self.addresses).then_some(endpoints)
+    }
+
+    /// Looks at the addresses of this host.
+    fn look(&mut self, live: &Live) {
+        // Those that were there a moment ago are the best guess.
+        if let Ok(addresses) = local_addresses() {
+            self.addresses = addresses;
+        }
+        let endpoints = endpoints(live.endpoints.datagram_addresses(), &self.addresses.ips);
+        let has_changed = self.endpoints != endpoints;
+        self.endpoints = endpoints;
+        for followed in &mut self.interfaces {
+            followed.has_endpoints &= !has_changed;
+            followed.mac = self.addresses.mac_of(followed.interface_index).unwrap_or(followed.mac);
+        }
+    }
+
+    /// Returns the present slot and its end, which stays the same while the clocks agree: they are read one after the other.
+    fn slot(&mut self) -> (u64, u64) {
+        let now = now_ms();
+        let (slot, end_s) = slot_at(now.0 / 1000);
+        let end_ns = monotonic_ns_at(end_s, now);
+        if self.slot.0 != slot || self.slot.1.abs_diff(end_ns) > NS_PER_S {
+            self.slot = (slot, end_ns);
+        }
+        self.slot
     }
 }
 
 impl Followed {
+    fn new(attached: Attached) -> Self {
+        let Attached { interface, program, maps, link, .. } = attached;
+        // A link of another process holds the program of that one.
+        let is_attached = matches!(link, Attachment::Own(_));
+        let hook = Mutex::new(Hook { link: Some(link), is_attached });
+        Self {
+            shared: Arc::new(Shared { name: interface.name, counters: maps.counters(), hook }),
+            interface_index: interface.index,
+            maps,
+            program,
+            mac: interface.mac,
+            is_native: false,
+            has_endpoints: false,
+            has_networks: false,
+            counts: Counts::default(),
+            failure: None,
+        }
+    }
+
+    /// Tells the program the endpoints and networks, if it does not know them.
     fn update(
         &mut self,
-        addresses: Option<&BTreeSet<SocketAddr>>,
-        networks: Option<&[Network]>,
+        endpoints: &BTreeSet<SocketAddr>,
+        networks: Option<&(Vec<Network>, NetworkRule)>,
     ) -> anyhow::Result<()> {
-        if let Some(addresses) = addresses {
-            let addresses: Vec<SocketAddr> = addresses.iter().copied().collect();
-            self.maps.set_endpoints(&addresses)?;
+        if !self.has_endpoints {
+            let endpoints: Vec<SocketAddr> = endpoints.iter().copied().collect();
+            self.maps.set_endpoints(&endpoints)?;
+            self.has_endpoints = true;
         }
-        if let Some(networks) = networks {
-            self.maps.set_networks(networks, NetworkRule::default())?;
-        }
-        let Some(link) = &mut self.link else { return Ok(()) };
-        let link = link.own(&self.program)?;
-        let was_attached = std::mem::replace(&mut self.is_attached, link.interface_index()?.is_some());
-        if was_attached && !self.is_attached {
-            tracing::error!(
-                interface = self.name,
-                "the interface is gone, and with it its XDP data path; the sockets serve on. `shoal upgrade` attaches it again"
-            );
+        if let Some((networks, otherwise)) = networks.filter(|_| !self.has_networks) {
+            self.maps.set_networks(networks, *otherwise)?;
+            self.has_networks = true;
         }
         Ok(())
     }
 
-    /// Logs an error that was not logged before.
-    fn report(&mut self, outcome: anyhow::Result<()>) {
-        let failure = outcome.err().map(|error| format!("{error:#}"));
-        if let Some(error) = &failure
-            && self.failure != failure
-        {
-            tracing::error!(interface = self.name, error, "the XDP data path cannot be updated");
+    /// Takes over the link of another process, and looks whether the program is still attached.
+    fn follow_link(&mut self) -> anyhow::Result<()> {
+        let mut hook = self.shared.hook();
+        let hook = &mut *hook;
+        let Some(attachment) = &mut hook.link else { return Ok(()) };
+        let index = attachment.own(&self.program).and_then(|link| Ok(link.interface_index()?));
+        self.is_native = attachment.mode() == Mode::Native;
+        let is_attached = matches!(index, Ok(Some(_)));
+        let was_attached = std::mem::replace(&mut hook.is_attached, is_attached);
+        if was_attached && !is_attached {
+            tracing::error!(
+                interface = self.shared.name,
+                "the interface is gone, and with it its XDP data path; the sockets serve on. `shoal upgrade` attaches it again"
+            );
         }
-        self.failure = failure;
+        index.map(drop)
     }
 
-    /// Counts the requests that the program has answered since the last time.
+    /// Logs an error that was not logged before.
+    fn report(&mut self, outcome: anyhow::Result<()>) {
+        match outcome.map_err(|error| format!("{error:#}")) {
+            Ok(()) if self.has_endpoints && self.has_networks => self.failure = None,
+            // It is tried again later.
+            Ok(()) => {}
+            Err(error) if self.failure.as_ref() == Some(&error) => {}
+            Err(error) => {
+                tracing::error!(interface = self.shared.name, error, "the XDP data path cannot be updated");
+                self.failure = Some(error);
+            }
+        }
+    }
+
+    /// Counts the requests that the program has answered or dropped since the last time.
     fn count(&mut self, tally: &mut Tally) {
         let Ok(counts) = self.maps.counts() else { return };
         let before = std::mem::replace(&mut self.counts, counts);
-        tally.add_connects(Family::V4, counts.connects_v4.saturating_sub(before.connects_v4), 0);
-        tally.add_connects(Family::V6, counts.connects_v6.saturating_sub(before.connects_v6), 0);
+        tally.add_connects(Family::V4, counts.connects_v4.saturating_sub(before.connects_v4));
+        tally.add_connects(Family::V6, counts.connects_v6.saturating_sub(before.connects_v6));
+        let limited = |counts: &Counts| {
+            [
+                (Kind::Connect, counts.limited_connects),
+                (Kind::Announce, counts.limited_announces),
+                (Kind::Scrape, counts.limited_scrapes),
+            ]
+        };
+        for ((kind, now), (_, before)) in limited(&counts).into_iter().zip(limited(&before)) {
+            tally.add_limited(Family::V4, kind, now[0].saturating_sub(before[0]));
+            tally.add_limited(Family::V6, kind, now[1].saturating_sub(before[1]));
+        }
     }
 }
 
@@ -283,55 +381,154 @@ impl Attachment {
         self.own(program)
     }
 
-    pub(super) fn mode_name(&self) -> &'static str {
-        mode_name(match self {
+    /// Returns the mode of the program.
+    pub(super) fn mode(&self) -> Mode {
+        match self {
             Self::Own(link) => link.mode(),
             Self::Handed(_, mode) => *mode,
-        })
+        }
     }
+}
+
+impl Lists {
+    fn of(live: &Live) -> Self {
+        let access = live.policy.access().and_then(|access| access.networks.clone());
+        Self { access, exempt: live.policy.config().limits.exempt.clone() }
+    }
+
+    /// Returns whether they are the same.
+    fn are(&self, other: &Self) -> bool {
+        let ours = self.access.as_ref().map(Arc::as_ptr);
+        ours == other.access.as_ref().map(Arc::as_ptr) && self.exempt == other.exempt
+    }
+}
+
+/// Returns the addresses of the tracker on this host with their ports, of those that it is `bound` to. `locals` are all addresses of this host. Loopback addresses
+/// have no place in a frame of a network card.
+fn endpoints(bound: impl IntoIterator<Item = SocketAddr>, locals: &[IpAddr]) -> BTreeSet<SocketAddr> {
+    let expand = |address: SocketAddr| {
+        let of_family = locals.iter().filter(move |ip| ip.is_ipv4() == address.is_ipv4());
+        let all: Vec<IpAddr> = match address.ip().is_unspecified() {
+            true => of_family.copied().collect(),
+            false => vec![address.ip()],
+        };
+        all.into_iter().filter(|ip| !ip.is_loopback()).map(move |ip| SocketAddr::new(ip, address.port()))
+    };
+    bound.into_iter().flat_map(expand).collect()
 }
 
 /// Returns what programs need to make and check connection ids.
-fn ids(shared: &SharedIds, now: (u64, u64)) -> Ids {
-    let former = shared.former.map(|(keyed, until_s)| (keyed, monotonic_ns_at(until_s, now)));
+fn ids(shared: &SharedIds, now_ms: (u64, u64)) -> Ids {
+    let former = shared.former.map(|(keyed, until_s)| (keyed, monotonic_ns_at(until_s, now_ms)));
     Ids { keyed: shared.keyed, former, valid_ns: shared.valid_s.saturating_mul(NS_PER_S) }
 }
 
-/// Returns a time by the wall clock as one by the monotonic clock, in nanoseconds. `now` is the present by both, in seconds and
-/// milliseconds.
-fn monotonic_ns_at(unix_s: u64, (now_unix_s, now_ms): (u64, u64)) -> u64 {
-    let now_ns = now_ms.saturating_mul(NS_PER_S / 1000);
-    let later = unix_s.saturating_sub(now_unix_s).saturating_mul(NS_PER_S);
-    let earlier = now_unix_s.saturating_sub(unix_s).saturating_mul(NS_PER_S);
+/// Returns the present by the wall clock and by the monotonic clock, in milliseconds.
+fn now_ms() -> (u64, u64) {
+    (clock::unix_ms(), clock::monotonic_ms())
+}
+
+/// Returns a time by the wall clock as one by the monotonic clock, in nanoseconds. `now` is the present by both, in milliseconds.
+fn monotonic_ns_at(unix_s: u64, (now_unix_ms, now_ms): (u64, u64)) -> u64 {
+    let (now_ns, unix_ms) = (now_ms.saturating_mul(NS_PER_MS), unix_s.saturating_mul(1000));
+    let later = unix_ms.saturating_sub(now_unix_ms).saturating_mul(NS_PER_MS);
+    let earlier = now_unix_ms.saturating_sub(unix_ms).saturating_mul(NS_PER_MS);
     now_ns.saturating_add(later).saturating_sub(earlier)
 }
 
-/// Returns the limits that programs keep.
-fn rates(config: &LimitsConfig) -> Settings {
-    let rate = |per_s: u32| (per_s > 0).then(|| Rate::new(per_s, per_s.saturating_mul(config.burst_s)));
-    Settings {
-        connects: rate(config.udp_connects_per_s),
-        // Otherwise, a worker owes each of these requests a reply.
-        requests: rate(if config.udp_silent { config.udp_requests_per_s } else { 0 }),
-        ..Settings::default()
-    }
+/// Returns the limit of an activity, if it has one.
+fn rate(config: &LimitsConfig, activity: Activity) -> Option<Rate> {
+    let rate = limits::rate_of(config, activity)?;
+    Some(Rate { token_ns: rate.token_ns(), full_ns: rate.full_ns() })
 }
 
-/// Returns the networks for which something holds.
-fn networks(live: &Live) -> Vec<Network> {
+/// Returns the networks for which another rule holds than for all other addresses, and that rule.
+fn networks(live: &Live) -> (Vec<Network>, NetworkRule) {
     let all = Arc::new(NetworkTable::default());
-    let access = live.policy.access().and_then(|access| access.networks.as_ref());
+    let access = live.policy.access().and_then(|access| access.networks.as_ref()).unwrap_or(&all);
     let none = Arc::new(NetworkTable::new(Some(&[]), &[]));
     let exempt = limits::exempt(&live.policy.config().limits).unwrap_or(none);
-    let networks = prefixes([access.unwrap_or(&all), &exempt], [true, false]);
-    let network = |(network, [is_served, exempt]): (shoal_access::networks::Network, [bool; 2])| Network {
+    let rule = |[is_served, exempt]: [bool; 2]| NetworkRule { denied: !is_served, exempt };
+    let usual = [access.serves_others(), false];
+    let network = |(network, answers): (shoal_access::networks::Network, [bool; 2])| Network {
         ip: network.first(),
         bits: network.prefix_length(),
-        rule: NetworkRule { denied: !is_served, exempt },
+        rule: rule(answers),
     };
-    networks.into_iter().map(network).collect()
+    (prefixes([access, &exempt], usual).into_iter().map(network).collect(), rule(usual))
 }
 
-fn lock(followed: &Mutex<Followed>) -> MutexGuard<'_, Followed> {
-    followed.lock().unwrap_or_else(PoisonError::into_inner)
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use shoal_xdp::program::Sizes;
+
+    use super::*;
+
+    /// Returns a program that is not attached, and knows two endpoints at most. It needs root.
+    fn followed() -> Followed {
+        let sizes = Sizes { queues: 1, networks_max: 2, sources_max: 1, endpoints_max: 2 };
+        let (program, maps) = Program::load(&sizes).unwrap();
+        let link = Attachment::Handed(File::open("/dev/null").unwrap().into(), Mode::Native);
+        let hook = Mutex::new(Hook { link: Some(link), is_attached: true });
+        Followed {
+            shared: Arc::new(Shared { name: "eth0".to_owned(), counters: maps.counters(), hook }),
+            interface_index: 1,
+            maps,
+            program,
+            mac: [0; 6],
+            is_native: false,
+            has_endpoints: false,
+            has_networks: false,
+            counts: Counts::default(),
+            failure: None,
+        }
+    }
+
+    fn addresses(hosts: std::ops::Range<u8>) -> BTreeSet<SocketAddr> {
+        hosts.map(|host| SocketAddr::from(([192, 0, 2, host], 6969))).collect()
+    }
+
+    #[test]
+    fn a_hand_over_that_fails_is_not_attached() {
+        let mut followed = followed();
+        assert_eq!(followed.shared.stats().mode, Some("native"));
+        followed.follow_link().unwrap_err();
+        assert_eq!(followed.shared.stats().mode, None);
+    }
+
+    #[test]
+    fn what_the_kernel_has_refused_is_tried_again() {
+        let mut followed = followed();
+        let networks = (Vec::new(), NetworkRule::default());
+        let outcome = followed.update(&addresses(0..9), Some(&networks));
+        assert!(outcome.is_err() && !followed.has_endpoints);
+        followed.report(outcome);
+        followed.report(Ok(()));
+        assert!(followed.failure.is_some(), "it is not logged each time that it is tried");
+        followed.update(&addresses(0..2), Some(&networks)).unwrap();
+        assert!(followed.has_endpoints && followed.has_networks);
+        followed.report(Ok(()));
+        assert_eq!(followed.failure, None);
+    }
+
+    #[test]
+    fn no_frame_of_a_network_card_is_for_a_loopback_address() {
+        let locals = ["127.0.0.1", "192.0.2.1", "::1", "2001:db8::1"].map(|ip| ip.parse().unwrap());
+        let endpoints_of = |bound: &[&str]| -> Vec<String> {
+            let bound = bound.iter().map(|address| address.parse().unwrap());
+            endpoints(bound, &locals).iter().map(SocketAddr::to_string).collect()
+        };
+        assert_eq!(endpoints_of(&["0.0.0.0:1", "[::]:2"]), ["192.0.2.1:1", "[2001:db8::1]:2"]);
+        assert_eq!(endpoints_of(&["127.0.0.1:1", "[::1]:2", "192.0.2.9:3"]), ["192.0.2.9:3"]);
+    }
+
+    #[test]
+    fn times_of_one_clock_are_those_of_another() {
+        let now = (1_700_000_000_250, 5000);
+        assert_eq!(monotonic_ns_at(1_700_000_001, now), 5_750_000_000);
+        assert_eq!(monotonic_ns_at(1_699_999_999, now), 3_750_000_000);
+        assert_eq!(monotonic_ns_at(0, now), 0);
+    }
 }

@@ -3,6 +3,7 @@
 //! It consists of descriptors: for each interface the link of its program, and for each queue the AF_XDP socket and the file of its
 //! frames. Their names tell which is which.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 
 use shoal_xdp::program::Mode;
@@ -39,6 +40,13 @@ impl HandedDataPath {
         Some(Parts { socket, memory })
     }
 
+    /// Returns the length of the file of the frames of a queue.
+    pub(super) fn frames_bytes(&self, interface: &str, queue: u32) -> Option<u64> {
+        let [_, frames] = socket_names(interface, queue);
+        let (_, file) = self.0.iter().find(|(name, _)| *name == frames)?;
+        Some(File::from(file.try_clone().ok()?).metadata().ok()?.len())
+    }
+
     fn remove(&mut self, name: &str) -> Option<OwnedFd> {
         let place = self.0.iter().position(|(other, _)| other == name)?;
         Some(self.0.swap_remove(place).1)
@@ -70,8 +78,6 @@ pub(super) const fn mode_name(mode: Mode) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-
     use super::*;
 
     #[test]

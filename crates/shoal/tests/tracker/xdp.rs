@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use shoal_conform::{Target, random_seed, udp};
 use shoal_test_network::vlan::Vlan;
-use shoal_test_network::{Side, between_two, ping};
+use shoal_test_network::{Side, between_two, join, ping};
 use shoal_xdp::interface::Interface;
 use shoal_xdp::program::{Link, Mode, Program, Sizes};
 
@@ -65,9 +65,11 @@ fn configure(server: &Side, client: &Side) -> Link {
     }
     OTHERS.iter().for_each(|address| add_address(client, client.device, address));
     let sizes = Sizes { queues: 1, networks_max: 1, sources_max: 1, endpoints_max: 1 };
-    let index = client.index;
     // It passes everything on, as it has no endpoints.
-    client.run(|| Program::load(&sizes).unwrap().0.attach(index, Mode::Native).unwrap())
+    client.run(|| {
+        let index = Interface::find(client.device).unwrap().index;
+        Program::load(&sizes).unwrap().0.attach(index, Mode::Native).unwrap()
+    })
 }
 
 fn add_address(side: &Side, device: &str, address: &str) {
@@ -218,6 +220,57 @@ fn assert_denied(tracker: &Tracker, client: &Side, from: &str, to: &str) {
 }
 
 #[test]
+fn an_allow_list_holds_in_the_driver_and_ends_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let networks = directory.path().join("networks");
+    std::fs::write(&networks, format!("{}\n{}\n", CLIENTS[0], CLIENTS[1])).unwrap();
+    let settings = [("SHOAL_ACCESS_NETWORKS_ALLOW", networks.to_str().unwrap())];
+    over_xdp(&settings, |tracker, _, client| {
+        for (other, own) in OTHERS.into_iter().zip(TRACKER) {
+            assert_denied(tracker, client, other, own);
+        }
+        std::fs::write(&networks, "192.0.2.0/24\n2001:db8:1::/48\n").unwrap();
+        tracker.signal(Signal::SIGHUP);
+        for (other, own) in OTHERS.into_iter().zip(TRACKER) {
+            eventually("its datagrams are answered", || {
+                let before = packets(tracker, "answered");
+                client.run(|| client_at(other, own).send(&connect_packet(1)));
+                (packets(tracker, "answered") > before).then_some(())
+            });
+        }
+    });
+}
+
+/// The kernel would drop what the socket of the second receive queue sends.
+#[test]
+fn a_receive_queue_without_a_transmit_queue_is_left_to_the_sockets() {
+    between_two(|server, client| {
+        server.command("ip link del server");
+        join(server, client, "numrxqueues 2 numtxqueues 1");
+        client.command("ethtool -L client rx 1 tx 2");
+        let _passing = configure(server, client);
+        let start = || {
+            let interface = Interface::find("server").unwrap();
+            assert_eq!((interface.queues, interface.transmit_queues), (2, 1));
+            let tracker = Tracker::start(&[
+                ON_SERVER,
+                ("SHOAL_UDP_LISTEN", "0.0.0.0:6969,[::]:6969"),
+                ("SHOAL_HTTP_LISTEN", ""),
+            ]);
+            assert!(tracker.log().contains("receive queues beyond"), "{}", tracker.log());
+            wait_until_it_answers(&tracker, client);
+            eventually("both queues have served", || {
+                // Each socket has a port of its own, and so another queue.
+                client.run(|| client_at(CLIENTS[0], TRACKER[0]).announce(&Announce::leecher(hash(1), 1)));
+                (packets(&tracker, "worker") > 0 && packets(&tracker, "no_socket") > 0).then_some(())
+            });
+            assert_eq!(tracker.metric("shoal_xdp_sockets", &[]), 1);
+        };
+        server.run(start);
+    });
+}
+
+#[test]
 fn a_limit_on_connection_ids_holds_in_the_driver() {
     let settings = [("SHOAL_LIMITS_UDP_CONNECTS_PER_S", "1"), ("SHOAL_LIMITS_BURST_S", "5")];
     over_xdp(&settings, |tracker, _, client| {
@@ -226,6 +279,8 @@ fn a_limit_on_connection_ids_holds_in_the_driver() {
             (0..50).for_each(|number| greedy.send(&connect_packet(number)));
         });
         eventually("the excess is dropped", || (packets(tracker, "rate_limited") >= 40).then_some(()));
+        let dropped = || tracker.metric("shoal_drops_total", &["family=\"v4\"", "reason=\"rate_limited\""]);
+        eventually("the excess is part of all drops", || (dropped() >= 40).then_some(()));
         client.run(|| client_at(CLIENTS[1], TRACKER[1]).connect());
     });
 }
@@ -336,6 +391,25 @@ fn an_upgrade_loses_no_datagram() {
             nix::sys::signal::kill(pid, Signal::SIGKILL).unwrap();
             eventually("the program is gone with the last process", || (!has_program(server)).then_some(()));
         });
+    });
+}
+
+/// The sockets and the link of the running tracker are those of an interface that exists no more.
+#[test]
+fn an_upgrade_attaches_to_an_interface_that_has_come_back() {
+    over_xdp(&[], |tracker, server, client| {
+        server.command("ip link del server");
+        tracker.wait_for_line("the interface is gone");
+        assert_eq!(tracker.metric("shoal_xdp_detached", &[]), 1);
+        join(server, client, "");
+        let _passing = configure(server, client);
+        tracker.signal(Signal::SIGUSR2);
+        tracker.wait_for_line("the new process serves");
+        wait_until_it_answers(tracker, client);
+        let workers = packets(tracker, "worker");
+        client.run(|| client_at(CLIENTS[0], TRACKER[0]).announce(&Announce::seeder(hash(1), 1)));
+        eventually("a worker serves", || (packets(tracker, "worker") > workers).then_some(()));
+        assert_eq!(tracker.metric("shoal_xdp_detached", &[]), 0);
     });
 }
 

@@ -11,7 +11,7 @@ use super::{
 pub const REPLY_HEAD_BYTES_MAX: usize = ETHERNET_BYTES + TAGS_MAX * TAG_BYTES + IPV6_BYTES + UDP_BYTES;
 
 /// The TTL or hop limit of a reply: the default of Linux.
-const HOPS: u8 = 64;
+pub(super) const HOPS: u8 = 64;
 
 /// IPv4: a reply is never fragmented. It therefore needs no identification (RFC 6864, section 4.1).
 const DONT_FRAGMENT: u16 = 0x4000;

@@ -18,8 +18,11 @@ const MAGIC: u64 = 0x417_2710_1980;
 /// Length of the head of a request, and of the reply to a connect request.
 const REQUEST_BYTES: usize = 16;
 
+/// The shortest frame of Ethernet, without the checksum at its end.
+pub(super) const FRAME_BYTES_MIN: usize = 60;
+
 /// The longest payload of a request that the program answers.
-const PAYLOAD_BYTES_MAX: usize = 1472;
+pub(super) const PAYLOAD_BYTES_MAX: usize = 1472;
 
 /// The counter of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +31,8 @@ pub enum Counted {
     ConnectsV4,
     ConnectsV6,
     Denied,
-    RateLimited,
+    /// The action of the request, and whether it came over IPv6.
+    Limited(u32, bool),
     Unanswerable,
     Redirected,
     NoSocket,
@@ -62,6 +66,8 @@ pub struct Model {
     pub networks: Vec<Network>,
     /// The rule for the addresses in none of them.
     pub otherwise: NetworkRule,
+    /// The MAC address of the interface, if it is known.
+    pub mac: Option<[u8; 6]>,
     /// Whether it may answer connect requests: it has a key and the present slot.
     pub answers: bool,
     /// Whether the queue has a socket with room.
@@ -86,6 +92,11 @@ impl Model {
             Err(rejection) => return Verdict::Pass(self.counted(frame, rejection)),
         };
         let ip = datagram.source.ip();
+        let is_for_another = self.mac.is_some_and(|mac| frame[..6] != mac);
+        if is_for_another || self.endpoints.iter().any(|endpoint| endpoint.ip() == ip) {
+            // The kernel does not deliver them either.
+            return Verdict::Pass(Some(Counted::Malformed));
+        }
         if datagram.source.port() == 0 || is_nowhere(ip) {
             return Verdict::Drop(Counted::Unanswerable);
         }
@@ -100,8 +111,8 @@ impl Model {
         let id = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
         match u32::from_be_bytes(actions) {
             0 if id == MAGIC => {}
-            1 | 2 if !rule.exempt && !source.admits(ip, false, request) => {
-                return Verdict::Drop(Counted::RateLimited);
+            action @ (1 | 2) if !rule.exempt && !source.admits(ip, false, request) => {
+                return Verdict::Drop(Counted::Limited(action, ip.is_ipv6()));
             }
             _ => return hand_over(),
         }
@@ -112,7 +123,7 @@ impl Model {
             return Verdict::Pass(Some(Counted::BadChecksum));
         }
         if !rule.exempt && !source.admits(ip, true, request) {
-            return Verdict::Drop(Counted::RateLimited);
+            return Verdict::Drop(Counted::Limited(0, ip.is_ipv6()));
         }
         let counted = if ip.is_ipv4() { Counted::ConnectsV4 } else { Counted::ConnectsV6 };
         let reply = reply(frame, &datagram, [t0, t1, t2, t3], source.connection_id(ip));
@@ -200,5 +211,7 @@ fn reply(frame: &[u8], datagram: &Datagram, transaction: [u8; 4], id: u64) -> Op
     out.extend(transaction);
     out.extend(id.to_be_bytes());
     head.write(&mut out, head.bytes(), REQUEST_BYTES).ok()?;
+    // Padding stays.
+    out.extend(frame.get(out.len()..FRAME_BYTES_MIN.min(frame.len())).unwrap_or_default());
     Some(out)
 }

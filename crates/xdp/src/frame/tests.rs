@@ -200,3 +200,38 @@ fn any_bytes_are_survived() {
         }
     }
 }
+
+/// Returns the value of a constant of the eBPF program.
+fn constant_of_program(name: &str) -> usize {
+    let source = include_str!("../../bpf/frame.h");
+    let line = source.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(" = "));
+    let value = line.and_then(|line| line.strip_suffix(',')).unwrap_or_else(|| panic!("{name} is not there"));
+    match value.strip_prefix("0x") {
+        Some(hexadecimal) => usize::from_str_radix(hexadecimal, 16),
+        None => value.parse(),
+    }
+    .unwrap()
+}
+
+#[test]
+fn constants_are_those_of_the_program() {
+    for (name, value) in [
+        ("TYPE_IPV4", ETHERNET_IPV4.into()),
+        ("TYPE_IPV6", ETHERNET_IPV6.into()),
+        ("TYPE_TAG", ETHERNET_TAG.into()),
+        ("TYPE_PROVIDER_TAG", ETHERNET_PROVIDER_TAG.into()),
+        ("TAGS_MAX", TAGS_MAX),
+        ("PROTOCOL_UDP", PROTOCOL_UDP.into()),
+        ("PROTOCOL_FRAGMENT", PROTOCOL_FRAGMENT.into()),
+        ("HOPS", head::HOPS.into()),
+        ("PAYLOAD_MAX", model::PAYLOAD_BYTES_MAX),
+        ("FRAME_MIN", model::FRAME_BYTES_MIN),
+        ("REDIRECTED_MAX", REDIRECTED_BYTES_MAX),
+    ] {
+        assert_eq!(constant_of_program(name), value, "{name}");
+    }
+    let program = include_str!("../../bpf/shoal.bpf.c");
+    let cases = program.lines().filter_map(|line| line.trim().strip_prefix("case ")?.strip_suffix(':'));
+    let numbers: Vec<u8> = cases.filter_map(|case| case.parse().ok()).collect();
+    assert_eq!(numbers, EXTENSION_HEADERS);
+}

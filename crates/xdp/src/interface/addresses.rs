@@ -16,8 +16,16 @@ impl Drop for List {
     }
 }
 
-/// Returns the name of an interface and an address of it, for each address of any kind. It is `None` if it is not one of IP.
-pub(super) fn entries() -> io::Result<Vec<(String, Option<IpAddr>)>> {
+/// An address of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Address {
+    Ip(IpAddr),
+    Mac { interface_index: u32, mac: [u8; 6] },
+    Other,
+}
+
+/// Returns the name of an interface and an address of it, for each address of any kind.
+pub(super) fn entries() -> io::Result<Vec<(String, Address)>> {
     let mut first = ptr::null_mut();
     // SAFETY: the call writes one pointer.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
@@ -37,20 +45,29 @@ pub(super) fn entries() -> io::Result<Vec<(String, Option<IpAddr>)>> {
 }
 
 /// Returns the address that an entry of the list refers to.
-fn address(pointer: *const libc::sockaddr) -> Option<IpAddr> {
+fn address(pointer: *const libc::sockaddr) -> Address {
     // SAFETY: the pointer is null, or that of an address of the list.
-    let family = unsafe { pointer.as_ref() }?.sa_family;
-    match libc::c_int::from(family) {
+    let family = unsafe { pointer.as_ref() }.map_or(libc::AF_UNSPEC, |address| address.sa_family.into());
+    match family {
         libc::AF_INET => {
             // SAFETY: addresses of this family are such structures. The list does not say that they are aligned.
             let address = unsafe { pointer.cast::<libc::sockaddr_in>().read_unaligned() };
-            Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
+            Address::Ip(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
         }
         libc::AF_INET6 => {
             // SAFETY: as for the other family.
             let address = unsafe { pointer.cast::<libc::sockaddr_in6>().read_unaligned() };
-            Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
+            Address::Ip(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
         }
-        _ => None,
+        libc::AF_PACKET => {
+            // SAFETY: as for the others.
+            let address = unsafe { pointer.cast::<libc::sockaddr_ll>().read_unaligned() };
+            let interface_index = u32::try_from(address.sll_ifindex).ok();
+            match (interface_index, address.sll_halen, address.sll_addr) {
+                (Some(interface_index), 6, [mac @ .., _, _]) => Address::Mac { interface_index, mac },
+                _ => Address::Other,
+            }
+        }
+        _ => Address::Other,
     }
 }

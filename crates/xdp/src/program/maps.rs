@@ -1,6 +1,6 @@
 //! The maps of the program, for the thread that tells it what to do.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use std::{fmt, io};
 
 use aya::Ebpf;
-use aya::maps::lpm_trie::Key;
 use aya::maps::{HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, XskMap};
 
 use super::layout::{self, SETTINGS, SETTINGS_WORDS};
 use super::mapped::Mapped;
+use super::networks::{Networks, masked, put_in_order};
 use super::settings::{Counts, Network, NetworkRule, Settings};
 use super::{LoadError, Sizes};
 
@@ -33,19 +33,22 @@ pub struct Maps {
     control: Mapped,
     backlogs: Arc<Mapped>,
     endpoints: HashMap<MapData, [u8; 20], u32>,
-    networks_v4: LpmTrie<MapData, [u8; 4], u32>,
-    networks_v6: LpmTrie<MapData, [u8; 16], u32>,
+    networks_v4: Networks<4>,
+    networks_v6: Networks<16>,
     sockets: XskMap<MapData>,
-    counters: PerCpuArray<MapData, [u64; layout::COUNTS]>,
+    counters: Counters,
     /// The buckets, and the array that `control` and `backlogs` map, live as long as the program.
     _others: Vec<Map>,
-    /// The contents of the maps.
     settings: layout::Settings,
+    /// The settings that the program knows, and which of them are active.
+    published: layout::Settings,
     active: usize,
     present_endpoints: BTreeMap<[u8; 20], u32>,
-    present_v4: BTreeMap<([u8; 4], u8), u32>,
-    present_v6: BTreeMap<([u8; 16], u8), u32>,
 }
+
+/// The counters of a program, for any thread.
+#[derive(Clone)]
+pub struct Counters(Arc<PerCpuArray<MapData, [u64; layout::COUNTS]>>);
 
 /// The frames of a queue that are on their way from the program to its socket. The program hands over no more than the
 /// socket has room for, so that the kernel serves the others.
@@ -87,16 +90,15 @@ impl Maps {
             control: mapped(&control, layout::CONTROL_WORDS + SETTINGS * SETTINGS_WORDS)?,
             backlogs: Arc::new(mapped(&backlogs, queues * layout::BACKLOG_WORDS)?),
             endpoints: HashMap::try_from(take("endpoints")?).map_err(self::error)?,
-            networks_v4: LpmTrie::try_from(take("networks_v4")?).map_err(self::error)?,
-            networks_v6: LpmTrie::try_from(take("networks_v6")?).map_err(self::error)?,
+            networks_v4: Networks::new(LpmTrie::try_from(take("networks_v4")?).map_err(self::error)?),
+            networks_v6: Networks::new(LpmTrie::try_from(take("networks_v6")?).map_err(self::error)?),
             sockets,
-            counters: PerCpuArray::try_from(take("counters")?).map_err(self::error)?,
+            counters: Counters(Arc::new(PerCpuArray::try_from(take("counters")?).map_err(self::error)?)),
             _others: vec![control, backlogs, buckets],
             settings,
+            published: layout::Settings::default(),
             active: 0,
             present_endpoints: BTreeMap::new(),
-            present_v4: BTreeMap::new(),
-            present_v6: BTreeMap::new(),
         };
         maps.publish();
         Ok(maps)
@@ -141,39 +143,56 @@ impl Maps {
                 self.present_endpoints.insert(key, value);
             }
         }
+        self.settings.own_addresses =
+            addresses.iter().fold(0, |bits, address| bits | layout::bit_of(address.ip()));
+        self.publish();
         Ok(())
     }
 
     /// Replaces the networks, and what holds for the addresses in none of them. Meanwhile the program may see some of the old
-    /// and some of the new ones.
+    /// and some of the new ones. Those that are wanted are there before the rule for all others changes, so an allow list refuses
+    /// none of its networks, and a failure leaves the rule as it was.
     ///
     /// # Errors
     /// Returns an error if there are too many.
     pub fn set_networks(&mut self, networks: &[Network], otherwise: NetworkRule) -> Result<(), MapsError> {
         let failed = |reason| MapsError { map: "the networks", reason };
-        let (mut v4, mut v6) = (BTreeMap::new(), BTreeMap::new());
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for network in networks {
+            let flags = network.rule.flags();
             match network.ip {
                 IpAddr::V4(ip) => {
                     let bits = network.bits.min(32);
-                    v4.insert((masked(ip.octets(), bits), bits), network.rule.flags());
+                    v4.push((masked(ip.octets(), bits), bits, flags));
                 }
                 IpAddr::V6(ip) => {
                     let bits = network.bits.min(128);
-                    v6.insert((masked(ip.octets(), bits), bits), network.rule.flags());
+                    v6.push((masked(ip.octets(), bits), bits, flags));
                 }
             }
         }
-        let has = |is_empty: bool, flag| if is_empty { 0 } else { flag };
-        let flags = has(v4.is_empty(), layout::HAS_NETWORKS_V4) | has(v6.is_empty(), layout::HAS_NETWORKS_V6);
-        self.settings.flags |= flags;
-        self.publish();
-        update(&mut self.networks_v4, &mut self.present_v4, v4).map_err(failed)?;
-        update(&mut self.networks_v6, &mut self.present_v6, v6).map_err(failed)?;
-        self.settings.flags &= flags | !(layout::HAS_NETWORKS_V4 | layout::HAS_NETWORKS_V6);
+        put_in_order(&mut v4);
+        put_in_order(&mut v6);
+        self.networks_v4.insert(&v4).map_err(failed)?;
+        self.networks_v6.insert(&v6).map_err(failed)?;
         self.settings.network_default = otherwise.flags();
-        self.publish();
+        self.publish_networks();
+        self.networks_v4.remove_others(&v4).map_err(failed)?;
+        self.networks_v6.remove_others(&v6).map_err(failed)?;
+        self.publish_networks();
         Ok(())
+    }
+
+    /// Publishes the settings, with the families that have networks.
+    fn publish_networks(&mut self) {
+        for (is_empty, flag) in [
+            (self.networks_v4.is_empty(), layout::HAS_NETWORKS_V4),
+            (self.networks_v6.is_empty(), layout::HAS_NETWORKS_V6),
+        ] {
+            let flags = self.settings.flags;
+            self.settings.flags = if is_empty { flags & !flag } else { flags | flag };
+        }
+        self.publish();
     }
 
     /// Hands the datagrams of a queue to an AF_XDP socket, which must be bound to that queue of the interface; or to none.
@@ -208,20 +227,22 @@ impl Maps {
     /// # Errors
     /// Returns those of the kernel.
     pub fn counts(&self) -> Result<Counts, MapsError> {
-        let failed = |reason| MapsError { map: "the counters", reason };
-        let per_cpu = self.counters.get(&0, 0).map_err(failed)?;
-        let mut sums = [0_u64; layout::COUNTS];
-        for of_cpu in per_cpu.iter() {
-            for (sum, count) in sums.iter_mut().zip(of_cpu) {
-                *sum = sum.wrapping_add(*count);
-            }
-        }
-        Ok(Counts::from_array(sums))
+        self.counters.read()
     }
 
-    /// Writes the settings where no frame is served by them, and makes them active. A frame that is being served may still
-    /// read the ones before: those are written next but two updates later.
+    /// Returns the counters, for another thread.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters.clone()
+    }
+
+    /// Makes the settings active, if they differ from the active ones. They are written where no frame is served by them: a frame
+    /// that is being served reads those that were active when it came, which are written again only after all others.
     fn publish(&mut self) {
+        if self.settings == self.published {
+            return;
+        }
+        self.published = self.settings;
         self.active = (self.active + 1) % SETTINGS;
         let words: [u64; SETTINGS_WORDS] = zerocopy::transmute!(self.settings);
         let memory = self.control.words();
@@ -230,6 +251,30 @@ impl Maps {
             place.store(word, Ordering::Relaxed);
         }
         memory[0].store(self.active as u64, Ordering::Release);
+    }
+}
+
+impl Counters {
+    /// Returns what the program has counted.
+    ///
+    /// # Errors
+    /// Returns those of the kernel.
+    pub fn read(&self) -> Result<Counts, MapsError> {
+        let failed = |reason| MapsError { map: "the counters", reason };
+        let per_cpu = self.0.get(&0, 0).map_err(failed)?;
+        let mut sums = [0_u64; layout::COUNTS];
+        for of_cpu in per_cpu.iter() {
+            for (sum, count) in sums.iter_mut().zip(of_cpu) {
+                *sum = sum.wrapping_add(*count);
+            }
+        }
+        Ok(Counts::from_array(sums))
+    }
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counters").finish_non_exhaustive()
     }
 }
 
@@ -259,46 +304,9 @@ fn error(reason: MapError) -> LoadError {
     LoadError::Rejected(Box::new(reason.into()))
 }
 
-/// Returns an address with the bits after its prefix cleared.
-fn masked<const N: usize>(mut octets: [u8; N], bits: u8) -> [u8; N] {
-    for (octet, start) in octets.iter_mut().zip((0_u16..).step_by(8)) {
-        let prefix = u16::from(bits).saturating_sub(start).min(8);
-        *octet &= !(0xff_u16 >> prefix).to_le_bytes()[0];
-    }
-    octets
-}
-
-/// Makes a trie contain what is wanted.
-fn update<const N: usize>(
-    trie: &mut LpmTrie<MapData, [u8; N], u32>,
-    present: &mut BTreeMap<([u8; N], u8), u32>,
-    wanted: BTreeMap<([u8; N], u8), u32>,
-) -> Result<(), MapError> {
-    let gone: BTreeSet<_> = present.keys().filter(|key| !wanted.contains_key(*key)).copied().collect();
-    for (octets, bits) in gone {
-        trie.remove(&Key::new(bits.into(), octets))?;
-        present.remove(&(octets, bits));
-    }
-    for ((octets, bits), flags) in wanted {
-        if present.get(&(octets, bits)) != Some(&flags) {
-            trie.insert(&Key::new(bits.into(), octets), flags, 0)?;
-            present.insert((octets, bits), flags);
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn prefixes() {
-        let octets = [0xff, 0xff, 0xff, 0xff];
-        for (bits, expected) in [(0, 0_u32), (1, 1 << 31), (8, 0xff << 24), (31, !1), (32, !0)] {
-            assert_eq!(masked(octets, bits), expected.to_be_bytes(), "{bits}");
-        }
-    }
 
     #[test]
     fn lines_are_a_power_of_two() {

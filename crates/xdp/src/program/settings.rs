@@ -15,6 +15,10 @@ pub struct Settings {
     pub requests: Option<Rate>,
     /// The secret under which sources are hashed, so that an attacker cannot choose one that shares its bucket with another.
     pub bucket_key: [u64; 2],
+    /// The MAC address of the interface. Frames for another one are left to the kernel.
+    pub mac: Option<[u8; 6]>,
+    /// Whether the program runs in the driver, which serves the frames of a queue one after another.
+    pub is_native: bool,
 }
 
 /// The secrets that connection ids are made from. Anyone who knows it can forge a source address.
@@ -66,8 +70,6 @@ pub struct Counts {
     pub connects_v6: u64,
     /// Datagrams of denied networks, dropped.
     pub denied: u64,
-    /// Requests over a limit, dropped.
-    pub rate_limited: u64,
     /// Datagrams that no reply can reach, dropped.
     pub unanswerable: u64,
     /// Datagrams on their way to a socket.
@@ -88,6 +90,12 @@ pub struct Counts {
     pub too_long: u64,
     /// Connect requests handed to user space because the slot was not renewed in time.
     pub stale: u64,
+    /// Connect requests over a limit, dropped: over IPv4 and over IPv6.
+    pub limited_connects: [u64; 2],
+    /// The same of announces.
+    pub limited_announces: [u64; 2],
+    /// The same of scrapes.
+    pub limited_scrapes: [u64; 2],
 }
 
 impl std::fmt::Debug for Ids {
@@ -126,6 +134,8 @@ impl Settings {
             // Without ids no request is verified.
             (self.requests.is_some() && self.ids.is_some(), layout::LIMITS_REQUESTS),
             (former.is_some(), layout::HAS_FORMER),
+            (self.mac.is_some(), layout::HAS_MAC),
+            (self.is_native, layout::IS_NATIVE),
         ] {
             out.flags = if is_set { out.flags | flag } else { out.flags & !flag };
         }
@@ -134,16 +144,22 @@ impl Settings {
         (out.former, out.former_end_ns) = former.unwrap_or_default();
         (out.connects, out.requests) = (rate(self.connects), rate(self.requests));
         out.bucket_key = self.bucket_key;
+        out.mac = self.mac.unwrap_or_default();
     }
 }
 
 impl Counts {
+    /// Returns the number of requests over a limit.
+    #[must_use]
+    pub fn rate_limited(&self) -> u64 {
+        [self.limited_connects, self.limited_announces, self.limited_scrapes].as_flattened().iter().sum()
+    }
+
     pub(super) fn from_array(of: [u64; layout::COUNTS]) -> Self {
         let [
             connects_v4,
             connects_v6,
             denied,
-            rate_limited,
             unanswerable,
             redirected,
             no_socket,
@@ -154,13 +170,18 @@ impl Counts {
             extension_headers,
             too_long,
             stale,
+            c4,
+            c6,
+            a4,
+            a6,
+            s4,
+            s6,
             ..,
         ] = of;
         Self {
             connects_v4,
             connects_v6,
             denied,
-            rate_limited,
             unanswerable,
             redirected,
             no_socket,
@@ -171,6 +192,9 @@ impl Counts {
             extension_headers,
             too_long,
             stale,
+            limited_connects: [c4, c6],
+            limited_announces: [a4, a6],
+            limited_scrapes: [s4, s6],
         }
     }
 }

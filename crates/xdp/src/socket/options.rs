@@ -14,11 +14,11 @@ const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 const BUSY_POLL_US: libc::c_int = 20;
 const BUSY_POLL_PACKETS: libc::c_int = 64;
 
-/// Makes system calls on the socket poll the network card, instead of interrupts.
-pub(super) fn set_busy_poll(socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    set(socket, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, 1)?;
-    set(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, BUSY_POLL_US)?;
-    set(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, BUSY_POLL_PACKETS)
+/// Makes system calls on the socket poll the network card, instead of interrupts, or no longer.
+pub(super) fn set_busy_poll(socket: BorrowedFd<'_>, polls: bool) -> Result<(), Errno> {
+    set(socket, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, polls.into())?;
+    set(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, if polls { BUSY_POLL_US } else { 0 })?;
+    if polls { set(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, BUSY_POLL_PACKETS) } else { Ok(()) }
 }
 
 /// Lets a call send so many frames where the kernel copies them. Without it a call sends 32.
@@ -56,4 +56,38 @@ fn set(
         return Ok(());
     }
     Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    fn busy_poll_of(socket: BorrowedFd<'_>) -> [libc::c_int; 2] {
+        [libc::SO_PREFER_BUSY_POLL, libc::SO_BUSY_POLL].map(|option| {
+            let (mut value, mut bytes): (libc::c_int, libc::socklen_t) = (-1, 4);
+            // SAFETY: the kernel writes one int and its length.
+            let failed = unsafe {
+                let (fd, value) = (socket.as_raw_fd(), (&raw mut value).cast());
+                libc::getsockopt(fd, libc::SOL_SOCKET, option, value, &raw mut bytes)
+            };
+            assert_eq!((failed, bytes), (0, 4));
+            value
+        })
+    }
+
+    #[test]
+    fn busy_polling_begins_and_ends() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for (polls, expected) in [(false, [0, 0]), (true, [1, BUSY_POLL_US]), (false, [0, 0])] {
+            match set_busy_poll(socket.as_fd(), polls) {
+                // It takes CAP_NET_ADMIN.
+                Err(Errno::PERM) => return,
+                outcome => outcome.unwrap(),
+            }
+            assert_eq!(busy_poll_of(socket.as_fd()), expected, "{polls}");
+        }
+    }
 }

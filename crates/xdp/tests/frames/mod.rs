@@ -1,8 +1,10 @@
 //! Frames of every kind: right ones, unusual ones, and wrong ones.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use shoal_xdp::frame::Head;
+
+use crate::common::{UNIX_S, ids};
 
 /// The endpoints of the tracker.
 pub(crate) const ENDPOINTS: [&str; 3] = ["198.51.100.1:6969", "198.51.100.1:80", "[2001:db8::1]:6969"];
@@ -17,7 +19,7 @@ const DESTINATIONS_V6: [&str; 5] = [
     "[2001:db8::2]:6969",
 ];
 
-const SOURCES_V4: [&str; 14] = [
+const SOURCES_V4: [&str; 15] = [
     "192.0.2.1:6881",
     "192.0.2.77:1",
     "10.1.2.3:65535",
@@ -31,9 +33,10 @@ const SOURCES_V4: [&str; 14] = [
     "240.0.0.1:7",
     "255.255.255.255:7",
     "127.0.0.1:7",
+    "198.51.100.1:7",
     "192.0.2.1:0",
 ];
-const SOURCES_V6: [&str; 12] = [
+const SOURCES_V6: [&str; 13] = [
     "[2001:db8:7::1]:6881",
     "[fe80::1]:6881",
     "[2001:db8:bad::1]:6881",
@@ -41,6 +44,7 @@ const SOURCES_V6: [&str; 12] = [
     "[2001:db8:bae::1]:6881",
     "[::]:7",
     "[::1]:7",
+    "[2001:db8::1]:7",
     "[::2]:7",
     "[ff02::1]:7",
     "[::ffff:192.0.2.1]:7",
@@ -95,14 +99,14 @@ impl Frames {
             source,
             destination,
         };
-        let payload = self.payload();
+        let payload = self.payload(source.ip());
         let mut frame = vec![0; head.bytes()];
         frame.extend(&payload);
         head.write(&mut frame, head.bytes(), payload.len()).unwrap();
         frame
     }
 
-    fn payload(&mut self) -> Vec<u8> {
+    fn payload(&mut self, source: IpAddr) -> Vec<u8> {
         let mut connect = vec![0, 0, 4, 0x17, 0x27, 0x10, 0x19, 0x80, 0, 0, 0, 0];
         connect.extend(self.0.u32(..).to_be_bytes());
         match self.0.u32(..10) {
@@ -129,6 +133,9 @@ impl Frames {
                 let action = self.0.u8(..4);
                 let mut request: Vec<u8> = (0..self.0.usize(16..200)).map(|_| self.0.u8(..)).collect();
                 request[8..12].copy_from_slice(&[0, 0, 0, action]);
+                if self.0.bool() {
+                    request[..8].copy_from_slice(&ids().issue(source, UNIX_S).0.to_be_bytes());
+                }
                 request
             }
         }

@@ -63,6 +63,12 @@ fn encode_sockets(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         "Frames and replies that were dropped at AF_XDP sockets, by reason.",
         drops.map(|(reason, count)| ([("reason", reason)], count)),
     )?;
+    page.gauge("shoal_xdp_sockets", "Number of AF_XDP sockets in use.", None, sum(|xdp| xdp.sockets.read()))?;
+    page.counter(
+        "shoal_xdp_sockets_lost",
+        "AF_XDP sockets that were given up, because their interface was removed or its rings were of no use.",
+        sum(|xdp| xdp.lost.read()),
+    )?;
     let frames = sum(|xdp| xdp.frames_total.read());
     page.gauge("shoal_xdp_frames", "Number of frames of all AF_XDP sockets.", None, frames)?;
     page.gauge(
@@ -74,12 +80,12 @@ fn encode_sockets(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 }
 
 /// Returns the paths of packets, and how many took each.
-fn paths(interface: &InterfaceStats) -> [(&'static str, u64); 12] {
+fn paths(interface: &InterfaceStats) -> [(&'static str, u64); 13] {
     let counts = &interface.counts;
     [
         ("answered", counts.connects_v4 + counts.connects_v6),
         ("denied", counts.denied),
-        ("rate_limited", counts.rate_limited),
+        ("rate_limited", counts.rate_limited()),
         ("unanswerable", counts.unanswerable),
         ("worker", counts.redirected),
         ("no_socket", counts.no_socket),
@@ -88,6 +94,7 @@ fn paths(interface: &InterfaceStats) -> [(&'static str, u64); 12] {
         ("bad_checksum", counts.bad_checksum),
         ("fragment", counts.fragments),
         ("extension_headers", counts.extension_headers),
+        ("too_long", counts.too_long),
         ("stale", counts.stale),
     ]
 }
