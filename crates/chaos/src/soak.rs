@@ -2,7 +2,7 @@
 //! stopped, killed, and its interface goes down.
 //!
 //! Each round has one disturbance and ends with a pause. In the pause, all frames of the AF_XDP sockets must be free again, and every
-//! request of the round must be answered or be found in a counter of the tracker, of the kernel or of a driver ([`ledger`]). So
+//! request of the round must be answered or be found in a counter of the tracker, of the kernel or of a driver (`ledger`). So
 //! each process is checked at most one round before its end.
 //!
 //! A worker that fails ends its process, and cannot be made to fail from outside. So its restart is that of the process.
