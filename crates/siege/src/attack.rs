@@ -13,6 +13,8 @@ pub enum Layer {
     Store,
     /// The UDP protocol.
     Datagrams,
+    /// The XDP data path.
+    Xdp,
     /// TCP connections of any kind.
     Connections,
     /// TLS sessions.
@@ -64,6 +66,8 @@ pub struct Attack {
     pub settings_full: &'static [Setting],
     /// Whether the tracker is a node of a cluster with another one.
     pub is_of_cluster: bool,
+    /// Whether the tracker also serves an interface, beyond which attackers put whole frames on the wire. This takes root.
+    pub is_on_wire: bool,
     /// The limit on open files of the tracker, if lower than usual.
     pub open_files_max: Option<u32>,
     /// The promise in figures.
@@ -83,6 +87,9 @@ pub(crate) type Preparation = fn(&Path) -> Result<()>;
 
 /// Stands for the folder of the tracker in the values of settings. A tracker has one of its own.
 pub(crate) const FOLDER: &str = "TRACKER_FOLDER";
+
+/// Stands for the port of the tracker over UDP in the values of settings.
+pub(crate) const PORT: &str = "TRACKER_PORT";
 
 /// A promise in figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -138,6 +145,7 @@ impl Layer {
             settings: &[],
             settings_full: &[],
             is_of_cluster: false,
+            is_on_wire: false,
             open_files_max: None,
             bars: Bars::USUAL,
             prepare: |_| Ok(()),
@@ -152,6 +160,7 @@ impl Layer {
         match self {
             Self::Store => "store",
             Self::Datagrams => "datagrams",
+            Self::Xdp => "xdp",
             Self::Connections => "connections",
             Self::Tls => "tls",
             Self::Http => "http",

@@ -14,13 +14,15 @@ mod store;
 mod tls;
 mod tokens;
 mod websocket;
+mod xdp;
 
 use crate::attack::Attack;
 
 /// All attacks.
-pub const ATTACKS: [&[Attack]; 13] = [
+pub const ATTACKS: [&[Attack]; 14] = [
     store::ATTACKS,
     datagrams::ATTACKS,
+    xdp::ATTACKS,
     connections::ATTACKS,
     tls::ATTACKS,
     http::ATTACKS,

@@ -14,6 +14,7 @@ use crate::measure;
 use crate::tls::TlsClient;
 use crate::tracker::Tracker;
 use crate::udp::{Flow, UdpClient};
+use crate::wire::Wire;
 
 /// The time that an attacker waits for a reply.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
@@ -24,6 +25,8 @@ pub(crate) struct Context<'t> {
     pub(crate) tracker: &'t Tracker,
     /// The rest of its cluster, if it is a node of one.
     cluster: Option<&'t Cluster>,
+    /// The wire beyond which attackers are, if the attack uses one.
+    wire: Option<&'t Wire<'t>>,
     /// The extent of the attack.
     pub(crate) mode: Mode,
     /// The TLS client of attackers.
@@ -60,7 +63,7 @@ impl<'t> Context<'t> {
     /// Starts an attack: every attack lasts for the window at least, and for the limit at most.
     pub(crate) fn new(
         tracker: &'t Tracker,
-        cluster: Option<&'t Cluster>,
+        (cluster, wire): (Option<&'t Cluster>, Option<&'t Wire<'t>>),
         tls: &'t TlsClient,
         mode: Mode,
     ) -> Self {
@@ -70,6 +73,7 @@ impl<'t> Context<'t> {
         Self {
             tracker,
             cluster,
+            wire,
             mode,
             tls,
             window_end: now + window,
@@ -86,6 +90,14 @@ impl<'t> Context<'t> {
     /// Returns an error if the attack is not one on a cluster.
     pub(crate) fn cluster(&self) -> Result<&'t Cluster> {
         self.cluster.context("the tracker is not part of a cluster")
+    }
+
+    /// Returns the wire.
+    ///
+    /// # Errors
+    /// Returns an error if the attack does not use one.
+    pub(crate) fn wire(&self) -> Result<&'t Wire<'t>> {
+        self.wire.context("the attack has no wire")
     }
 
     /// Returns the budget for the mode.

@@ -7,7 +7,7 @@ mod http;
 mod udp;
 mod ws;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -19,6 +19,7 @@ use crate::address::{honest_v4, honest_v6};
 use crate::measure;
 use crate::tls::TlsClient;
 use crate::tracker::Tracker;
+use crate::wire::{self, Wire};
 
 /// The time that an honest client waits for a reply.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -96,11 +97,14 @@ struct Shared {
 }
 
 impl HonestClients {
-    /// Starts clients of every protocol at each tracker, and waits until each has been answered once.
-    pub(crate) fn start(trackers: &[&Tracker], tls: &TlsClient) -> Result<Self> {
+    /// Starts clients of every protocol at each tracker, and over UDP on a wire if there is one. Waits until each has been answered once.
+    pub(crate) fn start(trackers: &[&Tracker], tls: &TlsClient, wire: Option<&Wire<'_>>) -> Result<Self> {
         let mut clients = Self { shared: Arc::default(), clients: Vec::new() };
         for (first, tracker) in (0..).step_by(SOURCES_EACH).zip(trackers) {
             clients.add_all(first, tracker, tls)?;
+        }
+        for (wire, tracker) in wire.into_iter().zip(trackers) {
+            wire.on_client_side(|| clients.add_on_wire(tracker))?;
         }
         clients
             .wait_for_replies(measure::now())
@@ -128,6 +132,15 @@ impl HonestClients {
         let (v4, v6) = ([v4_offerer, v4_answerer], [v6_offerer, v6_answerer]);
         self.add(Protocol::Ws, ws::SocketPair::new(v4, tracker.http(v4[0]), None))?;
         self.add(Protocol::Wss, ws::SocketPair::new(v6, tracker.tls(v6[0]), Some(tls.clone())))?;
+        Ok(())
+    }
+
+    /// Starts clients whose requests come over the wire. This thread is on their side of it.
+    fn add_on_wire(&mut self, tracker: &Tracker) -> Result<()> {
+        for (source, ip) in wire::HONEST.into_iter().zip([wire::TRACKER_V4.into(), wire::TRACKER_V6.into()]) {
+            let target = SocketAddr::new(ip, tracker.udp(source).port());
+            self.add(Protocol::Udp, udp::UdpPair::new(source, target))?;
+        }
         Ok(())
     }
 

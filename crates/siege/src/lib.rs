@@ -24,6 +24,7 @@ mod tracker;
 mod udp;
 mod verdict;
 mod websocket;
+mod wire;
 
 pub use attack::{Attack, Bars, Layer, Mode, Setting};
 pub use attacks::ATTACKS;

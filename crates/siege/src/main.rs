@@ -68,7 +68,7 @@ impl Arguments {
         let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
             .context("cannot raise the limit on open files")?;
-        let report = self.run_attacks(&attacks)?;
+        let report = self.run_attacks(&possible(attacks))?;
         let has_no_color = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let is_coloured = stdout().is_terminal() && !has_no_color;
         print(&if self.json { report.json()? } else { report.text(is_coloured) })?;
@@ -120,6 +120,16 @@ impl Arguments {
         bar.finish_and_clear();
         Ok(report)
     }
+}
+
+/// Leaves out the attacks that take root.
+fn possible(mut attacks: Vec<&'static Attack>) -> Vec<&'static Attack> {
+    let all = attacks.len();
+    attacks.retain(|attack| !attack.is_on_wire || namespace::is_privileged());
+    if attacks.len() < all {
+        eprintln!("{} attacks on the XDP data path are left out: they take root", all - attacks.len());
+    }
+    attacks
 }
 
 fn setting(text: &str) -> Result<(String, String)> {

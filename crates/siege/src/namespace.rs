@@ -58,6 +58,14 @@ pub fn prepare() -> Result<()> {
     set("/proc/sys/net/ipv4/ip_local_port_range", "10000 65535")
 }
 
+/// Returns whether this process has the rights of root outside as well, so that it may load programs into the kernel.
+#[must_use]
+pub fn is_privileged() -> bool {
+    // Outside of all user namespaces, every user is mapped to itself (user_namespaces(7)).
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    rustix::process::geteuid().is_root() && map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
 fn own() -> Result<String> {
     let namespace = fs::read_link(OWN_NAMESPACE).context("cannot identify the network namespace")?;
     Ok(namespace.to_string_lossy().into_owned())

@@ -17,6 +17,7 @@ use crate::measure::{as_f64, count};
 use crate::tls::TlsClient;
 use crate::tracker::{Program, Tracker};
 use crate::verdict::{self, Honest, Measured, breaches};
+use crate::wire::{self, Wire};
 
 /// The time within which memory has to be returned.
 const MEMORY_RETURN_TIME_MAX: Duration = Duration::from_secs(10);
@@ -64,6 +65,21 @@ pub fn run(
     mode: Mode,
     overrides: &[(String, String)],
 ) -> Result<Outcome> {
+    if attack.is_on_wire {
+        wire::with_wire(|wire| run_on(attack, program, mode, overrides, Some(wire)))
+    } else {
+        run_on(attack, program, mode, overrides, None)
+    }
+}
+
+/// Runs an attack, which may use a wire.
+fn run_on(
+    attack: &Attack,
+    program: &Program,
+    mode: Mode,
+    overrides: &[(String, String)],
+    wire: Option<&Wire<'_>>,
+) -> Result<Outcome> {
     let settings = attack.settings.iter().chain(match mode {
         Mode::Short => &[],
         Mode::Full => attack.settings_full,
@@ -83,7 +99,7 @@ pub fn run(
     let cluster = nats.map(|nats| Cluster::new(nats, &tracker, start()?)).transpose()?;
     let tls = TlsClient::new()?;
     let measured =
-        measure(attack, &mut tracker, cluster.as_ref(), &tls, mode).with_context(|| attack.id())?;
+        measure(attack, &mut tracker, (cluster.as_ref(), wire), &tls, mode).with_context(|| attack.id())?;
     let breaches = breaches(&attack.bars, &measured, mode);
     let log_tail = (!breaches.is_empty()).then(|| tracker.log_tail());
     Ok(Outcome {
@@ -100,13 +116,13 @@ pub fn run(
 fn measure(
     attack: &Attack,
     tracker: &mut Tracker,
-    cluster: Option<&Cluster>,
+    (cluster, wire): (Option<&Cluster>, Option<&Wire<'_>>),
     tls: &TlsClient,
     mode: Mode,
 ) -> Result<Measured> {
     let nodes: Vec<&Tracker> =
         core::iter::once(&*tracker).chain(cluster.map(|cluster| &cluster.other)).collect();
-    let clients = HonestClients::start(&nodes, tls)?;
+    let clients = HonestClients::start(&nodes, tls, wire)?;
     let mut measured = Measured { resident_before_bytes: tracker.resident_bytes(), ..Measured::default() };
     let watch = Watch::default();
     let (context, recovery) = thread::scope(|scope| {
@@ -127,7 +143,8 @@ fn measure(
                 measure::sleep_until(next);
             }
         });
-        let result = attack_and_recover(attack, (tracker, cluster), tls, mode, &clients, &mut measured);
+        let result =
+            attack_and_recover(attack, (tracker, (cluster, wire)), tls, mode, &clients, &mut measured);
         watch.is_over.store(true, Ordering::Relaxed);
         result
     })?;
@@ -150,14 +167,14 @@ fn measure(
 /// Runs the attack, then waits until the honest clients are served again and memory is returned.
 fn attack_and_recover<'t>(
     attack: &Attack,
-    (tracker, cluster): (&'t Tracker, Option<&'t Cluster>),
+    (tracker, others): (&'t Tracker, (Option<&'t Cluster>, Option<&'t Wire<'t>>)),
     tls: &'t TlsClient,
     mode: Mode,
     clients: &HonestClients,
     measured: &mut Measured,
 ) -> Result<(Context<'t>, Option<Duration>)> {
     let (began, cpu_before) = (measure::now(), tracker.cpu_ns());
-    let context = Context::new(tracker, cluster, tls, mode);
+    let context = Context::new(tracker, others, tls, mode);
     clients.set_under_attack(true);
     (attack.run)(&context)?;
     context.wait_for_window();

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::address::{PROXIES, TRACKER_V4, TRACKER_V6};
-use crate::attack::{FOLDER, Preparation};
+use crate::attack::{FOLDER, PORT, Preparation};
 use crate::http::{HttpClient, Response};
 use crate::measure;
 
@@ -106,7 +106,8 @@ impl Program {
         fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         prepare(&folder)?;
         let folder_text = folder.display().to_string();
-        all.extend(settings.map(|(key, value)| (key.to_owned(), value.replace(FOLDER, &folder_text))));
+        let replaced = |value: &str| value.replace(FOLDER, &folder_text).replace(PORT, &port.to_string());
+        all.extend(settings.map(|(key, value)| (key.to_owned(), replaced(value))));
         for (key, value) in all.iter().filter(|(key, _)| self.knows(key)) {
             command.env(format!("SHOAL_{}", key.replace('.', "_").to_uppercase()), value);
         }

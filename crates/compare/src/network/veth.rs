@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sched::{CloneFlags, unshare};
@@ -86,7 +87,7 @@ impl VethPair {
         let (load, tracker) = (Self::LOAD, Self::TRACKER);
         let ([load_v6, other_v6], tracker_v6) = (Self::LOAD_V6, Self::TRACKER_V6);
         let (load_mac, tracker_mac) = (Self::LOAD_MAC, Self::TRACKER_MAC);
-        let (sources, flood) = (Self::SOURCES, Self::FLOOD);
+        let sources = Self::SOURCES;
         // `ip` opens the namespace of the other end by the descriptor of this process.
         let other =
             format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&self.tracker));
@@ -97,17 +98,8 @@ impl VethPair {
         ))?;
         self.on_tracker_side(|| {
             prepare(tracker_interface, &["gro", "on"])?;
-            ip(&format!(
-                "link set lo up\n\
-                 address add {tracker}/16 dev {tracker_interface}\n\
-                 address add {tracker_v6}/64 dev {tracker_interface} nodad\n\
-                 link set {tracker_interface} up\n\
-                 neighbour add {load} lladdr {load_mac} dev {tracker_interface} nud permanent\n\
-                 neighbour add {load_v6} lladdr {load_mac} dev {tracker_interface} nud permanent\n\
-                 neighbour add {other_v6} lladdr {load_mac} dev {tracker_interface} nud permanent\n\
-                 route add {sources} via {load} dev {tracker_interface}\n\
-                 route add {flood} via {load} dev {tracker_interface}\n"
-            ))?;
+            ip("link set lo up\n")?;
+            self.bring_tracker_up()?;
             use_threads(tracker_interface)
         })??;
         // Receive offload keeps the queue's thread in place, with and without a program at the driver hook. Requests carry
@@ -123,6 +115,46 @@ impl VethPair {
              route add local {sources} dev {load_interface}\n"
         ))?;
         use_threads(load_interface)
+    }
+
+    /// Brings the interface of the tracker up, on its side. The kernel has forgotten its routes and neighbours when it went down.
+    fn bring_tracker_up(&self) -> Result<()> {
+        let interface = &self.tracker_interface;
+        let (tracker, tracker_v6, load, load_mac) =
+            (Self::TRACKER, Self::TRACKER_V6, Self::LOAD, Self::LOAD_MAC);
+        let ([load_v6, other_v6], sources, flood) = (Self::LOAD_V6, Self::SOURCES, Self::FLOOD);
+        ip(&format!(
+            "address replace {tracker}/16 dev {interface}\n\
+             address replace {tracker_v6}/64 dev {interface} nodad\n\
+             link set {interface} up\n\
+             neighbour replace {load} lladdr {load_mac} dev {interface} nud permanent\n\
+             neighbour replace {load_v6} lladdr {load_mac} dev {interface} nud permanent\n\
+             neighbour replace {other_v6} lladdr {load_mac} dev {interface} nud permanent\n\
+             route replace {sources} via {load} dev {interface}\n\
+             route replace {flood} via {load} dev {interface}\n"
+        ))
+    }
+
+    /// Takes the interface of the tracker down for a while, and brings it up again, with its thread on the same processors.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses.
+    pub fn interrupt(&self, pause: Duration, assignment: &CpuAssignment) -> Result<()> {
+        self.on_tracker_side(|| {
+            ip(&format!("link set {} down\n", self.tracker_interface))?;
+            std::thread::sleep(pause);
+            self.bring_tracker_up()
+        })??;
+        self.assign(assignment)
+    }
+
+    /// Returns what the drivers of both interfaces have counted: those of the load, and those of the tracker.
+    ///
+    /// # Errors
+    /// Returns an error if ethtool fails.
+    pub fn driver_counts(&self) -> Result<[String; 2]> {
+        let tracker = self.on_tracker_side(|| statistics(&self.tracker_interface))??;
+        Ok([statistics(&self.load_interface)?, tracker])
     }
 
     /// Returns the interface of the load.
@@ -235,6 +267,13 @@ fn receive_threads(interface: &str) -> Result<Vec<Pid>> {
         fs::read_to_string(process.path().join("comm")).ok()?.starts_with(&prefix).then_some(pid)
     });
     Ok(threads.collect())
+}
+
+/// Returns the counts of a driver, a line each.
+fn statistics(interface: &str) -> Result<String> {
+    let output = Command::new("ethtool").args(["-S", interface]).output().context("cannot run ethtool")?;
+    ensure!(output.status.success(), "ethtool: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Runs lines of `ip -batch`.

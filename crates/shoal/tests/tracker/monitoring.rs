@@ -1,5 +1,5 @@
 //! The dashboard and the alert rules of `monitoring/`, checked by promtool, and by a Prometheus that scrapes a tracker
-//! under load.
+//! under load. That tracker has an XDP data path, which needs root.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use shoal_interop::tools::PROMETHEUS;
 use shoal_test_nats::{Options, Server};
+use shoal_test_network::between_two;
 use tempfile::TempDir;
 
 use crate::browser::{self, Browser};
@@ -72,7 +73,15 @@ fn promtool_finds_no_fault_with_the_metrics() {
 
 #[test]
 fn a_prometheus_answers_every_query_of_the_dashboard_and_of_the_rules() {
-    let loaded = Loaded::start();
+    between_two(|server, _| {
+        server.command("ip link set server up");
+        server.run(ask_every_query);
+    });
+}
+
+/// Asks for every series, beside an interface for the data path.
+fn ask_every_query() {
+    let loaded = Loaded::start_with(&[("SHOAL_UDP_XDP_INTERFACES", "server")]);
     let prometheus = Prometheus::start(loaded.tracker.control);
     prometheus.wait_for_scrapes(&loaded);
     let dashboard: Value =
@@ -157,6 +166,10 @@ struct Loaded {
 
 impl Loaded {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(further: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let deny = folder.path().join("deny");
         fs::write(&deny, format!("{}\n", "02".repeat(20))).unwrap();
@@ -166,7 +179,7 @@ impl Loaded {
             ("SHOAL_CLUSTER_SERVERS", &nats.url()),
             ("SHOAL_CLUSTER_NODE", "a"),
         ];
-        let tracker = Way::new(false, true).start(&settings);
+        let tracker = Way::new(false, true).start(&[&settings, further].concat());
         let other = cluster::start("b", &nats.url(), &[]);
         for (node, other) in [(&tracker, "b"), (&other, "a")] {
             cluster::wait_for_nodes(node, &[other], "ready");
