@@ -31,6 +31,9 @@ pub const CREDIT_BATCH_BYTES_MAX: usize = 128 << 10;
 pub const CREDIT_BYTES_MAX: usize =
     1 + NUMBER_BYTES_MAX + 1 + SUBJECT_BYTES_MAX + 20 + 20 + 3 * NUMBER_BYTES_MAX;
 
+/// Minimum size of a record in bytes: flags, a time, a user of one byte and the torrent.
+pub const CREDIT_BYTES_MIN: usize = 1 + 1 + 2 + 20;
+
 /// The version of the format.
 const VERSION: u8 = 1;
 
@@ -72,11 +75,16 @@ pub fn credit_subject(cluster: &str) -> String {
 
 /// Appends the head of a batch. Of a name that is too long, the beginning is taken.
 pub fn encode_credit_head(head: &CreditHead<'_>, out: &mut Vec<u8>) {
-    out.push(VERSION);
-    out.extend_from_slice(&head.run.0.to_le_bytes());
+    out.extend_from_slice(&credit_head_prefix(head.run));
     out.extend_from_slice(&head.sequence.to_le_bytes());
     let end = (0..=head.node.len().min(u8::MAX.into())).rev().find(|&end| head.node.is_char_boundary(end));
     write_text(head.node.get(..end.unwrap_or(0)).unwrap_or_default(), out);
+}
+
+/// Returns the bytes with which all batches of a run begin.
+pub(crate) fn credit_head_prefix(run: NodeId) -> [u8; 9] {
+    let [a, b, c, d, e, f, g, h] = run.0.to_le_bytes();
+    [VERSION, a, b, c, d, e, f, g, h]
 }
 
 /// Appends a record.

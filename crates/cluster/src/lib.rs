@@ -27,16 +27,21 @@ mod node;
 mod outbox;
 mod remote;
 mod resync;
+mod segment;
 mod stream;
 mod subject;
 
 pub use api::{Counters, Damaged, NodeId, NodeState, NodeStatus, Outgoing, Scope, Settings, Status, Swarms};
 pub use credit::{
-    CREDIT_BATCH_BYTES_MAX, CREDIT_BYTES_MAX, CreditHead, CreditRecord, credit_subject, decode_credits,
-    encode_credit, encode_credit_head,
+    CREDIT_BATCH_BYTES_MAX, CREDIT_BYTES_MAX, CREDIT_BYTES_MIN, CreditHead, CreditRecord, credit_subject,
+    decode_credits, encode_credit, encode_credit_head,
 };
 pub use delta::{DELTA_BYTES_MAX, Deltas, decode_deltas, encode_delta, encode_presence};
 pub use message::Malformed;
 pub use node::{Node, WAITING_BYTES_MAX};
 pub use outbox::BATCH_BYTES_MAX;
+pub use segment::{
+    SEGMENT_ENTRY_HEAD_BYTES, SEGMENT_HEAD_BYTES, SegmentBatch, SegmentContents, SegmentEntry,
+    decode_segment, decode_segment_entry, encode_segment_entry, encode_segment_head,
+};
 pub use subject::{SHARDS, is_name, shard_of};

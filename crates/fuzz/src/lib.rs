@@ -33,7 +33,7 @@ mod xdp_frame;
 pub use access_networks::access_networks;
 pub use change_cursor::change_cursor;
 pub use client_software::client_software;
-pub use cluster_message::{cluster_credit, cluster_deltas, cluster_message};
+pub use cluster_message::{cluster_credit, cluster_deltas, cluster_message, cluster_segment};
 pub use cluster_node::cluster_node;
 pub use http_head::http_head;
 pub use http_query::http_query;
@@ -58,7 +58,7 @@ pub use xdp_frame::xdp_frame;
 pub type Property = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Property); 29] = [
+pub const TARGETS: [(&str, Property); 30] = [
     ("access_networks", access_networks),
     ("change_cursor", change_cursor),
     ("client_software", client_software),
@@ -66,6 +66,7 @@ pub const TARGETS: [(&str, Property); 29] = [
     ("cluster_deltas", cluster_deltas),
     ("cluster_message", cluster_message),
     ("cluster_node", cluster_node),
+    ("cluster_segment", cluster_segment),
     ("http_forwarded", http_forwarded),
     ("http_head", http_head),
     ("http_query", http_query),

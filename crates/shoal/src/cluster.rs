@@ -28,7 +28,7 @@ use crate::settings;
 
 pub(crate) use connection::Link;
 use connection::{Connection, ConnectionSettings, Followed, INBOX_BYTES_MAX};
-use credit::{Credit, CreditThread};
+use credit::{Credit, CreditThreads};
 use node::NodeThread;
 use shared::{Copy, NodeKeys, SharedState, SharedThread, Targets};
 use swarms::ClusterSwarms;
@@ -64,7 +64,7 @@ pub(crate) struct Cluster {
     /// Applies the state that all nodes share.
     applier: Option<SharedThread>,
     /// Collects the credit of users.
-    credit: Option<CreditThread>,
+    credit: Option<CreditThreads>,
     /// Keeps the connection open.
     outgoing: mpsc::Sender<Outgoing>,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Cluster {
 /// A node that has left. Requests may still be answered, so the credit of users is still collected and published.
 pub(crate) struct Leaving {
     connection: Option<Connection>,
-    credit: Option<CreditThread>,
+    credit: Option<CreditThreads>,
     outgoing: mpsc::Sender<Outgoing>,
 }
 
@@ -152,7 +152,7 @@ impl Cluster {
             .context("cannot start the thread of the cluster")?;
         let directory = config.state.path.clone();
         let credit = credit
-            .map(|credit| CreditThread::start(credit, (run, name), recorded, directory))
+            .map(|credit| CreditThreads::start(credit, (run, name), recorded, directory))
             .transpose()
             .context("cannot start the thread of the credit of users")?;
         Ok(Self { node, connection: Some(connection), observed, applier: None, credit, outgoing })

@@ -2,14 +2,17 @@
 //!
 //! The responders record announces in rings ([`shoal_engine::credit`]). The thread `credit` ([`collect`]) takes them, puts them
 //! into batches, and keeps the batches until the stream has them: in files if there is a directory for them ([`spool`]), and
-//! otherwise in memory. It alone touches files. A task on the thread of the connection publishes one batch at a time
-//! ([`mod@publish`]), so that they are in the stream in their order, also after faults.
+//! otherwise in memory. The thread `credit-disk` ([`mod@disk`]) waits for the disk meanwhile, and adopts the files of runs that
+//! have ended ([`adopt`]). A task on the thread of the connection publishes one batch at a time ([`mod@publish`]), so that they are
+//! in the stream in their order, also after faults.
 //!
 //! A batch has the same message id whenever it is published. It consists of the run, which is another one after each start, and
 //! the number of the batch, so that no id ever belongs to two batches. Nothing here delays a request: what cannot be held is
 //! lost and counted.
 
+mod adopt;
 mod collect;
+mod disk;
 mod publish;
 mod spool;
 
@@ -26,7 +29,9 @@ use shoal_engine::credit::{CreditCounters, RecordedCredits};
 use tokio::sync::Notify;
 
 use self::collect::{BATCHES_MAX, Collector, HELD_BYTES_MAX};
+use self::disk::disk;
 pub(crate) use self::publish::publish;
+use self::spool::{READ_BYTES_MAX, Spool};
 use super::connection::Link;
 use crate::clock;
 use crate::periodic::PeriodicThread;
@@ -37,10 +42,12 @@ const TURN_EVERY: Duration = Duration::from_millis(10);
 /// Maximum time for the last batches at the end.
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// The memory of batches: those that are held because there are no files for them, their list, and the batches that are being
-/// filled and published.
-pub(crate) const BYTES_MAX: usize =
-    HELD_BYTES_MAX + BATCHES_MAX * 2 * size_of::<collect::Waiting>() + 4 * CREDIT_BATCH_BYTES_MAX;
+/// The memory of batches: those that are held because there are no files for them, their list, the batches that are being
+/// filled and published, and a file that is read and mended.
+pub(crate) const BYTES_MAX: usize = HELD_BYTES_MAX
+    + BATCHES_MAX * 2 * size_of::<collect::Waiting>()
+    + 4 * CREDIT_BATCH_BYTES_MAX
+    + 2 * READ_BYTES_MAX;
 
 /// The credit of a node, as its threads share it.
 #[derive(Debug)]
@@ -119,10 +126,12 @@ pub(crate) struct Summary {
     pub(crate) skipped: [(&'static str, u64); 2],
 }
 
-/// The thread of a node that credits users.
-pub(super) struct CreditThread {
+/// The threads of a node that credits users.
+pub(super) struct CreditThreads {
     credit: Arc<Credit>,
-    thread: PeriodicThread,
+    collector: PeriodicThread,
+    /// Waits for the disk, if there are files.
+    disk: Option<PeriodicThread>,
 }
 
 impl Credit {
@@ -146,6 +155,17 @@ impl Credit {
             recorders,
             counts: Counts::default(),
         }))
+    }
+
+    /// Returns the credit of a node without a connection.
+    #[cfg(test)]
+    fn away() -> Arc<Self> {
+        let text =
+            "tokens.jwks = \"keys\"\n[cluster]\nservers = [\"nats://127.0.0.1\"]\ncredit_stream = \"CREDIT\"";
+        let file = shoal_config::ConfigFile { path: "test", text };
+        let config = shoal_config::read(Some(file), []).expect("a configuration");
+        let (link, _inbox) = Link::new(shoal_net::Waker::new().expect("a waker"));
+        Self::new(&config, link, &[]).expect("there is a stream")
     }
 
     /// Returns the state at this moment.
@@ -234,8 +254,8 @@ impl Credit {
     }
 }
 
-impl CreditThread {
-    /// Starts the thread.
+impl CreditThreads {
+    /// Starts the threads.
     ///
     /// # Errors
     /// Fails if the kernel provides no more threads.
@@ -245,25 +265,41 @@ impl CreditThread {
         recorded: Vec<RecordedCredits>,
         directory: Option<PathBuf>,
     ) -> std::io::Result<Self> {
-        let mut collector = Collector::new(Arc::clone(&credit), (run, node), recorded, directory);
+        let (mut files, mut disk_thread) = (None, None);
+        if let Some(directory) = directory {
+            let (mut disk, link) = disk(Arc::clone(&credit), directory.clone(), run);
+            let body = move || disk.turn();
+            disk_thread = Some(PeriodicThread::start("credit-disk", disk::LOOK_EVERY, body)?);
+            files = Some((Spool::new(directory, run), link));
+        }
+        let mut collector = Collector::new(Arc::clone(&credit), (run, node), recorded, files);
         let body = move || collector.turn(clock::monotonic_ms(), clock::unix_ms());
-        let thread = PeriodicThread::start("credit", TURN_EVERY, body)?;
-        let _first = credit.thread.set(thread.thread());
-        Ok(Self { credit, thread })
+        let collector = PeriodicThread::start("credit", TURN_EVERY, body)?;
+        let _first = credit.thread.set(collector.thread());
+        Ok(Self { credit, collector, disk: disk_thread })
     }
 
-    /// Waits until the thread fails, and returns the reason.
+    /// Waits until a thread fails, and returns the reason.
     pub(super) async fn failure(&mut self) -> anyhow::Error {
-        self.thread.failure().await
+        let of_disk = async {
+            match &mut self.disk {
+                Some(disk) => disk.failure().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            error = self.collector.failure() => error,
+            error = of_disk => error,
+        }
     }
 
-    /// Lets the thread hold back nothing from now on. It goes on, since requests may still be answered.
+    /// Lets the threads hold back nothing from now on. They go on, since requests may still be answered.
     pub(super) fn leave(&self) {
         self.credit.exchange().is_leaving = true;
-        self.thread.thread().unpark();
+        self.collector.thread().unpark();
     }
 
-    /// Ends the thread, after everything is in the stream if that takes little time. The rest stays in files, if there are some.
+    /// Ends the threads, after everything is in the stream if that takes little time. The rest stays in files, if there are some.
     pub(super) fn finish(self) {
         self.leave();
         let end = tokio::time::Instant::now() + FLUSH_TIME_MAX;
@@ -276,7 +312,9 @@ impl CreditThread {
             std::thread::sleep(TURN_EVERY);
         }
         let lost = self.credit.counts.waiting.load(Ordering::Relaxed);
-        drop(self.thread);
+        // The other thread waits for nothing when this one has ended.
+        drop(self.collector);
+        drop(self.disk);
         if lost > 0 {
             tracing::warn!(
                 records = lost,

@@ -44,6 +44,12 @@ const DELETE: &str = "DEL";
 /// The header of a heartbeat that numbers the last message.
 const LAST_DELIVERED: &str = "Nats-Last-Consumer";
 
+/// Number of copies of a stream, if there are as many NATS servers.
+const COPIES: usize = 3;
+
+/// Refusals to create a stream with as many, after which one copy has to do.
+const REFUSALS_MAX: u32 = 5;
+
 /// Error codes of the JetStream API.
 const WRONG_REVISION: u64 = 10071;
 const STREAM_NOT_FOUND: u64 = 10059;
@@ -69,6 +75,15 @@ pub(super) enum Fault {
     Refused(String),
     /// The connection is gone, or the watch was interrupted.
     Interrupted(&'static str),
+}
+
+/// With how many copies a stream is created.
+///
+/// Only servers that refuse three copies show that they cannot have them. While JetStream is off, has no leader or may not be
+/// used, nothing is known, and a stream with one copy would keep it.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    refusals: u32,
 }
 
 /// The API of JetStream at one domain.
@@ -133,9 +148,40 @@ impl JetStream {
         self.ask(&format!("STREAM.INFO.{name}"), &Value::Null).await.map(|reply| StreamInfo::of(&reply))
     }
 
-    /// Creates a stream, unless there is one with this configuration.
-    pub(super) async fn create_stream(&self, name: &str, config: &Value) -> Result<StreamInfo, Fault> {
-        self.ask(&format!("STREAM.CREATE.{name}"), config).await.map(|reply| StreamInfo::of(&reply))
+    /// Finds a stream, or creates it with the first configuration for which there is room.
+    pub(super) async fn open_stream(
+        &self,
+        name: &str,
+        configs: Vec<Value>,
+        copies: &mut Copies,
+    ) -> Result<StreamInfo, Fault> {
+        match self.stream(name).await {
+            Err(Fault::NoStream) => {}
+            found => return found,
+        }
+        let servers = self.servers();
+        let replicas = copies.of(servers);
+        let mut created = Err(Fault::Full);
+        for mut config in configs {
+            config["num_replicas"] = json!(replicas);
+            let reply = self.ask(&format!("STREAM.CREATE.{name}"), &config).await;
+            created = reply.map(|reply| StreamInfo::of(&reply));
+            if created != Err(Fault::Full) {
+                break;
+            }
+        }
+        copies.note(replicas, created.as_ref().err());
+        if created.is_ok() {
+            tracing::info!(stream = name, replicas, "a stream of the cluster was created");
+            if servers >= COPIES && replicas < COPIES {
+                tracing::warn!(
+                    stream = name,
+                    servers,
+                    "the stream has one copy, because the NATS servers refused more: it is lost with its server"
+                );
+            }
+        }
+        created
     }
 
     /// Forgets everything about a subject of a stream up to a revision.
@@ -229,6 +275,7 @@ impl JetStream {
         let reply = reply.map_err(|error| match error.kind() {
             RequestErrorKind::NoResponders => Fault::NoJetStream,
             RequestErrorKind::TimedOut => Fault::NoReply(subject),
+            RequestErrorKind::Other => Fault::Interrupted("the connection is gone"),
             _ => Fault::Refused(error.to_string()),
         })?;
         let reply: Value =
@@ -236,6 +283,22 @@ impl JetStream {
         match Fault::of(&reply["error"]) {
             Some(fault) => Err(fault),
             None => Ok(reply),
+        }
+    }
+}
+
+impl Copies {
+    /// Returns the number of copies at a cluster of so many servers.
+    const fn of(&self, servers: usize) -> usize {
+        if servers >= COPIES && self.refusals < REFUSALS_MAX { COPIES } else { 1 }
+    }
+
+    /// Notes the outcome of a creation with so many.
+    const fn note(&mut self, replicas: usize, fault: Option<&Fault>) {
+        match fault {
+            Some(Fault::Refused(_) | Fault::Full) if replicas == COPIES => self.refusals += 1,
+            Some(_) => {}
+            None => self.refusals = 0,
         }
     }
 }
@@ -387,13 +450,43 @@ impl fmt::Display for Fault {
     }
 }
 
-fn nanoseconds(time: Duration) -> u64 {
+pub(super) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_copy_has_to_do_only_where_servers_have_refused_three() {
+        let mut copies = Copies::default();
+        assert_eq!([1, 2, 3, 5].map(|servers| copies.of(servers)), [1, 1, 3, 3]);
+        let subject = || "$JS.API.STREAM.CREATE.a".to_owned();
+        let unknown = [
+            Fault::NoJetStream,
+            Fault::NoReply(subject()),
+            Fault::NotPermitted(subject()),
+            Fault::NoStream,
+            Fault::Interrupted("the connection is gone"),
+        ];
+        for fault in unknown.iter().cycle().take(100) {
+            copies.note(copies.of(3), Some(fault));
+            assert_eq!(copies.of(3), 3, "{fault}");
+        }
+        let refusals = [Fault::Refused("no suitable peers for placement".to_owned()), Fault::Full];
+        for fault in refusals.iter().cycle().take(100) {
+            copies.note(1, Some(fault));
+        }
+        assert_eq!(copies.of(3), 3, "one copy was refused");
+        for fault in refusals.iter().cycle().take(5) {
+            assert_eq!(copies.of(3), 3);
+            copies.note(3, Some(fault));
+        }
+        assert_eq!(copies.of(3), 1);
+        copies.note(1, None);
+        assert_eq!(copies.of(3), 3, "the next stream may find room");
+    }
 
     #[test]
     fn places_of_both_forms_are_read() {

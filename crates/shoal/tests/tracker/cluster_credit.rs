@@ -6,6 +6,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
 
+use futures_util::StreamExt;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use shoal_cluster::{CreditRecord, NodeId, decode_credits};
@@ -340,16 +341,102 @@ fn an_upgrade_loses_nothing_and_stores_nothing_twice() {
 }
 
 #[test]
+fn an_upgrade_while_nats_is_away_loses_nothing_and_stores_nothing_twice() {
+    let (site, mut nats, place) = (Site::new(), nats(), Place::new());
+    let mut tracker = site.start("a", &nats.url(), &place.settings(&[]));
+    wait_for_state(&tracker, "accepted");
+    nats.kill();
+    site.upload_all(&tracker, 0..50);
+    tracker.signal(Signal::SIGUSR2);
+    tracker.wait_for_line("the new process serves");
+    site.upload_all(&tracker, 50..100);
+    assert!(tracker.wait(PATIENCE).success(), "the old process ends");
+    eventually("the new process has the files of the old one", || {
+        (credit(&tracker)["waiting"] == 100).then_some(())
+    });
+    nats.restart().expect("it starts again");
+    wait_for(&nats, 100);
+    wait_for_waiting(&tracker, 0);
+    let mut numbers = uploads(&stored(&nats));
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn damage_in_a_file_of_a_tracker_that_was_killed_costs_one_batch() {
+    let (site, mut nats, place) = (Site::new(), nats(), Place::new());
+    let settings = place.settings(&[]);
+    let mut tracker = site.start("a", &nats.url(), &settings);
+    wait_for_state(&tracker, "accepted");
+    nats.kill();
+    for round in 0..3_u64 {
+        site.upload_all(&tracker, round * 5..round * 5 + 5);
+        // A record takes more than 50 bytes, and a batch is in its file after a second.
+        eventually("a batch is in a file", || {
+            (credit(&tracker)["spool_bytes"].as_u64() >= Some((round + 1) * 250)).then_some(())
+        });
+    }
+    tracker.signal(Signal::SIGKILL);
+    tracker.wait(PATIENCE);
+    let segment = files(&place).pop().expect("there is a file");
+    let mut bytes = fs::read(&segment).unwrap();
+    // In the first batch.
+    bytes[100] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    let tracker = site.start("a", &nats.url(), &settings);
+    let credit = eventually("the others are found", || {
+        Some(credit(&tracker)).filter(|credit| credit["waiting"].as_u64() > Some(0))
+    });
+    let (waiting, lost) = (&credit["waiting"], &credit["lost"]["unreadable"]);
+    assert_eq!(waiting.as_u64().unwrap() + lost.as_u64().unwrap(), 15, "{credit}");
+    nats.restart().expect("it starts again");
+    assert_exact_end(&nats, lost.as_u64().unwrap()..15);
+    assert!(place.file("credit.damaged").exists());
+}
+
+/// Asserts that the stream has these numbers, of batches whose first ones were lost.
+fn assert_exact_end(nats: &Server, numbers: std::ops::Range<u64>) {
+    let batches = wait_for(nats, usize::try_from(numbers.end - numbers.start).unwrap());
+    assert_eq!(uploads(&batches), numbers.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_stream_that_is_there_and_takes_nothing_is_not_accepted() {
+    let (site, nats) = (Site::new(), nats());
+    let config = json!({
+        "name": STREAM, "subjects": ["shoal.shoal.credit"], "storage": "memory", "no_ack": true,
+    });
+    let created = request(&nats, &format!("STREAM.CREATE.{STREAM}"), &config);
+    assert_eq!(created["error"], Value::Null, "{created}");
+    let tracker = site.start("a", &nats.url(), &[]);
+    site.upload_all(&tracker, 0..3);
+    // Before the first attempt it is away without a reason.
+    eventually("the acknowledgement is missed", || {
+        let fault = credit(&tracker)["fault"].as_str().map(str::to_owned);
+        fault.filter(|fault| fault.starts_with("no reply to shoal.shoal.credit"))
+    });
+    runtime().block_on(async {
+        let client = async_nats::connect(nats.url()).await.expect("the server is there");
+        let mut published = client.subscribe("shoal.shoal.credit").await.expect("a subscription");
+        for _ in 0..3 {
+            // The stream was found again before this, and its acknowledgement is awaited now.
+            published.next().await.expect("a batch");
+            assert_eq!(credit(&tracker)["state"], "away");
+        }
+    });
+    assert_eq!(tracker.metric("shoal_cluster_credit_accepted", &[]), 0);
+}
+
+#[test]
 fn a_damaged_file_is_moved_aside() {
     let (site, nats, place) = (Site::new(), nats(), Place::new());
     fs::create_dir(&place.path).unwrap();
     let file = place.file("credit-0123456789abcdef-00000000");
     fs::write(&file, [7; 5000]).unwrap();
     let tracker = site.start("a", &nats.url(), &place.settings(&[]));
-    tracker.wait_for_line(
-        "a file of credit is damaged: the batches before the damage will be sent, the others are lost",
-    );
+    tracker.wait_for_line("a file of credit has no head: its batches are lost");
     assert!(!file.exists() && place.file("credit.damaged").exists());
+    eventually("it is counted", || (credit(&tracker)["lost"]["unreadable"] == 1).then_some(()));
     site.upload_all(&tracker, 0..3);
     assert_exact(&nats, 0..3);
 }

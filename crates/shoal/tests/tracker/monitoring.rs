@@ -104,7 +104,7 @@ fn ask_every_query() {
     }
     // A tracker that credits users needs tokens, and would refuse the announces of this test. `cluster_credit` reads these.
     let is_of_credit = |metric: &String| metric.starts_with("shoal_cluster_credit_");
-    assert_eq!(metrics.iter().filter(|metric| is_of_credit(metric)).count(), 2);
+    assert_eq!(metrics.iter().filter(|metric| is_of_credit(metric)).count(), 3);
     for metric in metrics.iter().filter(|metric| !is_of_credit(metric)) {
         assert!(!prometheus.ask(&format!("count({metric})")).is_empty(), "no series: {metric}");
     }

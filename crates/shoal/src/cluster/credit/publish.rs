@@ -6,14 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::super::jetstream::{Fault, JetStream};
+use super::super::jetstream::{Copies, Fault, JetStream, nanoseconds};
 use super::{Batch, Credit, Phase};
-
-/// Number of copies of the stream, if there are as many NATS servers.
-const REPLICAS: usize = 3;
-
-/// Attempts to create it with as many, before one copy has to do.
-const REPLICA_ATTEMPTS_MAX: u32 = 5;
 
 /// Maximum size of the stream in bytes: the first for which the account has room.
 const STREAM_BYTES_MAX: [u64; 2] = [1 << 30, 128 << 20];
@@ -33,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Publishes the batches of a node, forever.
 pub(crate) async fn publish(credit: Arc<Credit>) {
-    let (mut pause, mut failures) = (PAUSE_MIN, 0_u32);
+    let (mut pause, mut copies) = (PAUSE_MIN, Copies::default());
     loop {
         let client = credit.link.client().filter(|_| credit.link.is_connected());
         let Some(client) = client else {
@@ -42,10 +36,9 @@ pub(crate) async fn publish(credit: Arc<Credit>) {
         };
         let jetstream = JetStream::new(client, credit.domain.as_deref());
         let mut stored = 0;
-        let fault = publish_until_fault(&credit, &jetstream, failures, &mut stored).await;
+        let fault = publish_until_fault(&credit, &jetstream, &mut copies, &mut stored).await;
         credit.note_fault(fault);
         pause = if stored > 0 { PAUSE_MIN } else { (2 * pause).min(PAUSE_MAX) };
-        failures = if stored > 0 { 0 } else { failures.saturating_add(1) };
         sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
     }
 }
@@ -53,14 +46,14 @@ pub(crate) async fn publish(credit: Arc<Credit>) {
 async fn publish_until_fault(
     credit: &Credit,
     jetstream: &JetStream,
-    failures: u32,
+    copies: &mut Copies,
     stored: &mut u64,
 ) -> Fault {
-    if let Err(fault) = open(credit, jetstream, failures).await {
+    if let Err(fault) = open(credit, jetstream, copies).await {
         return fault;
     }
-    // Whether a stream that was full has room again is not known before it takes a batch.
-    if !matches!(credit.exchange().phase, Phase::Refused(_)) {
+    // Whether a stream that is there takes batches is not known before it has taken the one that waits.
+    if credit.offered().is_none() {
         credit.note_accepted();
     }
     loop {
@@ -78,42 +71,19 @@ async fn publish_until_fault(
 }
 
 /// Finds the stream, or creates it.
-async fn open(credit: &Credit, jetstream: &JetStream, failures: u32) -> Result<(), Fault> {
-    match jetstream.stream(&credit.stream).await {
-        Err(Fault::NoStream) => {}
-        found => return found.map(drop),
-    }
-    let is_replicated = jetstream.servers() >= REPLICAS && failures < REPLICA_ATTEMPTS_MAX;
-    let replicas = if is_replicated { REPLICAS } else { 1 };
-    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+async fn open(credit: &Credit, jetstream: &JetStream, copies: &mut Copies) -> Result<(), Fault> {
     let config = |bytes_max: u64| {
         json!({
             "name": credit.stream, "subjects": [credit.subject], "description": "The announces of users of Shoal",
-            "storage": "file", "num_replicas": replicas, "retention": "limits", "discard": "old",
+            "storage": "file", "retention": "limits", "discard": "old",
             "max_bytes": bytes_max, "max_age": nanoseconds(STREAM_AGE_MAX), "max_msgs": -1, "max_consumers": -1,
             "allow_direct": true, "duplicate_window": nanoseconds(DUPLICATE_WINDOW),
         })
     };
-    let mut created = Err(Fault::Full);
-    for bytes_max in STREAM_BYTES_MAX {
-        created = jetstream.create_stream(&credit.stream, &config(bytes_max)).await;
-        match created {
-            Ok(_) => {
-                tracing::info!(
-                    stream = credit.stream,
-                    replicas,
-                    bytes_max,
-                    "the stream of credit was created"
-                );
-                break;
-            }
-            Err(Fault::Full) => {}
-            Err(_) => break,
-        }
-    }
-    match created {
+    let configs = STREAM_BYTES_MAX.into_iter().map(config).collect();
+    match jetstream.open_stream(&credit.stream, configs, copies).await {
         Err(Fault::Full) => Err(Fault::Refused("JetStream has no room for the stream".to_owned())),
-        created => created.map(drop),
+        opened => opened.map(drop),
     }
 }
 

@@ -9,16 +9,10 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::contents::Contents;
 use super::entry::{Key, VALUE_BYTES_MAX};
-use super::jetstream::{Fault, JetStream, StreamInfo, Update, Watch};
+use super::jetstream::{Copies, Fault, JetStream, StreamInfo, Update, Watch};
 use super::keys::FollowedKeys;
 use super::{BUCKET_BYTES_MAX, NodeKeys, SharedState};
 use crate::clock;
-
-/// Number of copies of the bucket, if there are as many NATS servers.
-const REPLICAS: usize = 3;
-
-/// Attempts to create it with as many, before one copy has to do.
-const REPLICA_ATTEMPTS_MAX: u32 = 5;
 
 /// Pauses between two sessions: the first, and the longest. If the server has no JetStream, it may be long until it has.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -57,19 +51,17 @@ type Removed = BTreeMap<String, (u64, u64)>;
 /// Follows the bucket, forever.
 pub(crate) async fn follow(state: Arc<SharedState>, keys: NodeKeys) {
     let mut keys = FollowedKeys::new(keys);
-    let (mut pause, mut failures) = (PAUSE_MIN, 0_u32);
+    let (mut pause, mut copies) = (PAUSE_MIN, Copies::default());
     loop {
         let Some(bucket) = state.bucket().filter(|_| state.link.is_connected()) else {
             sleep(LOOK_EVERY).await;
             continue;
         };
-        let ended =
-            Session { state: &state, bucket, keys: &mut keys, removed: Removed::new() }.run(failures).await;
-        let (fault, has_begun) = ended;
+        let session = Session { state: &state, bucket, keys: &mut keys, removed: Removed::new() };
+        let (fault, has_begun) = session.run(&mut copies).await;
         state.note_fault(fault.clone());
         let longest = if fault.is_lasting() { PAUSE_WITHOUT_JETSTREAM_MAX } else { PAUSE_MAX };
         pause = if has_begun { PAUSE_MIN } else { (2 * pause).min(longest) };
-        failures = if has_begun { 0 } else { failures.saturating_add(1) };
         sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
     }
 }
@@ -83,16 +75,16 @@ struct Session<'s> {
 
 impl Session<'_> {
     /// Returns the fault that has ended the session, and whether everything in the bucket was known before.
-    async fn run(mut self, failures: u32) -> (Fault, bool) {
-        match self.begin(failures).await {
+    async fn run(mut self, copies: &mut Copies) -> (Fault, bool) {
+        match self.begin(copies).await {
             Ok((watch, contents, info)) => (self.go_on(watch, contents, &info).await, true),
             Err(fault) => (fault, false),
         }
     }
 
     /// Opens the bucket, and reads all of it.
-    async fn begin(&mut self, failures: u32) -> Result<(Watch, Contents, StreamInfo), Fault> {
-        let info = self.bucket.open(failures).await?;
+    async fn begin(&mut self, copies: &mut Copies) -> Result<(Watch, Contents, StreamInfo), Fault> {
+        let info = self.bucket.open(copies).await?;
         let mut watch = self.bucket.jetstream.watch(&self.bucket.stream).await?;
         let mut contents = Contents::default();
         loop {
@@ -220,22 +212,14 @@ impl Bucket {
     }
 
     /// Finds the stream of the bucket, or creates it.
-    async fn open(&self, failures: u32) -> Result<StreamInfo, Fault> {
-        match self.jetstream.stream(&self.stream).await {
-            Err(Fault::NoStream) => {}
-            found => return found,
-        }
-        let is_replicated = self.jetstream.servers() >= REPLICAS && failures < REPLICA_ATTEMPTS_MAX;
-        let replicas = if is_replicated { REPLICAS } else { 1 };
+    async fn open(&self, copies: &mut Copies) -> Result<StreamInfo, Fault> {
         // As the tools of NATS create buckets, so that these can show it.
         let config = json!({
             "name": self.stream, "subjects": [format!("{}>", self.prefix)], "description": "The shared state of Shoal",
-            "storage": "file", "num_replicas": replicas, "max_bytes": BUCKET_BYTES_MAX, "max_msg_size": VALUE_BYTES_MAX,
+            "storage": "file", "max_bytes": BUCKET_BYTES_MAX, "max_msg_size": VALUE_BYTES_MAX,
             "max_msgs_per_subject": 1, "max_msgs": -1, "max_consumers": -1, "retention": "limits", "discard": "new",
             "duplicate_window": 120_000_000_000_u64, "deny_delete": true, "allow_rollup_hdrs": true, "allow_direct": true,
         });
-        let created = self.jetstream.create_stream(&self.stream, &config).await?;
-        tracing::info!(stream = self.stream, replicas, "the bucket of the cluster was created");
-        Ok(created)
+        self.jetstream.open_stream(&self.stream, vec![config], copies).await
     }
 }
