@@ -12,23 +12,21 @@ use shoal_types::{PeerV4, PeerV6};
 
 use crate::udp::SCRAPE_HASHES_MAX;
 
-/// Maximum number of requests that wait: one for each datagram of a batch, and one scrape that is as long as it may be.
-/// A torrent of a scrape counts as one request. Before a scrape waits, there must be room for it and for all datagrams
-/// behind it, so that announces need not check.
-const ITEMS_MAX: usize = BATCH_MAX + SCRAPE_HASHES_MAX;
+/// Maximum number of requests of datagrams that wait: one for each datagram of a batch, and one scrape that is as long as
+/// it may be. A torrent of a scrape counts as one request. Before a scrape waits, there must be room for it and for all
+/// datagrams behind it, so that announces need not check.
+pub(crate) const ITEMS_MAX: usize = BATCH_MAX + SCRAPE_HASHES_MAX;
 
 /// The index that no item has.
-const NONE: u8 = u8::MAX;
+const NONE: u16 = u16::MAX;
 
-const _: () = assert!(ITEMS_MAX <= NONE as usize, "an index of an item takes one byte");
-
-/// The waiting requests. Each carries a tag, by which its owner knows it again.
+/// Up to `ITEMS` waiting requests. Each carries a tag, by which its owner knows it again.
 #[derive(Debug)]
-pub(crate) struct Batch<P, T> {
-    items: ArrayVec<Item<P, T>, ITEMS_MAX>,
-    groups: ArrayVec<Group, ITEMS_MAX>,
+pub(crate) struct Batch<P, T, const ITEMS: usize> {
+    items: ArrayVec<Item<P, T>, ITEMS>,
+    groups: ArrayVec<Group, ITEMS>,
     /// The index of the group of each shard.
-    group_of_shard: [u8; SHARDS_MAX],
+    group_of_shard: [u16; SHARDS_MAX],
 }
 
 /// An admitted request to one swarm.
@@ -36,9 +34,9 @@ pub(crate) struct Batch<P, T> {
 pub(crate) struct Item<P, T> {
     pub(crate) place: Place,
     /// The index of its datagram in the batch.
-    index: u8,
+    index: u16,
     /// The next item of its group.
-    next: u8,
+    next: u16,
     pub(crate) tag: T,
     pub(crate) work: Work<P>,
 }
@@ -63,18 +61,18 @@ pub(crate) enum Work<P> {
 #[derive(Clone, Copy, Debug)]
 struct Group {
     shard: usize,
-    first: u8,
-    last: u8,
+    first: u16,
+    last: u16,
     /// Whether there are announces among them.
     has_announces: bool,
     /// Whether some of these are to large swarms.
     has_large: bool,
 }
 
-/// Returns an index of the batch, or of an item or a group, as one byte.
+/// Returns an index of the batch, or of an item or a group, as two bytes.
 #[inline]
-fn short(index: usize) -> u8 {
-    (index as u64 & 0xff) as u8
+fn short(index: usize) -> u16 {
+    (index as u64 & 0xffff) as u16
 }
 
 impl<P, T> Item<P, T> {
@@ -84,8 +82,9 @@ impl<P, T> Item<P, T> {
     }
 }
 
-impl<P: shoal_store::Family, T> Batch<P, T> {
+impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
     pub(crate) fn new() -> Self {
+        const { assert!(ITEMS <= NONE as usize, "an index of an item takes two bytes") };
         Self { items: ArrayVec::new(), groups: ArrayVec::new(), group_of_shard: [NONE; SHARDS_MAX] }
     }
 
@@ -136,6 +135,23 @@ impl<P: shoal_store::Family, T> Batch<P, T> {
         );
     }
 
+    /// Starts to load the entries of the swarms, now that the beginnings of their lines are loaded.
+    fn prefetch_entries<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
+        self.visit_groups(
+            swarms,
+            |_| true,
+            |shard, item| {
+                shard.prefetch_entry(&mut item.place);
+                false
+            },
+        );
+    }
+
+    /// Starts to load the peers of small swarms and the heads of large ones, now that their whole entries are loaded.
+    fn prefetch_found<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
+        self.visit_groups(swarms, |_| true, |shard, item| shard.prefetch_found(&mut item.place));
+    }
+
     /// Starts to load the announcing peers in large swarms, and the peers that replies will contain: sampling later
     /// draws the same ones again.
     fn prefetch_peers<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
@@ -183,7 +199,7 @@ impl<P: shoal_store::Family, T> Batch<P, T> {
         // One place takes the locks of both rounds: those that are free, then those that another worker held. The steps of
         // a pass are then part of this loop, where a function of their own would cost a tenth of them.
         let mut ahead = 0..self.groups.len();
-        let (mut busy, mut waited) = (ArrayVec::<u8, ITEMS_MAX>::new(), 0);
+        let (mut busy, mut waited) = (ArrayVec::<u16, ITEMS>::new(), 0);
         loop {
             let (group, mut shard) = if let Some(index) = ahead.next() {
                 let group = &mut self.groups[index];
@@ -214,15 +230,32 @@ impl<P: shoal_store::Family, T> Batch<P, T> {
 
 /// Starts to load everything that the requests of two batches will read or change, in three passes over both.
 #[inline(always)]
-pub(crate) fn prefetch<I: SwarmId, T>(
+pub(crate) fn prefetch<I: SwarmId, T, const ITEMS: usize>(
     store: &Store<I>,
-    v4: &mut Batch<PeerV4, T>,
-    v6: &mut Batch<PeerV6, T>,
+    v4: &mut Batch<PeerV4, T, ITEMS>,
+    v6: &mut Batch<PeerV6, T, ITEMS>,
 ) {
     v4.prefetch_swarms(&store.v4);
     v6.prefetch_swarms(&store.v6);
     v4.prefetch_large(&store.v4);
     v6.prefetch_large(&store.v6);
+    v4.prefetch_peers(&store.v4);
+    v6.prefetch_peers(&store.v6);
+}
+
+/// As [`prefetch()`], for deltas in four passes, each of which reads only lines that the one before has begun to load.
+#[inline(always)]
+pub(crate) fn prefetch_deltas<I: SwarmId, const ITEMS: usize>(
+    store: &Store<I>,
+    v4: &mut Batch<PeerV4, (), ITEMS>,
+    v6: &mut Batch<PeerV6, (), ITEMS>,
+) {
+    v4.prefetch_swarms(&store.v4);
+    v6.prefetch_swarms(&store.v6);
+    v4.prefetch_entries(&store.v4);
+    v6.prefetch_entries(&store.v6);
+    v4.prefetch_found(&store.v4);
+    v6.prefetch_found(&store.v6);
     v4.prefetch_peers(&store.v4);
     v6.prefetch_peers(&store.v6);
 }

@@ -18,14 +18,17 @@ use crate::batch::{self, Batch, Work};
 use crate::policy::Policy;
 use crate::udp::prefetch_lists;
 
+/// Maximum number of deltas whose cache misses overlap. More gain nothing: the lines of these fill the nearest cache.
+const DELTAS_MAX: usize = 128;
+
 /// Applies the deltas of other nodes. One thread owns it.
 #[derive(Debug)]
 pub struct Applier {
     store: SharedStore,
     front: Front,
     /// The deltas that wait for their swarms.
-    v4: Box<Batch<PeerV4, ()>>,
-    v6: Box<Batch<PeerV6, ()>>,
+    v4: Box<Batch<PeerV4, (), DELTAS_MAX>>,
+    v6: Box<Batch<PeerV6, (), DELTAS_MAX>>,
 }
 
 /// The data that decisions need, except the store.
@@ -88,16 +91,18 @@ impl Applier {
             return self.front.counters.superseded.add(deltas.len() as u64);
         }
         let moment = Moment { at_s: now.monotonic_s.saturating_sub(age_s), is_late };
-        for chunk in deltas.chunks(BATCH_MAX) {
+        for chunk in deltas.chunks(DELTAS_MAX) {
             self.apply_chunk(chunk, moment);
         }
     }
 
-    /// Applies at most `BATCH_MAX` deltas.
+    /// Applies at most `DELTAS_MAX` deltas.
     fn apply_chunk(&mut self, chunk: &[Delta], moment: Moment) {
         let Self { store, front, v4, v6 } = self;
         if let Some(lists) = front.policy.access().and_then(|access| access.torrents.as_deref()) {
-            prefetch_lists(lists, chunk.iter().map(|delta| delta.info_hash));
+            for chunk in chunk.chunks(BATCH_MAX) {
+                prefetch_lists(lists, chunk.iter().map(|delta| delta.info_hash));
+            }
         }
         for (index, delta) in chunk.iter().enumerate() {
             let delta = Delta { ip: delta.ip.to_canonical(), ..*delta };
@@ -146,11 +151,11 @@ impl Front {
     fn apply<I: SwarmId>(
         &mut self,
         store: &Store<I>,
-        v4: &mut Batch<PeerV4, ()>,
-        v6: &mut Batch<PeerV6, ()>,
+        v4: &mut Batch<PeerV4, (), DELTAS_MAX>,
+        v6: &mut Batch<PeerV6, (), DELTAS_MAX>,
         moment: Moment,
     ) {
-        batch::prefetch(store, v4, v6);
+        batch::prefetch_deltas(store, v4, v6);
         v4.apply(&store.v4, |shard, item| self.announce(shard, &item.place, &item.work, moment));
         v6.apply(&store.v6, |shard, item| self.announce(shard, &item.place, &item.work, moment));
     }
