@@ -1,9 +1,10 @@
 //! The requests of a batch to the swarms of one family, grouped by shard: those of datagrams, and the changes that other
 //! nodes have told.
 //!
-//! Requests of a group share one lock in each pass. A group keeps the order of arrival, and all requests to a swarm are
-//! in the same group, so they are applied as they arrived. The order of the groups does not matter: where another
-//! worker holds the lock, the group comes last.
+//! Requests of a group share one lock in each pass. Changes of other nodes come in such numbers that all passes over some
+//! of a group share one. A group keeps the order of arrival, and all requests to a swarm are in the same group, so they are
+//! applied as they arrived. The order of the groups does not matter: where another worker holds the lock, the group of
+//! datagrams comes last.
 
 use arrayvec::ArrayVec;
 use shoal_store::{Announce, LockedShard, Place, SHARDS_MAX, Store, SwarmId, Swarms};
@@ -16,6 +17,9 @@ use crate::udp::SCRAPE_HASHES_MAX;
 /// it may be. A torrent of a scrape counts as one request. Before a scrape waits, there must be room for it and for all
 /// datagrams behind it, so that announces need not check.
 pub(crate) const ITEMS_MAX: usize = BATCH_MAX + SCRAPE_HASHES_MAX;
+
+/// Maximum number of deltas that are prefetched and applied under one lock, for some ten microseconds.
+const RUN_MAX: usize = 64;
 
 /// The index that no item has.
 const NONE: u16 = u16::MAX;
@@ -135,23 +139,6 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
         );
     }
 
-    /// Starts to load the entries of the swarms, now that the beginnings of their lines are loaded.
-    fn prefetch_entries<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
-        self.visit_groups(
-            swarms,
-            |_| true,
-            |shard, item| {
-                shard.prefetch_entry(&mut item.place);
-                false
-            },
-        );
-    }
-
-    /// Starts to load the peers of small swarms and the heads of large ones, now that their whole entries are loaded.
-    fn prefetch_found<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
-        self.visit_groups(swarms, |_| true, |shard, item| shard.prefetch_found(&mut item.place));
-    }
-
     /// Starts to load the announcing peers in large swarms, and the peers that replies will contain: sampling later
     /// draws the same ones again.
     fn prefetch_peers<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
@@ -183,6 +170,33 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
             },
         );
         for group in self.groups.drain(..) {
+            self.group_of_shard[group.shard] = NONE;
+        }
+        self.items.clear();
+    }
+
+    /// Prefetches and applies the items of each group under one lock, up to `RUN_MAX` at a time, and removes all. Their lines
+    /// are in the nearest cache until they are used, and a pass takes no lock of its own.
+    pub(crate) fn apply_by_shard<I: SwarmId>(
+        &mut self,
+        swarms: &Swarms<P, I>,
+        mut apply: impl FnMut(&mut LockedShard<'_, P, I>, &Item<P, T>),
+    ) {
+        for group in self.groups.drain(..) {
+            let mut run = group.first;
+            while run != NONE {
+                let mut shard = swarms.lock(group.shard);
+                visit_run(&mut self.items, run, |item| shard.prefetch_swarm(&item.place));
+                visit_run(&mut self.items, run, |item| shard.prefetch_entry(&mut item.place));
+                visit_run(&mut self.items, run, |item| shard.prefetch_found(&mut item.place));
+                visit_run(&mut self.items, run, |item| {
+                    if let Work::Announce { announce, joins, sample_seed, .. } = &item.work {
+                        let rng = fastrand::Rng::with_seed(*sample_seed);
+                        shard.prefetch_peers(&item.place, announce, *joins, rng);
+                    }
+                });
+                run = visit_run(&mut self.items, run, |item| apply(&mut shard, item));
+            }
             self.group_of_shard[group.shard] = NONE;
         }
         self.items.clear();
@@ -228,6 +242,18 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
     }
 }
 
+/// Visits up to `RUN_MAX` items of a group from this one on. Returns the index of the next one.
+#[inline]
+fn visit_run<P, T>(items: &mut [Item<P, T>], first: u16, mut visit: impl FnMut(&mut Item<P, T>)) -> u16 {
+    let mut next = first;
+    for _ in 0..RUN_MAX {
+        let Some(item) = items.get_mut(usize::from(next)) else { break };
+        visit(item);
+        next = item.next;
+    }
+    next
+}
+
 /// Starts to load everything that the requests of two batches will read or change, in three passes over both.
 #[inline(always)]
 pub(crate) fn prefetch<I: SwarmId, T, const ITEMS: usize>(
@@ -239,23 +265,6 @@ pub(crate) fn prefetch<I: SwarmId, T, const ITEMS: usize>(
     v6.prefetch_swarms(&store.v6);
     v4.prefetch_large(&store.v4);
     v6.prefetch_large(&store.v6);
-    v4.prefetch_peers(&store.v4);
-    v6.prefetch_peers(&store.v6);
-}
-
-/// As [`prefetch()`], for deltas in four passes, each of which reads only lines that the one before has begun to load.
-#[inline(always)]
-pub(crate) fn prefetch_deltas<I: SwarmId, const ITEMS: usize>(
-    store: &Store<I>,
-    v4: &mut Batch<PeerV4, (), ITEMS>,
-    v6: &mut Batch<PeerV6, (), ITEMS>,
-) {
-    v4.prefetch_swarms(&store.v4);
-    v6.prefetch_swarms(&store.v6);
-    v4.prefetch_entries(&store.v4);
-    v6.prefetch_entries(&store.v6);
-    v4.prefetch_found(&store.v4);
-    v6.prefetch_found(&store.v6);
     v4.prefetch_peers(&store.v4);
     v6.prefetch_peers(&store.v6);
 }

@@ -195,11 +195,11 @@ impl<P: Family, I: SwarmId> LockedShard<'_, P, I> {
         self.shard.prefetch_entry(place);
     }
 
-    /// As [`prefetch_large`](Self::prefetch_large), for a place that [`prefetch_entry`](Self::prefetch_entry) has prefetched.
+    /// Prefetches the peers of a small swarm, or the header of a large one, at a place that
+    /// [`prefetch_entry`](Self::prefetch_entry) has prefetched.
     #[inline(always)]
-    pub fn prefetch_found(&self, place: &mut Place) -> bool {
+    pub fn prefetch_found(&self, place: &mut Place) {
         self.shard.prefetch_found(place);
-        place.large.is_some()
     }
 
     /// Prefetches the lines in which the peer is or would be, and the peers that its reply will contain if the announce

@@ -14,12 +14,13 @@ use shoal_types::{Action, Delta, PeerV4, PeerV6};
 
 use super::admission::{RefusedPeer, ReplicationCounters, check_peer, check_torrent};
 use crate::Now;
-use crate::batch::{self, Batch, Work};
+use crate::batch::{Batch, Work};
 use crate::policy::Policy;
 use crate::udp::prefetch_lists;
 
-/// Maximum number of deltas whose cache misses overlap. More gain nothing: the lines of these fill the nearest cache.
-const DELTAS_MAX: usize = 128;
+/// Maximum number of deltas that are grouped by shard: those of a message, so that each shard has many whose cache misses
+/// overlap.
+const DELTAS_MAX: usize = 640;
 
 /// Applies the deltas of other nodes. One thread owns it.
 #[derive(Debug)]
@@ -155,9 +156,8 @@ impl Front {
         v6: &mut Batch<PeerV6, (), DELTAS_MAX>,
         moment: Moment,
     ) {
-        batch::prefetch_deltas(store, v4, v6);
-        v4.apply(&store.v4, |shard, item| self.announce(shard, &item.place, &item.work, moment));
-        v6.apply(&store.v6, |shard, item| self.announce(shard, &item.place, &item.work, moment));
+        v4.apply_by_shard(&store.v4, |shard, item| self.announce(shard, &item.place, &item.work, moment));
+        v6.apply_by_shard(&store.v6, |shard, item| self.announce(shard, &item.place, &item.work, moment));
     }
 
     /// Applies a delta to the swarm of a private network.
