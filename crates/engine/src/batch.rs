@@ -1,9 +1,10 @@
 //! The requests of a batch to the swarms of one family, grouped by shard: those of datagrams, and the changes that other
 //! nodes have told.
 //!
-//! Requests of a group share one lock in each pass. A group keeps the order of arrival, and all requests to a swarm are
-//! in the same group, so they are applied as they arrived. The order of the groups does not matter: where another
-//! worker holds the lock, the group comes last.
+//! Requests of a group share one lock in each pass. Changes of other nodes come in such numbers that all passes over some
+//! of a group share one. A group keeps the order of arrival, and all requests to a swarm are in the same group, so they are
+//! applied as they arrived. The order of the groups does not matter: where another worker holds the lock, the group of
+//! datagrams comes last.
 
 use arrayvec::ArrayVec;
 use shoal_store::{Announce, LockedShard, Place, SHARDS_MAX, Store, SwarmId, Swarms};
@@ -12,23 +13,24 @@ use shoal_types::{PeerV4, PeerV6};
 
 use crate::udp::SCRAPE_HASHES_MAX;
 
-/// Maximum number of requests that wait: one for each datagram of a batch, and one scrape that is as long as it may be.
-/// A torrent of a scrape counts as one request. Before a scrape waits, there must be room for it and for all datagrams
-/// behind it, so that announces need not check.
-const ITEMS_MAX: usize = BATCH_MAX + SCRAPE_HASHES_MAX;
+/// Maximum number of requests of datagrams that wait: one for each datagram of a batch, and one scrape that is as long as
+/// it may be. A torrent of a scrape counts as one request. Before a scrape waits, there must be room for it and for all
+/// datagrams behind it, so that announces need not check.
+pub(crate) const ITEMS_MAX: usize = BATCH_MAX + SCRAPE_HASHES_MAX;
+
+/// Maximum number of deltas that are prefetched and applied under one lock, for some ten microseconds.
+const RUN_MAX: usize = 64;
 
 /// The index that no item has.
-const NONE: u8 = u8::MAX;
+const NONE: u16 = u16::MAX;
 
-const _: () = assert!(ITEMS_MAX <= NONE as usize, "an index of an item takes one byte");
-
-/// The waiting requests. Each carries a tag, by which its owner knows it again.
+/// Up to `ITEMS` waiting requests. Each carries a tag, by which its owner knows it again.
 #[derive(Debug)]
-pub(crate) struct Batch<P, T> {
-    items: ArrayVec<Item<P, T>, ITEMS_MAX>,
-    groups: ArrayVec<Group, ITEMS_MAX>,
+pub(crate) struct Batch<P, T, const ITEMS: usize> {
+    items: ArrayVec<Item<P, T>, ITEMS>,
+    groups: ArrayVec<Group, ITEMS>,
     /// The index of the group of each shard.
-    group_of_shard: [u8; SHARDS_MAX],
+    group_of_shard: [u16; SHARDS_MAX],
 }
 
 /// An admitted request to one swarm.
@@ -36,9 +38,9 @@ pub(crate) struct Batch<P, T> {
 pub(crate) struct Item<P, T> {
     pub(crate) place: Place,
     /// The index of its datagram in the batch.
-    index: u8,
+    index: u16,
     /// The next item of its group.
-    next: u8,
+    next: u16,
     pub(crate) tag: T,
     pub(crate) work: Work<P>,
 }
@@ -63,18 +65,18 @@ pub(crate) enum Work<P> {
 #[derive(Clone, Copy, Debug)]
 struct Group {
     shard: usize,
-    first: u8,
-    last: u8,
+    first: u16,
+    last: u16,
     /// Whether there are announces among them.
     has_announces: bool,
     /// Whether some of these are to large swarms.
     has_large: bool,
 }
 
-/// Returns an index of the batch, or of an item or a group, as one byte.
+/// Returns an index of the batch, or of an item or a group, as two bytes.
 #[inline]
-fn short(index: usize) -> u8 {
-    (index as u64 & 0xff) as u8
+fn short(index: usize) -> u16 {
+    (index as u64 & 0xffff) as u16
 }
 
 impl<P, T> Item<P, T> {
@@ -84,8 +86,9 @@ impl<P, T> Item<P, T> {
     }
 }
 
-impl<P: shoal_store::Family, T> Batch<P, T> {
+impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
     pub(crate) fn new() -> Self {
+        const { assert!(ITEMS <= NONE as usize, "an index of an item takes two bytes") };
         Self { items: ArrayVec::new(), groups: ArrayVec::new(), group_of_shard: [NONE; SHARDS_MAX] }
     }
 
@@ -172,6 +175,33 @@ impl<P: shoal_store::Family, T> Batch<P, T> {
         self.items.clear();
     }
 
+    /// Prefetches and applies the items of each group under one lock, up to `RUN_MAX` at a time, and removes all. Their lines
+    /// are in the nearest cache until they are used, and a pass takes no lock of its own.
+    pub(crate) fn apply_by_shard<I: SwarmId>(
+        &mut self,
+        swarms: &Swarms<P, I>,
+        mut apply: impl FnMut(&mut LockedShard<'_, P, I>, &Item<P, T>),
+    ) {
+        for group in self.groups.drain(..) {
+            let mut run = group.first;
+            while run != NONE {
+                let mut shard = swarms.lock(group.shard);
+                visit_run(&mut self.items, run, |item| shard.prefetch_swarm(&item.place));
+                visit_run(&mut self.items, run, |item| shard.prefetch_entry(&mut item.place));
+                visit_run(&mut self.items, run, |item| shard.prefetch_found(&mut item.place));
+                visit_run(&mut self.items, run, |item| {
+                    if let Work::Announce { announce, joins, sample_seed, .. } = &item.work {
+                        let rng = fastrand::Rng::with_seed(*sample_seed);
+                        shard.prefetch_peers(&item.place, announce, *joins, rng);
+                    }
+                });
+                run = visit_run(&mut self.items, run, |item| apply(&mut shard, item));
+            }
+            self.group_of_shard[group.shard] = NONE;
+        }
+        self.items.clear();
+    }
+
     /// Visits the items of all groups that are wanted. `visit` returns whether the item is to a large swarm.
     #[inline]
     fn visit_groups<I: SwarmId>(
@@ -183,7 +213,7 @@ impl<P: shoal_store::Family, T> Batch<P, T> {
         // One place takes the locks of both rounds: those that are free, then those that another worker held. The steps of
         // a pass are then part of this loop, where a function of their own would cost a tenth of them.
         let mut ahead = 0..self.groups.len();
-        let (mut busy, mut waited) = (ArrayVec::<u8, ITEMS_MAX>::new(), 0);
+        let (mut busy, mut waited) = (ArrayVec::<u16, ITEMS>::new(), 0);
         loop {
             let (group, mut shard) = if let Some(index) = ahead.next() {
                 let group = &mut self.groups[index];
@@ -212,12 +242,24 @@ impl<P: shoal_store::Family, T> Batch<P, T> {
     }
 }
 
+/// Visits up to `RUN_MAX` items of a group from this one on. Returns the index of the next one.
+#[inline]
+fn visit_run<P, T>(items: &mut [Item<P, T>], first: u16, mut visit: impl FnMut(&mut Item<P, T>)) -> u16 {
+    let mut next = first;
+    for _ in 0..RUN_MAX {
+        let Some(item) = items.get_mut(usize::from(next)) else { break };
+        visit(item);
+        next = item.next;
+    }
+    next
+}
+
 /// Starts to load everything that the requests of two batches will read or change, in three passes over both.
 #[inline(always)]
-pub(crate) fn prefetch<I: SwarmId, T>(
+pub(crate) fn prefetch<I: SwarmId, T, const ITEMS: usize>(
     store: &Store<I>,
-    v4: &mut Batch<PeerV4, T>,
-    v6: &mut Batch<PeerV6, T>,
+    v4: &mut Batch<PeerV4, T, ITEMS>,
+    v6: &mut Batch<PeerV6, T, ITEMS>,
 ) {
     v4.prefetch_swarms(&store.v4);
     v6.prefetch_swarms(&store.v6);

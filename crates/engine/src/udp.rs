@@ -26,7 +26,7 @@ use shoal_wire::udp::{
 };
 
 use crate::access_log::{AccessLog, LoggedClient, Record};
-use crate::batch::{Batch, Work};
+use crate::batch::{Batch, ITEMS_MAX, Work};
 use crate::connection_id::{ConnectionIds, ConnectionKey};
 use crate::counter::{Drop, Family, Kind, Outcome, Tally};
 use crate::credit::CreditRecorder;
@@ -51,8 +51,8 @@ pub struct Responder {
     store: SharedStore,
     front: Front,
     /// The requests that wait for their swarms.
-    v4: Box<Batch<PeerV4, Query>>,
-    v6: Box<Batch<PeerV6, Query>>,
+    v4: Box<Batch<PeerV4, Query, ITEMS_MAX>>,
+    v6: Box<Batch<PeerV6, Query, ITEMS_MAX>>,
 }
 
 /// The data that decisions and replies need, except the store.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::arena::{Arena, Claims, MoveBuffers, Page, Purpose};
-use crate::prefetch::prefetch_bytes;
+use crate::prefetch::{prefetch_all_lines, prefetch_bytes};
 use crate::slab::{BLOCK_BYTES_MAX, Block, Class, Slab, SlabImage};
 
 /// Number of pages that any single operation may need. The maximum is reached when a segment of swarms is split: its two
@@ -241,6 +241,12 @@ impl Memory {
     #[inline]
     pub(crate) fn prefetch_block(&self, block: Block) {
         self.prefetch_in_block::<u8>(block, 0, 1);
+    }
+
+    /// Prefetches a block of this class.
+    #[inline]
+    pub(crate) fn prefetch_whole_block(&self, block: Block, class: Class) {
+        prefetch_all_lines(self.block(block, class));
     }
 
     /// Returns the number of pages of this shard, including its reserve.

@@ -19,6 +19,15 @@ pub(crate) fn prefetch_bytes(start: *const u8, bytes: usize) {
     }
 }
 
+/// As [`prefetch()`], for bytes that do not begin with a line: the last byte may lie in one line more.
+#[inline(always)]
+pub(crate) fn prefetch_all_lines(bytes: &[u8]) {
+    prefetch_bytes(bytes.as_ptr(), bytes.len());
+    if let Some(last) = bytes.last() {
+        prefetch_line(core::ptr::from_ref(last).cast());
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn prefetch_line(address: *const i8) {

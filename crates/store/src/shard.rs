@@ -227,6 +227,37 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         }
     }
 
+    /// Prefetches the entry of the swarm, and notes in `place` where it probably is: only the tag was compared, since the rest of
+    /// the identity is still to be loaded.
+    #[inline(always)]
+    pub(crate) fn prefetch_entry(&self, place: &mut Place) {
+        (place.hint, place.large) = (None, None);
+        let id = I::of_place(&place.id);
+        if let Some((at, line)) = self.swarms.find(&self.memory, place.hash, |line| line.candidate(id)) {
+            line.prefetch_entry(at.slot());
+            place.hint = Some(at);
+        }
+    }
+
+    /// As `prefetch_large`, for a place that `prefetch_entry` has prefetched. Prefetches small swarms as a whole.
+    #[inline(always)]
+    pub(crate) fn prefetch_found(&self, place: &mut Place) {
+        if place.hint.is_none() {
+            return;
+        }
+        let found = self.find(place);
+        let (hint, form) = (found.map(|(at, _)| at), found.map(|(at, line)| line.form(at.slot())));
+        place.hint = hint;
+        match form {
+            None | Some(Form::Single { .. }) => {}
+            Some(Form::Small { block, class, .. }) => self.memory.prefetch_whole_block(block, class),
+            Some(Form::Large { index }) => {
+                prefetch(self.larges.large(index));
+                place.large = Some(index);
+            }
+        }
+    }
+
     /// Prefetches the lines in which the peer is or would be in a large swarm, and those that an announce with an equal
     /// `rng` will sample. A peer that renews its announce is looked for in its role only.
     #[inline]

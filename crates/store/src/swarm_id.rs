@@ -71,13 +71,7 @@ pub(crate) fn slot_of<I: Identity, const N: usize>(
     len: usize,
     id: &I,
 ) -> Option<usize> {
-    const { assert!(N < u32::BITS as usize) };
-    let (tag, rest) = (id.tag(), id.rest());
-    let mut hits = 0_u32;
-    for (slot, other) in tags.iter().enumerate() {
-        hits |= u32::from(other.get() == tag.get()) << slot;
-    }
-    hits &= (1 << len) - 1;
+    let (mut hits, rest) = (slots_of_tag(tags, len, id.tag()), id.rest());
     while hits != 0 {
         let slot = hits.trailing_zeros() as usize;
         if rests[slot] == *rest {
@@ -86,6 +80,17 @@ pub(crate) fn slot_of<I: Identity, const N: usize>(
         hits &= hits - 1;
     }
     None
+}
+
+/// Returns a bit for each of the first `len` slots that has this tag.
+#[inline(always)]
+pub(crate) fn slots_of_tag<const N: usize>(tags: &[U16; N], len: usize, tag: U16) -> u32 {
+    const { assert!(N < u32::BITS as usize) };
+    let mut hits = 0_u32;
+    for (slot, other) in tags.iter().enumerate() {
+        hits |= u32::from(other.get() == tag.get()) << slot;
+    }
+    hits & ((1 << len) - 1)
 }
 
 /// Returns the bytes of an identity, which has as many as its tag and its rest.

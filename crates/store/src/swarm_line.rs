@@ -18,9 +18,10 @@ use crate::age::{AgeTime, StoredAge};
 use crate::family::Family;
 use crate::hash::{HashKey, word};
 use crate::peer_line::PeerEntry;
+use crate::prefetch::prefetch_all_lines;
 use crate::slab::{Block, Class};
 use crate::stamp::Stamp;
-use crate::swarm_id::{Identity, SwarmId, slot_of};
+use crate::swarm_id::{Identity, SwarmId, slot_of, slots_of_tag};
 use crate::table::Bucket;
 
 /// Number of completed downloads that a line can represent.
@@ -97,6 +98,10 @@ const _: () = {
 pub(crate) trait SwarmRow<P, I: Identity>: Bucket<Entry = Swarm<P, I>> {
     /// Returns the slot of a swarm.
     fn slot(&self, id: &I) -> Option<usize>;
+    /// Returns the first slot with the tag of a swarm, which is nearly always its slot. Reads only the beginning of the line.
+    fn candidate(&self, id: &I) -> Option<usize>;
+    /// Prefetches what a slot has behind the beginning of the line, except for its age.
+    fn prefetch_entry(&self, slot: usize);
     /// Returns whether a swarm is in this slot.
     fn holds(&self, slot: usize, id: &I) -> bool;
     /// Returns the identity of a swarm.
@@ -125,6 +130,18 @@ impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> SwarmRow<P, I> for
     #[inline]
     fn slot(&self, id: &I) -> Option<usize> {
         slot_of(&self.tags, &self.rests, self.len(), id)
+    }
+
+    #[inline]
+    fn candidate(&self, id: &I) -> Option<usize> {
+        let hits = slots_of_tag(&self.tags, self.len(), id.tag());
+        (hits != 0).then(|| hits.trailing_zeros() as usize)
+    }
+
+    #[inline]
+    fn prefetch_entry(&self, slot: usize) {
+        prefetch_all_lines(self.rests[slot].as_bytes());
+        prefetch_all_lines(self.inlines[slot].as_bytes());
     }
 
     #[inline]

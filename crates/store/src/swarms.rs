@@ -189,6 +189,19 @@ impl<P: Family, I: SwarmId> LockedShard<'_, P, I> {
         place.large.is_some()
     }
 
+    /// Prefetches the entry of the swarm in a line whose beginning is loaded, and notes in `place` where it probably is.
+    #[inline(always)]
+    pub fn prefetch_entry(&self, place: &mut Place) {
+        self.shard.prefetch_entry(place);
+    }
+
+    /// Prefetches the peers of a small swarm, or the header of a large one, at a place that
+    /// [`prefetch_entry`](Self::prefetch_entry) has prefetched.
+    #[inline(always)]
+    pub fn prefetch_found(&self, place: &mut Place) {
+        self.shard.prefetch_found(place);
+    }
+
     /// Prefetches the lines in which the peer is or would be, and the peers that its reply will contain if the announce
     /// itself is given an equal `rng`. If `joins`, the peer is probably not in the swarm yet with its role.
     #[inline]

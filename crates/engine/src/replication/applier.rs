@@ -14,9 +14,13 @@ use shoal_types::{Action, Delta, PeerV4, PeerV6};
 
 use super::admission::{RefusedPeer, ReplicationCounters, check_peer, check_torrent};
 use crate::Now;
-use crate::batch::{self, Batch, Work};
+use crate::batch::{Batch, Work};
 use crate::policy::Policy;
 use crate::udp::prefetch_lists;
+
+/// Maximum number of deltas that are grouped by shard: those of a message, so that each shard has many whose cache misses
+/// overlap.
+const DELTAS_MAX: usize = 640;
 
 /// Applies the deltas of other nodes. One thread owns it.
 #[derive(Debug)]
@@ -24,8 +28,8 @@ pub struct Applier {
     store: SharedStore,
     front: Front,
     /// The deltas that wait for their swarms.
-    v4: Box<Batch<PeerV4, ()>>,
-    v6: Box<Batch<PeerV6, ()>>,
+    v4: Box<Batch<PeerV4, (), DELTAS_MAX>>,
+    v6: Box<Batch<PeerV6, (), DELTAS_MAX>>,
 }
 
 /// The data that decisions need, except the store.
@@ -88,16 +92,18 @@ impl Applier {
             return self.front.counters.superseded.add(deltas.len() as u64);
         }
         let moment = Moment { at_s: now.monotonic_s.saturating_sub(age_s), is_late };
-        for chunk in deltas.chunks(BATCH_MAX) {
+        for chunk in deltas.chunks(DELTAS_MAX) {
             self.apply_chunk(chunk, moment);
         }
     }
 
-    /// Applies at most `BATCH_MAX` deltas.
+    /// Applies at most `DELTAS_MAX` deltas.
     fn apply_chunk(&mut self, chunk: &[Delta], moment: Moment) {
         let Self { store, front, v4, v6 } = self;
         if let Some(lists) = front.policy.access().and_then(|access| access.torrents.as_deref()) {
-            prefetch_lists(lists, chunk.iter().map(|delta| delta.info_hash));
+            for chunk in chunk.chunks(BATCH_MAX) {
+                prefetch_lists(lists, chunk.iter().map(|delta| delta.info_hash));
+            }
         }
         for (index, delta) in chunk.iter().enumerate() {
             let delta = Delta { ip: delta.ip.to_canonical(), ..*delta };
@@ -146,13 +152,12 @@ impl Front {
     fn apply<I: SwarmId>(
         &mut self,
         store: &Store<I>,
-        v4: &mut Batch<PeerV4, ()>,
-        v6: &mut Batch<PeerV6, ()>,
+        v4: &mut Batch<PeerV4, (), DELTAS_MAX>,
+        v6: &mut Batch<PeerV6, (), DELTAS_MAX>,
         moment: Moment,
     ) {
-        batch::prefetch(store, v4, v6);
-        v4.apply(&store.v4, |shard, item| self.announce(shard, &item.place, &item.work, moment));
-        v6.apply(&store.v6, |shard, item| self.announce(shard, &item.place, &item.work, moment));
+        v4.apply_by_shard(&store.v4, |shard, item| self.announce(shard, &item.place, &item.work, moment));
+        v6.apply_by_shard(&store.v6, |shard, item| self.announce(shard, &item.place, &item.work, moment));
     }
 
     /// Applies a delta to the swarm of a private network.

@@ -13,7 +13,7 @@ use shoal_wire::udp::{
 
 use super::{Front, Limits, Query, log_datagram};
 use crate::Now;
-use crate::batch::{self, Batch, Item, Work};
+use crate::batch::{self, Batch, ITEMS_MAX, Item, Work};
 use crate::caller::Caller;
 use crate::counter::{Drop, Family, Kind, Outcome};
 use crate::credit::CreditRecorder;
@@ -27,8 +27,8 @@ impl Front {
     pub(super) fn apply<I: SwarmId>(
         &mut self,
         store: &Store<I>,
-        v4: &mut Batch<PeerV4, Query>,
-        v6: &mut Batch<PeerV6, Query>,
+        v4: &mut Batch<PeerV4, Query, ITEMS_MAX>,
+        v6: &mut Batch<PeerV6, Query, ITEMS_MAX>,
         chunk: &mut [Exchange<'_>],
         now: Now,
     ) {

@@ -77,6 +77,20 @@ fn a_node_that_applies_all_deltas_of_another_has_equal_swarms() {
 }
 
 #[test]
+fn a_message_with_more_deltas_of_a_shard_than_one_lock_serves_is_applied_in_order() {
+    let ([mut one, mut other], mut deltas) = ([Node::new(1), Node::new(2)], Vec::new());
+    let mut rng = fastrand::Rng::with_seed(13);
+    for _ in 0..5000 {
+        random_announce(&mut one, &mut rng);
+        deltas.extend(one.take());
+    }
+    assert!(deltas.len() > 2000, "{} deltas", deltas.len());
+    other.replica_now().apply(&deltas, 0);
+    assert_equal(&one, &other);
+    assert_eq!(applied(&other), deltas.len() as u64);
+}
+
+#[test]
 fn nodes_that_apply_each_others_deltas_have_equal_swarms() {
     for seed in 100..112 {
         let [one, other] = exchange([Node::new(1), Node::new(2)], seed, true);
