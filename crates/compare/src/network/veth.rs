@@ -209,7 +209,9 @@ impl VethPair {
             for thread in threads {
                 pin_thread(thread, processors)
                     .with_context(|| format!("cannot bind the thread of the interface {interface}"))?;
-                moderate(thread)?;
+                if *interface == self.tracker_interface {
+                    moderate(thread)?;
+                }
             }
         }
         Ok(())
