@@ -1,5 +1,5 @@
 //! The thread that takes records from the rings, puts them into batches, and keeps these until the stream has them. It never
-//! waits for the disk: another thread does ([`super::disk`]).
+//! waits for the disk: another thread does ([`disk`](mod@super::disk)).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
