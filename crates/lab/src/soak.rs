@@ -34,7 +34,7 @@ pub(crate) struct SoakArgs {
 
 /// The end of the help, with a paragraph per line: clap wraps it to the terminal.
 const NOTES: &str = "\
-It takes root and Linux 6.1. The tracker, which is Shoal with its XDP data path, and the load are at the two ends of a pair of \
+It takes root and Linux 6.4. The tracker, which is Shoal with its XDP data path, and the load are at the two ends of a pair of \
 virtual Ethernet interfaces. In each round, the load keeps 224 requests in flight from the driver hook, while the tracker is \
 reloaded, upgraded, stopped (SIGTERM) or killed (SIGKILL), or its interface goes down. After each round, all frames must be free \
 and every request must be answered or be counted as dropped.
