@@ -230,9 +230,12 @@ impl Drop for Process {
 fn is_running_in(stat: &str, group: u32) -> bool {
     // The name of the program, in parentheses, may contain anything. Its state, parent and group follow.
     let Some((_, fields)) = stat.rsplit_once(')') else { return false };
-    let mut fields = fields.split_whitespace();
-    let (state, of_group) = (fields.next(), fields.nth(1));
-    !matches!(state, Some("Z" | "X")) && of_group.and_then(|of| of.parse().ok()) == Some(group)
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let number = |place: usize| fields.get(place)?.parse::<u32>().ok();
+    // The first thread of a process is a zombie as soon as it ends, while the others still have the sockets.
+    let has_ended =
+        matches!(fields.first(), Some(&("Z" | "X"))) && number(17).is_none_or(|threads| threads <= 1);
+    !has_ended && number(2) == Some(group)
 }
 
 /// Returns the processes whose environment contains `entry`.
@@ -369,6 +372,8 @@ mod tests {
             thread::sleep(POLL);
         }
         assert!(is_running_in("7 (a) Z 1 9) S 1 9 9 0", 9) && !is_running_in("7 (a) Z 1 9 9 0", 9));
+        let zombie = |threads: u32| format!("7 (a) Z 1 9 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5");
+        assert!(is_running_in(&zombie(2), 9) && !is_running_in(&zombie(1), 9));
     }
 
     #[test]

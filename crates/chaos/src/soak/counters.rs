@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// The paths of the program on which a packet ends.
-const ENDS: [&str; 3] = ["denied", "rate_limited", "unanswerable"];
+/// The paths of the program on which a packet ends and that the tracker does not count itself: it does count those beyond the
+/// limits.
+const ENDS: [&str; 2] = ["denied", "unanswerable"];
 
 /// Counters that tell of dropped datagrams, and the number of frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
