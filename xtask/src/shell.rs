@@ -42,6 +42,11 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Builds a package of the release profile by itself, so that it is not built with features that only another one needs.
+pub(crate) fn build_release(package: &str) -> Result<()> {
+    run(&mut cargo(&["build", "--locked", "--release", "--package", package]))
+}
+
 /// Runs a command without printing it, and returns its output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output();

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use shoal_interop::tools;
 
-use crate::shell::{cargo, run, title};
+use crate::shell::{build_release, run, title};
 
 /// The arguments of `shoal-lab soak`, which declares and documents them.
 #[derive(Args)]
@@ -20,9 +20,8 @@ pub(crate) struct Soak {
 impl Soak {
     pub(crate) fn run(self) -> Result<()> {
         title("soak");
-        // One after the other, so that neither is built with features that only the other needs.
         for package in ["shoal", "shoal-lab"] {
-            run(&mut cargo(&["build", "--locked", "--release", "--package", package]))?;
+            build_release(package)?;
         }
         let lab = tools::target_directory()?.join("release/shoal-lab");
         run(Command::new(lab).arg("soak").args(&self.arguments))

@@ -203,7 +203,7 @@ fn next_entry(damaged: &[u8], run: NodeId) -> Option<usize> {
     entries.find(|&at| is_entry(at))
 }
 
-/// Returns about how many records a damaged entry had that took so many bytes.
+/// Returns about how many records a damaged entry of `bytes` bytes had.
 fn records_in(entry: &[u8], bytes: usize) -> u64 {
     let records = array(entry, 16).map_or(0, u32::from_le_bytes);
     // A note has none, whatever it says.

@@ -48,12 +48,12 @@ mod sync {
 const FRAMES_MIN: u32 = 64;
 const FRAMES_MAX: u32 = 1 << 16;
 
-/// Maximum number of calls by which one batch is sent. Where the kernel copies frames, a call sends at least 32 of them; a
-/// driver whose queue is full takes none for a while. The rest is sent with a later batch.
+/// Maximum number of calls in one flush. Where the kernel copies frames, a call sends at least 32 of them; a driver whose queue
+/// is full takes none for a while. The rest is sent by a later flush.
 const WAKES_MAX: usize = 8;
 
-/// Number of frames that a call sends where the kernel copies them (Linux 6.17): one batch, and what an earlier one has left.
-/// With 32, as before 6.17, a batch takes two calls. No difference could be measured in the time of a reply.
+/// Number of frames that a call sends where the kernel copies them (Linux 6.17): four full batches, which a worker sends
+/// at once. With 32, as before 6.17, they take eight calls. No difference could be measured in the time of a reply.
 const TRANSMIT_BUDGET: u32 = 256;
 
 /// Memory of copied frames that are being sent. The default of 208 KiB may be less than a batch of long replies takes.

@@ -288,12 +288,12 @@ impl JetStream {
 }
 
 impl Copies {
-    /// Returns the number of copies at a cluster of so many servers.
+    /// Returns the number of copies at a cluster of `servers` servers.
     const fn of(&self, servers: usize) -> usize {
         if servers >= COPIES && self.refusals < REFUSALS_MAX { COPIES } else { 1 }
     }
 
-    /// Notes the outcome of a creation with so many.
+    /// Notes the outcome of a creation with `replicas` copies.
     const fn note(&mut self, replicas: usize, fault: Option<&Fault>) {
         match fault {
             Some(Fault::Refused(_) | Fault::Full) if replicas == COPIES => self.refusals += 1,

@@ -403,8 +403,8 @@ impl Lists {
     }
 }
 
-/// Returns the addresses of the tracker on this host with their ports, of those that it is `bound` to. `locals` are all addresses of this host. Loopback addresses
-/// have no place in a frame of a network card.
+/// Returns the addresses of the tracker on this host with their ports. `bound` are those that it listens on, and `locals` all
+/// addresses of this host. Loopback addresses have no place in a frame of a network card.
 fn endpoints(bound: impl IntoIterator<Item = SocketAddr>, locals: &[IpAddr]) -> BTreeSet<SocketAddr> {
     let expand = |address: SocketAddr| {
         let of_family = locals.iter().filter(move |ip| ip.is_ipv4() == address.is_ipv4());

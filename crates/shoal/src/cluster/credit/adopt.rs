@@ -250,7 +250,7 @@ mod tests {
             Spool::new(self.0.path().to_owned(), NodeId(run))
         }
 
-        /// Starts a run that ends with so many batches.
+        /// Starts a run that ends with `batches` batches.
         fn leave(&self, run: u64, batches: u64) -> PathBuf {
             let mut spool = self.spool(run);
             for sequence in 1..=batches {

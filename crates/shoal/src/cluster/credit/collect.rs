@@ -29,7 +29,7 @@ pub(super) const BATCHES_MAX: usize = 1 << 16;
 const AGE_MS: u64 = 50;
 const AGE_MS_IF_OTHERS_WAIT: u64 = 1000;
 
-/// The latter doubles with each of so many batches that wait, up to so many times. So the files are full before the list of
+/// The latter doubles with every 8,192 batches that wait, up to seven times. So the files are full before the list of
 /// batches is, unless NATS is away for more than three weeks.
 const BATCHES_PER_DOUBLING: usize = BATCHES_MAX / 8;
 const DOUBLINGS_MAX: usize = 7;
@@ -318,7 +318,7 @@ impl Drop for Collector {
     }
 }
 
-/// Returns the age at which a batch ends while so many others wait.
+/// Returns the age at which a batch ends while `waiting` others wait.
 fn age_ms_max(waiting: usize) -> u64 {
     let doublings = (waiting / BATCHES_PER_DOUBLING).min(DOUBLINGS_MAX);
     if waiting == 0 { AGE_MS } else { AGE_MS_IF_OTHERS_WAIT << doublings }

@@ -162,7 +162,7 @@ impl Spool {
         Ok(Some(SpooledBatch { run, sequence, records, length: batch.len(), key, offset }))
     }
 
-    /// Returns the key of a segment of this run with room for so many bytes.
+    /// Returns the key of a segment of this run with room for an entry.
     fn open_for(&mut self, entry_bytes: u64) -> io::Result<u64> {
         let has_room = |segment: &Segment| segment.bytes + entry_bytes <= SEGMENT_BYTES_MAX as u64;
         if let Some(key) = self.open.filter(|key| self.segments.get(key).is_some_and(has_room)) {
