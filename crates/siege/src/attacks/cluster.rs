@@ -109,7 +109,7 @@ pub(super) const ATTACKS: &[Attack] = &[
             ("cluster.credit_stream", "CREDIT"),
             ("cluster.jetstream_domain", "nowhere"),
             // The memory of tokens and of credit is part of memory.max.
-            ("store.memory_max", "48MiB"),
+            ("store.memory_max", "32MiB"),
         ],
         bars: Bars::SWARMS_STAY,
         run: credit::announces,
