@@ -28,7 +28,7 @@ use crate::settings;
 
 pub(crate) use connection::Link;
 use connection::{Connection, ConnectionSettings, Followed, INBOX_BYTES_MAX};
-use credit::{Credit, CreditThreads};
+use credit::{CreditLink, CreditThreads};
 use node::NodeThread;
 use shared::{Copy, NodeKeys, SharedState, SharedThread, Targets};
 use swarms::ClusterSwarms;
@@ -86,8 +86,8 @@ pub(crate) struct Observed {
     pub(crate) swarms: SwarmCounters,
     /// The state that all nodes share, unless each has its own.
     pub(crate) shared: Option<Arc<SharedState>>,
-    /// The credit of users, if a stream takes it.
-    pub(crate) credit: Option<Arc<Credit>>,
+    /// The way of the credit of users to its stream, if there is one.
+    pub(crate) credit: Option<Arc<CreditLink>>,
 }
 
 impl ClusterSettings {
@@ -135,7 +135,7 @@ impl Cluster {
         let counters = swarms.counters();
         let mut thread = NodeThread::new(&node, swarms, Arc::clone(&link), (inbox, waker), outgoing.clone());
         let state = SharedState::new(&config, Arc::clone(&link), copy);
-        let credit = Credit::new(&config, Arc::clone(&link), &recorded);
+        let credit = CreditLink::new(&config, Arc::clone(&link), &recorded);
         let followed = Followed { shared: state.clone().map(|state| (state, keys)), credit: credit.clone() };
         let observed = Arc::new(Observed {
             cluster,

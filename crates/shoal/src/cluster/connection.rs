@@ -28,7 +28,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::Instant;
 
 use super::credentials::{Certificates, Credentials};
-use super::credit::{self, Credit};
+use super::credit::{self, CreditLink};
 use super::shared::{self, NodeKeys, SharedState};
 use crate::repeated::Repeated;
 
@@ -354,7 +354,7 @@ fn size(message: &Received) -> usize {
 #[derive(Clone)]
 pub(super) struct Followed {
     pub(super) shared: Option<(Arc<SharedState>, NodeKeys)>,
-    pub(super) credit: Option<Arc<Credit>>,
+    pub(super) credit: Option<Arc<CreditLink>>,
 }
 
 /// The thread of the connection.

@@ -49,9 +49,9 @@ pub(crate) const BYTES_MAX: usize = HELD_BYTES_MAX
     + 4 * CREDIT_BATCH_BYTES_MAX
     + 2 * READ_BYTES_MAX;
 
-/// The credit of a node, as its threads share it.
+/// The way of the credit to its stream, as the threads of a node share it.
 #[derive(Debug)]
-pub(crate) struct Credit {
+pub(crate) struct CreditLink {
     link: Arc<Link>,
     /// The name of the stream.
     stream: String,
@@ -128,14 +128,14 @@ pub(crate) struct Summary {
 
 /// The threads of a node that credits users.
 pub(super) struct CreditThreads {
-    credit: Arc<Credit>,
+    credit: Arc<CreditLink>,
     collector: PeriodicThread,
     /// Waits for the disk, if there are files.
     disk: Option<PeriodicThread>,
 }
 
-impl Credit {
-    /// Returns the credit of a node, unless it credits no user.
+impl CreditLink {
+    /// Returns the way to the stream, unless the node credits no user.
     pub(super) fn new(config: &Config, link: Arc<Link>, recorded: &[RecordedCredits]) -> Option<Arc<Self>> {
         let stream = config.cluster.credit_stream.as_ref()?;
         let recorders = recorded.iter().map(|recorded| Arc::clone(recorded.counters())).collect();
@@ -157,7 +157,7 @@ impl Credit {
         }))
     }
 
-    /// Returns the credit of a node without a connection.
+    /// Returns the way to a stream without a connection.
     #[cfg(test)]
     fn away() -> Arc<Self> {
         let text =
@@ -260,7 +260,7 @@ impl CreditThreads {
     /// # Errors
     /// Fails if the kernel provides no more threads.
     pub(super) fn start(
-        credit: Arc<Credit>,
+        credit: Arc<CreditLink>,
         (run, node): (NodeId, String),
         recorded: Vec<RecordedCredits>,
         directory: Option<PathBuf>,

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::disk::{DiskLink, Report};
 use super::spool::{Spool, SpooledBatch};
-use super::{Batch, Credit};
+use super::{Batch, CreditLink};
 use crate::repeated::Repeated;
 
 /// Maximum size of the batches that are held in memory.
@@ -39,7 +39,7 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 /// The state of the thread.
 pub(super) struct Collector {
-    credit: Arc<Credit>,
+    credit: Arc<CreditLink>,
     run: NodeId,
     node: String,
     rings: Vec<RecordedCredits>,
@@ -109,7 +109,7 @@ impl Queue {
 impl Collector {
     /// Creates the state, with files and the thread that syncs them, or without.
     pub(super) fn new(
-        credit: Arc<Credit>,
+        credit: Arc<CreditLink>,
         (run, node): (NodeId, String),
         rings: Vec<RecordedCredits>,
         files: Option<(Spool, DiskLink)>,
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn days_of_a_few_announces_find_room_while_the_stream_is_away() {
         let directory = tempfile::tempdir().unwrap();
-        let state = super::super::Credit::away();
+        let state = CreditLink::away();
         let spool = Spool::new(directory.path().to_owned(), NodeId(1));
         let (_disk, link) = disk(Arc::clone(&state), directory.path().to_owned(), NodeId(1));
         let node = (NodeId(1), "a".to_owned());

@@ -10,7 +10,7 @@ use std::time::Duration;
 use shoal_cluster::NodeId;
 use tokio::time::Instant;
 
-use super::Credit;
+use super::CreditLink;
 use super::adopt::{AdoptedSegment, Adopter};
 use super::collect::is_due;
 use super::spool::{Synced, Unsynced};
@@ -26,7 +26,7 @@ const REPORTS_MAX: usize = 2;
 
 /// The work of the thread.
 pub(super) struct Disk {
-    credit: Arc<Credit>,
+    credit: Arc<CreditLink>,
     adopter: Adopter,
     adopted: Option<Instant>,
     unsynced: Receiver<Unsynced>,
@@ -47,7 +47,7 @@ pub(super) enum Report {
 }
 
 /// Returns the work of the thread, and the other end.
-pub(super) fn disk(credit: Arc<Credit>, directory: PathBuf, run: NodeId) -> (Disk, DiskLink) {
+pub(super) fn disk(credit: Arc<CreditLink>, directory: PathBuf, run: NodeId) -> (Disk, DiskLink) {
     let (to_sync, unsynced) = sync_channel(1);
     let (reports, reported) = sync_channel(REPORTS_MAX);
     let disk = Disk { credit, adopter: Adopter::new(directory, run), adopted: None, unsynced, reports };

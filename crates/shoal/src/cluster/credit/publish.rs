@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::super::jetstream::{Copies, Fault, JetStream, nanoseconds};
-use super::{Batch, Credit, Phase};
+use super::{Batch, CreditLink, Phase};
 
 /// Maximum size of the stream in bytes: the first for which the account has room.
 const STREAM_BYTES_MAX: [u64; 2] = [1 << 30, 128 << 20];
@@ -26,7 +26,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(4);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Publishes the batches of a node, forever.
-pub(crate) async fn publish(credit: Arc<Credit>) {
+pub(crate) async fn publish(credit: Arc<CreditLink>) {
     let (mut pause, mut copies) = (PAUSE_MIN, Copies::default());
     loop {
         let client = credit.link.client().filter(|_| credit.link.is_connected());
@@ -44,7 +44,7 @@ pub(crate) async fn publish(credit: Arc<Credit>) {
 }
 
 async fn publish_until_fault(
-    credit: &Credit,
+    credit: &CreditLink,
     jetstream: &JetStream,
     copies: &mut Copies,
     stored: &mut u64,
@@ -71,7 +71,7 @@ async fn publish_until_fault(
 }
 
 /// Finds the stream, or creates it.
-async fn open(credit: &Credit, jetstream: &JetStream, copies: &mut Copies) -> Result<(), Fault> {
+async fn open(credit: &CreditLink, jetstream: &JetStream, copies: &mut Copies) -> Result<(), Fault> {
     let config = |bytes_max: u64| {
         json!({
             "name": credit.stream, "subjects": [credit.subject], "description": "The announces of users of Shoal",
@@ -87,7 +87,7 @@ async fn open(credit: &Credit, jetstream: &JetStream, copies: &mut Copies) -> Re
     }
 }
 
-impl Credit {
+impl CreditLink {
     fn note_accepted(&self) {
         let before = core::mem::replace(&mut self.exchange().phase, Phase::Accepted);
         if before != Phase::Accepted {
