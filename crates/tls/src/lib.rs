@@ -18,3 +18,4 @@ pub use files::{CertificateError, CertificateFiles};
 pub use self_signed::{SelfSigned, SelfSignedError, self_signed, self_signed_for_a_year};
 pub use server::{KeyShares, Server};
 pub use session::{Failure, FailureKind, Session};
+pub use ticket::Adoption;

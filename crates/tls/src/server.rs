@@ -13,7 +13,7 @@ use crate::Certificate;
 use crate::certificates::Selector;
 use crate::files::{self, CertificateError, CertificateFiles};
 use crate::key_share::REUSED_X25519;
-use crate::ticket::TicketKeys;
+use crate::ticket::{Adoption, TicketKeys};
 
 /// The ciphers in order of preference. A handshake with AES-128 and SHA-256 is by far the cheapest, and no attack on them
 /// is in sight; by the preference of OpenSSL clients it would use SHA-384. rustls follows either the order of the server
@@ -99,6 +99,11 @@ impl Server {
     #[must_use]
     pub fn import_ticket_keys(&self, exported: &[u8]) -> bool {
         self.tickets.import(exported)
+    }
+
+    /// Lets all clones use the keys of tickets that another server has exported, unless this one has changed the same keys since.
+    pub fn adopt_ticket_keys(&self, exported: &[u8]) -> Adoption {
+        self.tickets.adopt(exported)
     }
 
     /// Returns the certificates in use, in the order of the configuration.

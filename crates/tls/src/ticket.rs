@@ -56,6 +56,24 @@ struct Key {
     cipher: LessSafeKey,
 }
 
+/// Keys that a server has exported.
+struct ExportedKeys {
+    until_unix_s: u64,
+    sealing: Arc<Key>,
+    previous: Option<Arc<Key>>,
+}
+
+/// What a server that runs has done with the keys of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adoption {
+    /// It uses them.
+    Adopted,
+    /// It has changed the same keys since, and keeps its own.
+    Newer,
+    /// They are not well-formed.
+    Malformed,
+}
+
 /// The tickets of a worker.
 pub(crate) struct Tickets {
     keys: Arc<TicketKeys>,
@@ -101,23 +119,42 @@ impl TicketKeys {
     /// Replaces the keys by exported ones. Returns whether these are well-formed. Keys that are too old are replaced when they
     /// are used.
     pub(crate) fn import(&self, exported: &[u8]) -> bool {
-        let Some((until, keys)) = exported.split_first_chunk() else { return false };
-        let keys: Vec<_> = keys.chunks(NAME_BYTES + KEY_BYTES).map(Key::import).collect();
-        let (Some(Some(sealing)), None | Some(Some(_)), 1..=2) = (keys.first(), keys.get(1), keys.len())
-        else {
-            return false;
-        };
-        let now_s = self.time.current_time().map_or(0, |time| time.as_secs());
-        let mut current = self.current.lock();
-        *current = Arc::new(KeySet {
-            version: current.version + 1,
-            sealing: Arc::clone(sealing),
-            previous: keys.get(1).cloned().flatten(),
-            // The clock may have been set back.
-            until_unix_s: u64::from_le_bytes(*until).min(now_s.saturating_add(KEY_LIFETIME_S)),
-        });
-        self.version.store(current.version, Ordering::Release);
+        let Some(exported) = ExportedKeys::parse(exported, self.now_s()) else { return false };
+        self.replace(&mut self.current.lock(), exported);
         true
+    }
+
+    /// Uses the keys of another server from now on, unless those here have followed them: this server has changed them, and the
+    /// other one does not know that yet.
+    pub(crate) fn adopt(&self, exported: &[u8]) -> Adoption {
+        let Some(mut exported) = ExportedKeys::parse(exported, self.now_s()) else {
+            return Adoption::Malformed;
+        };
+        let mut current = self.current.lock();
+        if current.previous.as_ref().is_some_and(|previous| previous.name == exported.sealing.name) {
+            return Adoption::Newer;
+        }
+        if current.sealing.name == exported.sealing.name {
+            // The clocks of the servers may be apart. The keys change when the first of them does so.
+            exported.until_unix_s = exported.until_unix_s.min(current.until_unix_s);
+            exported.previous = exported.previous.or_else(|| current.previous.clone());
+            let adds_key = exported.previous.is_some() && current.previous.is_none();
+            if exported.until_unix_s == current.until_unix_s && !adds_key {
+                return Adoption::Adopted;
+            }
+        }
+        self.replace(&mut current, exported);
+        Adoption::Adopted
+    }
+
+    fn replace(&self, current: &mut Arc<KeySet>, keys: ExportedKeys) {
+        let ExportedKeys { until_unix_s, sealing, previous } = keys;
+        *current = Arc::new(KeySet { version: current.version + 1, sealing, previous, until_unix_s });
+        self.version.store(current.version, Ordering::Release);
+    }
+
+    fn now_s(&self) -> u64 {
+        self.time.current_time().map_or(0, |time| time.as_secs())
     }
 
     /// Changes the keys, unless another worker has done so already. Returns those in use.
@@ -135,6 +172,20 @@ impl TicketKeys {
             self.version.store(current.version, Ordering::Release);
         }
         Some(Arc::clone(&current))
+    }
+}
+
+impl ExportedKeys {
+    fn parse(exported: &[u8], now_s: u64) -> Option<Self> {
+        let (until, keys) = exported.split_first_chunk()?;
+        let keys: Option<Vec<_>> = keys.chunks(NAME_BYTES + KEY_BYTES).map(Key::import).collect();
+        let mut keys = keys.filter(|keys| keys.len() <= 2)?.into_iter();
+        Some(Self {
+            // The clock may have been set back.
+            until_unix_s: u64::from_le_bytes(*until).min(now_s.saturating_add(KEY_LIFETIME_S)),
+            sealing: keys.next()?,
+            previous: keys.next(),
+        })
     }
 }
 
@@ -309,6 +360,72 @@ mod tests {
         }
         assert!(!one.keys.import(&[exported.clone(), exported].concat()));
         assert_eq!(one.decrypt(&first).unwrap(), b"first", "the keys are as before");
+    }
+
+    /// Lets two servers exchange their keys until neither changes, by way of those that are stored. Returns these.
+    fn exchange(stored: Vec<u8>, servers: [&TicketKeys; 2]) -> Vec<u8> {
+        let offer = |stored: Vec<u8>, server: &TicketKeys| match server.adopt(&stored) {
+            Adoption::Adopted => stored,
+            Adoption::Newer => server.export(),
+            Adoption::Malformed => panic!("the keys of a server"),
+        };
+        let stored = servers.into_iter().fold(stored, offer);
+        assert!(servers.map(|server| server.adopt(&stored)).iter().all(|keys| *keys == Adoption::Adopted));
+        stored
+    }
+
+    #[test]
+    fn servers_that_exchange_their_keys_accept_the_tickets_of_both_beside_clocks_that_are_minutes_apart() {
+        let ((time, [one, _]), (other_time, [other, _])) = (workers(), workers());
+        let set_clocks = |now_s: u64| {
+            time.0.store(now_s + 300, Ordering::Relaxed);
+            other_time.0.store(now_s, Ordering::Relaxed);
+        };
+        let both = [&*one.keys, &*other.keys];
+        set_clocks(0);
+        let mut stored = exchange(one.keys.export(), both);
+        let mut tickets: Vec<Vec<u8>> = Vec::new();
+        for now_s in (0..4 * KEY_LIFETIME_S).step_by(60) {
+            set_clocks(now_s);
+            for (from, to) in [(&one, &other), (&other, &one)] {
+                let ticket = from.encrypt(b"state").unwrap();
+                stored = exchange(stored, both);
+                assert_eq!(to.decrypt(&ticket).unwrap(), b"state", "{now_s}");
+                if tickets.last().is_none_or(|last| last[..NAME_BYTES] != ticket[..NAME_BYTES]) {
+                    tickets.push(ticket);
+                }
+            }
+            // Those of the key before are still accepted, and those of the one before that are not.
+            for (age, ticket) in tickets.iter().rev().enumerate() {
+                assert_eq!(one.decrypt(ticket).is_some(), age < 2, "{now_s} {age}");
+                assert_eq!(other.decrypt(ticket).is_some(), age < 2, "{now_s} {age}");
+            }
+        }
+        assert_eq!(tickets.len(), 5, "each key is used for six hours");
+        let versions = both.map(TicketKeys::version);
+        exchange(stored, both);
+        assert_eq!(both.map(TicketKeys::version), versions, "keys that are known change nothing");
+    }
+
+    #[test]
+    fn keys_that_have_changed_meanwhile_are_not_taken_back() {
+        let ((time, [one, _]), (other_time, [other, _])) = (workers(), workers());
+        let first = one.keys.export();
+        assert_eq!(other.keys.adopt(&first), Adoption::Adopted);
+        time.0.store(KEY_LIFETIME_S + 1, Ordering::Relaxed);
+        let ticket = one.encrypt(b"state").unwrap();
+        assert_eq!(one.keys.adopt(&first), Adoption::Newer);
+        assert_eq!(one.decrypt(&ticket).unwrap(), b"state");
+        // Both change them at the same time. The keys that are stored first are those of both.
+        other_time.0.store(KEY_LIFETIME_S + 1, Ordering::Relaxed);
+        other.encrypt(b"state").unwrap();
+        let second = one.keys.export();
+        assert_eq!(other.keys.adopt(&second), Adoption::Adopted);
+        assert_eq!(other.decrypt(&ticket).unwrap(), b"state");
+        assert_eq!(other.keys.export(), second);
+        for length in (0..second.len()).filter(|length| *length != 8 + NAME_BYTES + KEY_BYTES) {
+            assert_eq!(other.keys.adopt(&second[..length]), Adoption::Malformed, "{length}");
+        }
     }
 
     #[test]

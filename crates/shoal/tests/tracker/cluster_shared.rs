@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 use async_nats::HeaderMap;
 use serde_json::{Value, json};
@@ -17,6 +18,9 @@ use crate::page::Page;
 use crate::web::{self, Resumer};
 
 const TORRENT: [u8; 20] = [0x5d; 20];
+
+/// The subject of the keys of TLS tickets in the bucket.
+const TICKET_KEYS: &str = "$KV.shoal_shoal.keys.tickets";
 
 const TOKENS: [(&str, &str); 2] = [("SHOAL_CONTROL_READ_TOKEN", READ), ("SHOAL_CONTROL_ADMIN_TOKEN", ADMIN)];
 
@@ -386,7 +390,9 @@ fn garbage_in_the_bucket_is_ignored_and_counted() {
         (of("later.thing"), HeaderMap::new(), "{}"),
     ];
     publish(&nats, &garbage);
-    eventually("all of it is counted", || (shared(&one)["ignored"] == garbage.len()).then_some(()));
+    eventually("all of it is counted", || {
+        (shared(&one)["ignored"] == garbage.len()).then_some(())
+    });
     assert_eq!(one.log().matches("in the bucket of the cluster was ignored").count(), 1, "{}", one.log());
     // A value that does not apply here, and members and keys of a later version, do no harm.
     let later = [
@@ -428,8 +434,42 @@ fn a_key_of_the_operator_is_not_shared() {
     }
 }
 
+/// The keys of TLS tickets in the bucket: the time of the next change in seconds since 1970, and those in use, the newest first.
+fn ticket_keys(nats: &Server) -> (u64, Vec<Vec<u8>>) {
+    let value: Value = serde_json::from_str(&request_last(nats, TICKET_KEYS)).expect("it is JSON");
+    let digits = value["keys"].as_str().expect("it is text").as_bytes();
+    let byte =
+        |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("text"), 16).expect("digits");
+    let bytes: Vec<u8> = digits.chunks(2).map(byte).collect();
+    let (until, keys) = bytes.split_first_chunk().expect("there is a time");
+    // The name of a key has 16 bytes, and its secret 32.
+    (u64::from_le_bytes(*until), keys.chunks(48).map(<[u8]>::to_vec).collect())
+}
+
+#[expect(clippy::disallowed_methods, reason = "keys change by the clock of this host")]
+fn now_unix_s() -> u64 {
+    UNIX_EPOCH.elapsed().expect("it is later").as_secs()
+}
+
+/// Ends the time of the newest key of TLS tickets in the bucket, and waits until a client has made a node change it.
+fn rotate_ticket_keys(nats: &Server, client_of: &Tracker) {
+    let (_, before) = ticket_keys(nats);
+    let until = now_unix_s() - 1;
+    let bytes = [&until.to_le_bytes()[..], &before.concat()].concat();
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let value = json!({ "keys": digits }).to_string();
+    publish(nats, &[(TICKET_KEYS.to_owned(), HeaderMap::new(), &value)]);
+    let (until, after) = eventually("a node has changed the keys", || {
+        Resumer::new().announce(client_of.tls[0]);
+        Some(ticket_keys(nats)).filter(|(_, after)| after[0] != before[0])
+    });
+    assert_eq!(after[1..], before[..1], "the key before is the second one");
+    let now = now_unix_s();
+    assert!((now + 21_000..=now + 21_600).contains(&until), "{until}");
+}
+
 #[test]
-fn a_tls_session_of_one_node_is_resumed_at_another() {
+fn a_tls_session_is_resumed_at_another_node_until_the_keys_have_changed_twice() {
     let nats = nats();
     let (certificate, key) = certificate();
     let tls = [
@@ -438,13 +478,53 @@ fn a_tls_session_of_one_node_is_resumed_at_another() {
         ("SHOAL_TLS_KEYS", key),
     ];
     let (one, two) = (start_node("one", &nats.url(), &tls), start_node("two", &nats.url(), &tls));
-    for (from, to) in [(&one, &two), (&two, &one)] {
-        eventually("the keys of tickets are adopted", || {
-            let client = Resumer::new();
-            client.announce(from.tls[0]);
-            client.announce(to.tls[0]).then_some(())
+    let resumes = |from: &Tracker, to: &Tracker| {
+        let client = Resumer::new();
+        client.announce(from.tls[0]);
+        client.announce(to.tls[0])
+    };
+    let wait_for_both = || {
+        eventually("both nodes have the same keys", || {
+            (resumes(&one, &two) && resumes(&two, &one)).then_some(())
         });
-    }
+    };
+    wait_for_both();
+    // A ticket of a session is used once, and each new session brings others.
+    let [of_one, late_of_one, of_two, late_of_two] = [&one, &one, &two, &two].map(|tracker| {
+        let client = Resumer::new();
+        client.announce(tracker.tls[0]);
+        client
+    });
+    rotate_ticket_keys(&nats, &one);
+    assert!(of_one.announce(two.tls[0]), "the key before still opens tickets");
+    assert!(of_two.announce(one.tls[0]), "the key before still opens tickets");
+    wait_for_both();
+    rotate_ticket_keys(&nats, &two);
+    wait_for_both();
+    assert!(!late_of_one.announce(two.tls[0]), "the key before the last one is gone");
+    assert!(!late_of_two.announce(one.tls[0]), "the key before the last one is gone");
+}
+
+#[test]
+fn ticket_keys_that_cannot_be_read_are_replaced() {
+    let nats = nats();
+    let (certificate, key) = certificate();
+    let tls = [
+        ("SHOAL_TLS_LISTEN", "127.0.0.1:0"),
+        ("SHOAL_TLS_CERTIFICATES", certificate),
+        ("SHOAL_TLS_KEYS", key),
+    ];
+    let one = start_node("one", &nats.url(), &tls);
+    let client = Resumer::new();
+    client.announce(one.tls[0]);
+    let before = eventually("the node has written its keys", || {
+        Some(request_last(&nats, TICKET_KEYS)).filter(|value| value.contains("keys"))
+    });
+    publish(&nats, &[(TICKET_KEYS.to_owned(), HeaderMap::new(), r#"{"keys":"0011"}"#)]);
+    one.wait_for_line("the cluster's keys of TLS tickets cannot be read");
+    eventually("they are there again", || (request_last(&nats, TICKET_KEYS) == before).then_some(()));
+    assert!(client.announce(one.tls[0]));
+    assert_eq!(one.log().matches("keys of TLS tickets cannot be read").count(), 1);
 }
 
 #[test]

@@ -2,13 +2,16 @@
 //!
 //! The first node writes its own into the bucket, and all others adopt them while they run. A key that an operator has
 //! configured is neither written nor replaced. No key appears in a log.
+//!
+//! Any node may be the first whose workers change the keys of tickets. If several do so within a second, the keys that are in the
+//! bucket first are those of all, and clients with a ticket of the others begin new sessions.
 
 use std::fmt;
 use std::sync::Arc;
 
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_net::Waker;
-use shoal_tls::Server;
+use shoal_tls::{Adoption, Server};
 
 use super::contents::{Secrets, json};
 use super::entry::{ConnectionSecret, Key, TicketSecrets};
@@ -33,8 +36,8 @@ pub(crate) struct NodeKeys {
 /// The keys, as a session with the bucket follows them.
 pub(super) struct FollowedKeys {
     keys: NodeKeys,
-    /// The version of the ticket keys that the bucket has.
-    tickets_version: Option<u64>,
+    /// The revision of the last ticket keys that could not be read.
+    malformed_tickets: Option<u64>,
     has_warned: bool,
 }
 
@@ -47,7 +50,7 @@ impl fmt::Debug for NodeKeys {
 
 impl FollowedKeys {
     pub(super) const fn new(keys: NodeKeys) -> Self {
-        Self { keys, tickets_version: None, has_warned: false }
+        Self { keys, malformed_tickets: None, has_warned: false }
     }
 
     /// Adopts the keys of the bucket.
@@ -55,14 +58,13 @@ impl FollowedKeys {
         if let Some(key) = secrets.connection.0 {
             self.adopt_connection(key);
         }
-        if let (Some(server), Some(shared)) = (&self.keys.tickets, &secrets.tickets.0) {
-            let differs = server.export_ticket_keys() != *shared;
-            if differs && !server.import_ticket_keys(shared) {
-                tracing::error!("the cluster's keys of TLS tickets cannot be read; this node has its own");
-            }
-            if differs || self.tickets_version.is_none() {
-                self.tickets_version = Some(server.ticket_keys_version());
-            }
+        if let (Some(server), Some(shared)) = (&self.keys.tickets, &secrets.tickets.0)
+            && server.adopt_ticket_keys(shared) == Adoption::Malformed
+            && self.malformed_tickets.replace(secrets.tickets.1) != Some(secrets.tickets.1)
+        {
+            tracing::error!(
+                "the cluster's keys of TLS tickets cannot be read; this node replaces them by its own"
+            );
         }
     }
 
@@ -89,7 +91,7 @@ impl FollowedKeys {
 
     /// Writes the keys that the bucket does not have, and those of tickets that have changed here since. The keys of another
     /// node that was faster arrive by the watch.
-    pub(super) async fn offer(&mut self, bucket: &Bucket, secrets: &Secrets) -> Result<(), Fault> {
+    pub(super) async fn offer(&self, bucket: &Bucket, secrets: &Secrets) -> Result<(), Fault> {
         let NodeKeys { state, configured, tickets, .. } = &self.keys;
         if let (None, revision) = secrets.connection
             && configured.is_none()
@@ -98,12 +100,12 @@ impl FollowedKeys {
             bucket.compare_and_set(&Key::Connection, &value, revision).await?;
         }
         let Some(server) = tickets else { return Ok(()) };
-        let version = server.ticket_keys_version();
-        if secrets.tickets.0.is_none() || self.tickets_version.is_some_and(|known| known != version) {
+        let (shared, revision) = &secrets.tickets;
+        // They may have changed since the last look.
+        let is_adopted = |keys: &Vec<u8>| server.adopt_ticket_keys(keys) == Adoption::Adopted;
+        if !shared.as_ref().is_some_and(is_adopted) {
             let value = json(&TicketSecrets::of(&server.export_ticket_keys()));
-            if bucket.compare_and_set(&Key::Tickets, &value, secrets.tickets.1).await? {
-                self.tickets_version = Some(version);
-            }
+            bucket.compare_and_set(&Key::Tickets, &value, *revision).await?;
         }
         Ok(())
     }
