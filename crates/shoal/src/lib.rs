@@ -6,6 +6,10 @@
 //! request.
 #![deny(unsafe_code)]
 
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: shoal_counting_allocator::CountingAllocator = shoal_counting_allocator::CountingAllocator;
+
 mod access;
 mod access_log;
 mod activation;

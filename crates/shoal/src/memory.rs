@@ -6,7 +6,7 @@
 //!
 //! `memory.max` is the sum of
 //! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, and the limits of sources, the cache of tokens, the
-//!   rings of the access log, the rings and messages of a node of a cluster, and the frames of an XDP data path if they are
+//!   rings of the access log, the rings, messages and shared state of a node of a cluster, and the frames of an XDP data path if they are
 //!   set. A reload may set those that it can only within the memory that was
 //!   reserved at start, which is enough for all of them if it is a small part of the whole;
 //! - the feed of changed torrents, as far as it takes a small part of the whole; with less memory, it remembers fewer changes;
@@ -95,7 +95,7 @@ struct DivisionInput {
     holdings: u64,
     /// The rings of the access log.
     access_log: u64,
-    /// The rings and messages of a node of a cluster.
+    /// The rings, messages and shared state of a node of a cluster.
     cluster: u64,
     /// The frames of the XDP data path.
     data_path: u64,
@@ -463,6 +463,19 @@ mod tests {
             divided(&root, 16, &[("SHOAL_MEMORY_MAX", "122MiB"), ("SHOAL_WEBTORRENT_MESSAGE_MAX", "64KiB")])
                 .is_ok()
         );
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_has_a_part_for_what_it_shares() {
+        let root = machine(&[MEMINFO]);
+        let fixed = |shares: &str| {
+            let servers = ("SHOAL_CLUSTER_SERVERS", "nats://127.0.0.1:4222");
+            let keys = [servers, ("SHOAL_CLUSTER_SHARED_STATE", shares), ("SHOAL_MEMORY_MAX", "1GiB")];
+            divided(&root, 2, &keys).unwrap().fixed
+        };
+        assert_eq!(fixed("true") - fixed("false"), crate::cluster::shared::BYTES_MAX as u64);
+        let alone = divided(&root, 2, &[("SHOAL_MEMORY_MAX", "1GiB")]).unwrap().fixed;
+        assert!((60 << 20..80 << 20).contains(&(fixed("false") - alone)), "{} {alone}", fixed("false"));
     }
 
     #[test]

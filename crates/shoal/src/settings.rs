@@ -203,7 +203,8 @@ pub(crate) const fn shares_state(config: &Config) -> bool {
     is_node(config) && config.cluster.shared_state
 }
 
-/// Returns the memory of a node of a cluster: the rings of its workers, its messages, and the credit of users.
+/// Returns the memory of a node of a cluster: the rings of its workers, its messages, the state that all nodes share, and the credit
+/// of users.
 pub(crate) fn cluster_bytes(config: &Config) -> u64 {
     if !is_node(config) {
         return 0;
@@ -216,7 +217,8 @@ pub(crate) fn cluster_bytes(config: &Config) -> u64 {
     } else {
         0
     };
-    (of_worker * workers(config).get() + cluster::MESSAGES_BYTES_MAX + of_credit) as u64
+    let of_shared = if shares_state(config) { cluster::shared::BYTES_MAX } else { 0 };
+    (of_worker * workers(config).get() + cluster::MESSAGES_BYTES_MAX + of_shared + of_credit) as u64
 }
 
 /// Returns the limits of the queue of each WebTorrent client.

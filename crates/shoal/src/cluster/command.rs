@@ -178,7 +178,11 @@ fn shared_text(shared: &SharedStateStats) -> String {
     let entries = kinds.collect::<Vec<_>>().join(", ");
     let faults = [&shared.fault, &shared.values_fault].into_iter().flatten();
     let faults: String = faults.map(|fault| format!("; {}", printable::line(fault))).collect();
-    format!("{} ({entries}){faults}", printable::line(&shared.state))
+    let ignored = shared.ignored.iter().filter(|(_, ignored)| **ignored > 0);
+    let ignored: String = ignored
+        .map(|(reason, ignored)| format!(", {} ignored: {}", count(*ignored), printable::line(reason)))
+        .collect();
+    format!("{} ({entries}{ignored}){faults}", printable::line(&shared.state))
 }
 
 /// Returns the credit of users, as one line.

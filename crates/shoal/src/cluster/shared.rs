@@ -16,7 +16,7 @@ mod session;
 mod write;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 
@@ -28,7 +28,6 @@ use tokio::time::Instant;
 pub(crate) use self::apply::{SharedThread, Targets};
 use self::contents::{Contents, Ignored, Parts, Secrets};
 pub(crate) use self::copy::Copy;
-use self::entry::Key;
 pub(crate) use self::entry::Value;
 pub(crate) use self::keys::NodeKeys;
 use self::session::Bucket;
@@ -47,6 +46,13 @@ pub(crate) const VALUES_MAX: usize = 200;
 /// Maximum size of the bucket.
 const BUCKET_BYTES_MAX: u64 = 32 << 20;
 
+/// Maximum memory of all entries, in all places that may have them at once. That is enough for as many torrents and bans as tools
+/// add, with texts of 50 bytes each.
+const ENTRIES_BYTES_MAX: usize = 64 << 20;
+
+/// The memory of the shared state: its entries, and the keys that were removed.
+pub(crate) const BYTES_MAX: usize = ENTRIES_BYTES_MAX + session::REMOVED_BYTES_MAX;
+
 /// The shared state, as this node knows it.
 #[derive(Debug)]
 pub(crate) struct SharedState {
@@ -59,8 +65,11 @@ pub(crate) struct SharedState {
     applied: watch::Sender<u64>,
     /// The thread that applies changes.
     applier: OnceLock<Thread>,
-    /// Keys and values that were ignored.
-    ignored: AtomicU64,
+    /// Keys and values that were ignored because they could not be read, and because there was no room.
+    unreadable: AtomicU64,
+    full: AtomicU64,
+    /// Whether the last is so since the bucket was read as a whole.
+    has_ignored_some: AtomicBool,
     /// How often everything was read.
     syncs: AtomicU64,
 }
@@ -73,7 +82,8 @@ struct Inner {
     waiting: Parts,
     /// When the bucket was created whose contents these are.
     created: Option<String>,
-    ignored_log: Repeated,
+    unreadable_log: Repeated,
+    full_log: Repeated,
     /// Why the values of the configuration do not apply here, if so.
     values_fault: Option<String>,
 }
@@ -99,7 +109,8 @@ pub(crate) struct Summary {
     pub(crate) values: usize,
     /// Why the values do not apply here, if so.
     pub(crate) values_fault: Option<String>,
-    pub(crate) ignored: u64,
+    /// Keys and values that were ignored, by reason.
+    pub(crate) ignored: [(&'static str, u64); 2],
     pub(crate) syncs: u64,
 }
 
@@ -125,7 +136,8 @@ impl SharedState {
             contents,
             waiting,
             created,
-            ignored_log: Repeated::default(),
+            unreadable_log: Repeated::default(),
+            full_log: Repeated::default(),
             values_fault: None,
         };
         Some(Arc::new(Self {
@@ -135,7 +147,9 @@ impl SharedState {
             inner: Mutex::new(inner),
             applied: watch::Sender::new(0),
             applier: OnceLock::new(),
-            ignored: AtomicU64::new(0),
+            unreadable: AtomicU64::new(0),
+            full: AtomicU64::new(0),
+            has_ignored_some: AtomicBool::new(false),
             syncs: AtomicU64::new(0),
         }))
     }
@@ -155,7 +169,8 @@ impl SharedState {
             bans: inner.contents.bans.len(),
             values: inner.contents.config.len(),
             values_fault: inner.values_fault.clone(),
-            ignored: self.ignored.load(Ordering::Relaxed),
+            ignored: [("unreadable", &self.unreadable), ("full", &self.full)]
+                .map(|(reason, count)| (reason, count.load(Ordering::Relaxed))),
             syncs: self.syncs.load(Ordering::Relaxed),
         }
     }
@@ -166,14 +181,13 @@ impl SharedState {
         Some(Bucket::new(jetstream, &self.name))
     }
 
-    /// Takes over the contents of a bucket that was read as a whole. Returns the entries of the bucket before, if this is
-    /// another one: it has lost them.
-    fn begin(&self, contents: Contents, info: &StreamInfo) -> Vec<(Key, String)> {
+    /// Takes over the contents of a bucket that was read as a whole. Returns those of the bucket before, if this is another one: it
+    /// has lost them.
+    fn begin(&self, contents: Contents, info: &StreamInfo) -> Option<Contents> {
         let mut inner = self.lock();
         let is_other = inner.created.as_ref().is_some_and(|created| *created != info.created);
-        let missing: Vec<_> = if is_other { inner.contents.entries().collect() } else { Vec::new() };
         inner.waiting = inner.waiting.or(inner.contents.differences(&contents));
-        inner.contents = contents;
+        let before = core::mem::replace(&mut inner.contents, contents);
         inner.created = Some(info.created.clone());
         let was_followed = core::mem::replace(&mut inner.phase, Phase::Followed) == Phase::Followed;
         let entries = inner.contents.len();
@@ -181,7 +195,7 @@ impl SharedState {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         if is_other {
             tracing::warn!(
-                entries = missing.len(),
+                entries = before.len(),
                 "the bucket of the cluster is a new one; this node fills it"
             );
         } else if !was_followed {
@@ -189,7 +203,7 @@ impl SharedState {
             tracing::info!(bucket, entries, replicas, "this node has the shared state of the cluster");
         }
         self.wake_applier();
-        missing
+        is_other.then_some(before)
     }
 
     /// Takes over a change of a key: a new value, or its removal.
@@ -201,9 +215,9 @@ impl SharedState {
                 drop(inner);
                 self.wake_applier();
             }
-            Err(Ignored) => {
+            Err(ignored) => {
                 drop(inner);
-                self.note_ignored(key);
+                self.note_ignored(key, ignored);
             }
         }
     }
@@ -246,14 +260,36 @@ impl SharedState {
         }
     }
 
-    /// Records a key or a value that was ignored, and logs it at most once a minute.
-    fn note_ignored(&self, key: &str) {
-        self.ignored.fetch_add(1, Ordering::Relaxed);
-        let noted = self.lock().ignored_log.note(Instant::now());
-        if let Some(unlogged) = noted {
-            let key = crate::printable::line(key);
-            tracing::warn!(key, unlogged, "a value in the bucket of the cluster was ignored");
+    /// Records a key or a value that was ignored, and logs each reason at most once a minute.
+    fn note_ignored(&self, key: &str, ignored: Ignored) {
+        let (key, now) = (crate::printable::line(key), Instant::now());
+        match ignored {
+            Ignored::Unreadable => {
+                self.unreadable.fetch_add(1, Ordering::Relaxed);
+                let noted = self.lock().unreadable_log.note(now);
+                if let Some(unlogged) = noted {
+                    tracing::warn!(key, unlogged, "a value in the bucket of the cluster was ignored");
+                }
+            }
+            Ignored::Full => {
+                self.has_ignored_some.store(true, Ordering::Relaxed);
+                self.full.fetch_add(1, Ordering::Relaxed);
+                let noted = self.lock().full_log.note(now);
+                if let Some(unlogged) = noted {
+                    tracing::error!(
+                        key,
+                        unlogged,
+                        "the bucket of the cluster has more entries than a node keeps, so one was ignored and does not apply here; \
+                         remove some, and see who may write to the bucket"
+                    );
+                }
+            }
         }
+    }
+
+    /// Returns whether some entries were ignored for which there may be room now.
+    fn has_room_for_ignored(&self) -> bool {
+        self.has_ignored_some.load(Ordering::Relaxed) && self.lock().contents.has_room()
     }
 
     fn wake_applier(&self) {

@@ -64,8 +64,9 @@ pub(crate) struct SharedStateStats {
     pub(crate) values_fault: Option<String>,
     /// The number of `torrents` of both lists, of `bans`, and of `values` of the configuration.
     pub(crate) entries: CountMap,
-    /// Keys and values that were ignored, because this version cannot read them.
-    pub(crate) ignored: u64,
+    /// Keys and values that were ignored, by reason: `unreadable` if this version cannot read them, `full` if the node has as many
+    /// entries as it keeps.
+    pub(crate) ignored: CountMap,
     /// How often the whole bucket was read.
     pub(crate) syncs: u64,
 }
@@ -153,7 +154,8 @@ impl Cluster {
 impl From<Summary> for SharedStateStats {
     fn from(summary: Summary) -> Self {
         let entries = summary.entries().map(|(kind, count)| (kind.to_owned(), count)).into();
-        let Summary { phase, bucket, values_fault, ignored, syncs, .. } = summary;
+        let ignored = summary.ignored.map(|(reason, count)| (reason.to_owned(), count)).into();
+        let Summary { phase, bucket, values_fault, syncs, .. } = summary;
         let (state, fault) = match phase {
             Phase::Followed => ("followed", None),
             Phase::Away(reason) => ("away", reason),

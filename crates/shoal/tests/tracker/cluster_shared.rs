@@ -391,7 +391,7 @@ fn garbage_in_the_bucket_is_ignored_and_counted() {
     ];
     publish(&nats, &garbage);
     eventually("all of it is counted", || {
-        (shared(&one)["ignored"] == garbage.len()).then_some(())
+        (shared(&one)["ignored"]["unreadable"] == garbage.len()).then_some(())
     });
     assert_eq!(one.log().matches("in the bucket of the cluster was ignored").count(), 1, "{}", one.log());
     // A value that does not apply here, and members and keys of a later version, do no harm.
@@ -417,6 +417,69 @@ fn garbage_in_the_bucket_is_ignored_and_counted() {
     assert!(refusal(&two, [6; 20]).is_some());
     change_deny(&one, "remove", [6; 20]);
     wait_for_refusal(&two, [6; 20], false);
+}
+
+/// Another program may write to the bucket, or an operator may give it a wrong list.
+#[test]
+fn a_flood_of_entries_takes_bounded_memory_and_none_of_the_room_of_earlier_ones() {
+    let nats = nats();
+    let one = start_node("one", &nats.url(), &[]);
+    change_deny(&one, "add", TORRENT);
+    let before = memory_bytes(&one, "VmRSS");
+    let text = "x".repeat(250);
+    let entry = json!({ "date": "2026-01-31", "reason": text, "reference": text, "by": text }).to_string();
+    let flood: Vec<_> = (0..25_000_u32)
+        .map(|number| (format!("$KV.shoal_shoal.deny.{number:040x}"), HeaderMap::new(), &*entry))
+        .collect();
+    publish(&nats, &flood);
+    // The bucket has them all, and 64 MiB are enough for about 17,500.
+    let known = |tracker: &Tracker| {
+        let shared = shared(tracker);
+        (shared["entries"]["torrents"].as_u64().unwrap(), shared["ignored"]["full"].as_u64().unwrap())
+    };
+    eventually("the node has seen all of them", || {
+        let (torrents, full) = known(&one);
+        (torrents + full == 25_001).then_some(())
+    });
+    let (torrents, full) = known(&one);
+    assert!((15_000..20_000).contains(&torrents) && full > 5000, "{torrents} {full}");
+    let full_log = "the bucket of the cluster has more entries than a node keeps";
+    assert_eq!(one.log().matches(full_log).count(), 1);
+    let metrics = request_api(&one, "GET", "/metrics", READ, None).body;
+    let metric = format!("shoal_cluster_shared_ignored_total{{reason=\"full\"}} {full}\n");
+    assert!(metrics.contains(&metric), "{metric} in {metrics}");
+    let (text, ..) = cluster(&one, &["status"]);
+    assert!(text.contains(" ignored: full)"), "{text}");
+    let after = memory_bytes(&one, "VmHWM");
+    assert!(after < before + (80 << 20), "{before} {after}");
+    // The entries of before still apply, also at a node that joins, and none can be added.
+    let two = start_node("two", &nats.url(), &[]);
+    for tracker in [&one, &two] {
+        wait_for_refusal(tracker, TORRENT, true);
+        wait_for_refusal(tracker, [0; 20], true);
+    }
+    let addition = json!({ "torrents": [hex([2; 20])] });
+    let refused = request_api(&one, "POST", "/api/v1/lists/deny/add", ADMIN, Some(&addition));
+    assert!(refused.status == 409 && refused.body.contains("more than 63 MiB of memory"), "{refused:?}");
+    // What is removed leaves room, and those that were ignored apply.
+    let mut removal = HeaderMap::new();
+    removal.insert("KV-Operation", "DEL");
+    let (known_ones, ignored) = flood.split_at(20_000);
+    let removals: Vec<_> =
+        known_ones.iter().map(|(subject, ..)| (subject.clone(), removal.clone(), "")).collect();
+    publish(&nats, &removals);
+    eventually("the node has the others", || (known(&one).0 == 1 + ignored.len() as u64).then_some(()));
+    change_deny(&one, "add", [2; 20]);
+    wait_for_refusal(&two, [2; 20], true);
+    wait_for_refusal(&two, [0; 20], false);
+}
+
+/// A figure of `/proc/PID/status`, in bytes.
+fn memory_bytes(tracker: &Tracker, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", tracker.pid())).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the kernel tells it");
+    let kib = line.trim_start_matches(':').trim().trim_end_matches(" kB");
+    1024 * kib.parse::<u64>().expect("it is a number")
 }
 
 #[test]

@@ -88,6 +88,8 @@ impl Applier {
             self.apply_values(&contents);
         }
         self.state.applied.send_replace(contents.revision);
+        // The copy is made of other ones.
+        drop(contents);
         if self.is_due && begin_ms >= self.copied_ms + COPY_EVERY_MS {
             self.copied_ms = begin_ms;
             self.copy();

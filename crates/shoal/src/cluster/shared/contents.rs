@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use shoal_types::InfoHash;
 
+use super::ENTRIES_BYTES_MAX;
 use super::entry::{Banned, ConnectionSecret, Key, TicketSecrets, VALUE_BYTES_MAX, Value};
 use crate::access::bans::Ban;
 use crate::access::{SharedTorrent, Which};
@@ -17,6 +18,17 @@ use crate::access::{SharedTorrent, Which};
 const TORRENTS_KNOWN_MAX: usize = 1 << 16;
 const BANS_KNOWN_MAX: usize = 1 << 14;
 const CONFIG_KNOWN_MAX: usize = 1 << 8;
+
+/// Memory of an entry without its texts, in all places that may have it at once: the contents before and after the bucket was read
+/// again, their copy while it is applied, and the tables or the list before and after.
+const TORRENT_BYTES: usize = 800;
+const BAN_BYTES: usize = 1300;
+const VALUE_BYTES: usize = 1600;
+
+/// Number of these places that have the texts of an entry.
+const TORRENT_TEXTS: usize = 4;
+const BAN_TEXTS: usize = 5;
+const VALUE_TEXTS: usize = 6;
 
 /// The torrents of a list. Copies share them.
 pub(super) type Torrents = BTreeMap<InfoHash, Arc<SharedTorrent>>;
@@ -41,6 +53,47 @@ pub(super) struct Contents {
     /// The bans with their revisions.
     pub(super) bans: BTreeMap<IpNet, (Ban, u64)>,
     pub(super) config: BTreeMap<String, Value>,
+    /// The memory of the entries, in all places.
+    bytes: usize,
+}
+
+/// The memory of an entry, in all places that may have it at once.
+pub(super) trait EntryBytes {
+    /// Returns the memory, in bytes.
+    fn bytes(&self) -> usize;
+}
+
+impl EntryBytes for SharedTorrent {
+    fn bytes(&self) -> usize {
+        let texts = [&self.date, &self.reference, &self.reason];
+        let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+        TORRENT_BYTES + TORRENT_TEXTS * (texts + self.by.len())
+    }
+}
+
+impl EntryBytes for Arc<SharedTorrent> {
+    fn bytes(&self) -> usize {
+        (**self).bytes()
+    }
+}
+
+impl EntryBytes for Ban {
+    fn bytes(&self) -> usize {
+        BAN_BYTES + BAN_TEXTS * (self.reason.len() + self.by.len())
+    }
+}
+
+/// A ban and its revision.
+impl EntryBytes for (Ban, u64) {
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
+
+impl EntryBytes for Value {
+    fn bytes(&self) -> usize {
+        VALUE_BYTES + VALUE_TEXTS * (self.value.len() + self.by.len())
+    }
 }
 
 /// The parts of the contents that have changed.
@@ -52,9 +105,14 @@ pub(super) struct Parts {
     pub(super) config: bool,
 }
 
-/// A key or a value that is none, or one too many.
+/// Why a key or a value was ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ignored;
+pub(super) enum Ignored {
+    /// This version cannot read it.
+    Unreadable,
+    /// There are as many entries as a node keeps.
+    Full,
+}
 
 impl fmt::Debug for Secrets {
     /// Omits the keys.
@@ -102,13 +160,28 @@ impl Contents {
         self.torrents.iter().map(BTreeMap::len).sum()
     }
 
-    /// Applies a change of a key: a new value, or its removal. A value that cannot be read changes nothing.
+    /// Returns the memory that more entries may take, in all places.
+    pub(super) const fn bytes_left(&self) -> usize {
+        ENTRIES_BYTES_MAX.saturating_sub(self.bytes)
+    }
+
+    /// Returns whether there is room for some more entries of each kind.
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes_left() > ENTRIES_BYTES_MAX / 64
+            && self.torrents_len() < TORRENTS_KNOWN_MAX
+            && self.bans.len() < BANS_KNOWN_MAX
+            && self.config.len() < CONFIG_KNOWN_MAX
+    }
+
+    /// Applies a change of a key: a new value, or its removal. A value that cannot be read changes nothing, nor does one for which
+    /// there is no room.
     pub(super) fn apply(&mut self, key: &str, value: Option<&[u8]>, revision: u64) -> Result<Parts, Ignored> {
         self.revision = revision;
-        let key = Key::parse(key).ok_or(Ignored)?;
+        let key = Key::parse(key).ok_or(Ignored::Unreadable)?;
         if value.is_some_and(|value| value.len() > VALUE_BYTES_MAX) {
-            return Err(Ignored);
+            return Err(Ignored::Unreadable);
         }
+        let bytes = &mut self.bytes;
         match key {
             // A node replaces a secret that cannot be read, as it writes one that is missing.
             Key::Connection => {
@@ -124,20 +197,21 @@ impl Contents {
             Key::Torrent(which, info_hash) => {
                 let listed =
                     read(value, |listed: SharedTorrent| listed.is_valid().then(|| Arc::new(listed)))?;
-                let has_room = self.torrents_len() < TORRENTS_KNOWN_MAX;
-                let list = &mut self.torrents[usize::from(which == Which::Allow)];
-                let torrents = set(list, info_hash, listed, has_room)?;
+                let other = usize::from(which == Which::Deny);
+                let len_max = TORRENTS_KNOWN_MAX - self.torrents[other].len();
+                let list = &mut self.torrents[1 - other];
+                let torrents = set(list, info_hash, listed, len_max, bytes)?;
                 Ok(Parts { torrents, ..Parts::default() })
             }
             Key::Ban(network) => {
                 let ban = read(value, |banned: Banned| Some((banned.ban(network)?, revision)))?;
-                let has_room = self.bans.len() < BANS_KNOWN_MAX;
-                Ok(Parts { bans: set(&mut self.bans, network, ban, has_room)?, ..Parts::default() })
+                let bans = set(&mut self.bans, network, ban, BANS_KNOWN_MAX, bytes)?;
+                Ok(Parts { bans, ..Parts::default() })
             }
             Key::Config(key) => {
                 let value = read(value, |value: Value| value.is_valid().then_some(value))?;
-                let has_room = self.config.len() < CONFIG_KNOWN_MAX;
-                Ok(Parts { config: set(&mut self.config, key, value, has_room)?, ..Parts::default() })
+                let config = set(&mut self.config, key, value, CONFIG_KNOWN_MAX, bytes)?;
+                Ok(Parts { config, ..Parts::default() })
             }
         }
     }
@@ -175,29 +249,32 @@ fn read<T, V: for<'v> Deserialize<'v>>(
 ) -> Result<Option<T>, Ignored> {
     let Some(value) = value else { return Ok(None) };
     let read = serde_json::from_slice(value).ok().and_then(check);
-    read.map(Some).ok_or(Ignored)
+    read.map(Some).ok_or(Ignored::Unreadable)
 }
 
-/// Sets or removes an entry. Returns whether that changes anything.
-fn set<K: Ord, V: PartialEq>(
+/// Sets or removes an entry of up to `len_max`, and counts its memory in `bytes`. Returns whether that changes anything.
+fn set<K: Ord, V: PartialEq + EntryBytes>(
     entries: &mut BTreeMap<K, V>,
     key: K,
     value: Option<V>,
-    has_room: bool,
+    len_max: usize,
+    bytes: &mut usize,
 ) -> Result<bool, Ignored> {
-    let Some(value) = value else { return Ok(entries.remove(&key).is_some()) };
-    match entries.get_mut(&key) {
-        Some(old) if *old == value => Ok(false),
-        Some(old) => {
-            *old = value;
-            Ok(true)
-        }
-        None if !has_room => Err(Ignored),
-        None => {
-            entries.insert(key, value);
-            Ok(true)
-        }
+    let old = entries.get(&key);
+    if old == value.as_ref() {
+        return Ok(false);
     }
+    let others_bytes = *bytes - old.map_or(0, EntryBytes::bytes);
+    let all_bytes = others_bytes + value.as_ref().map_or(0, EntryBytes::bytes);
+    if value.is_some() && (all_bytes > ENTRIES_BYTES_MAX || old.is_none() && entries.len() >= len_max) {
+        return Err(Ignored::Full);
+    }
+    *bytes = all_bytes;
+    match value {
+        Some(value) => entries.insert(key, value),
+        None => entries.remove(&key),
+    };
+    Ok(true)
 }
 
 /// Returns a value as it is written.
@@ -219,14 +296,14 @@ mod tests {
         let torrents = Ok(Parts { torrents: true, ..Parts::default() });
         assert_eq!(apply(DENIED, Some(r#"{"reason":"r"}"#)), torrents);
         assert_eq!(apply(DENIED, Some(r#"{"reason":"r"}"#)), Ok(Parts::default()));
-        assert_eq!(apply(DENIED, Some("garbage")), Err(Ignored));
-        assert_eq!(apply("bans.c0000200-24", Some(r#"{"reason":""}"#)), Err(Ignored));
+        assert_eq!(apply(DENIED, Some("garbage")), Err(Ignored::Unreadable));
+        assert_eq!(apply("bans.c0000200-24", Some(r#"{"reason":""}"#)), Err(Ignored::Unreadable));
         let ban = r#"{"reason":"floods","by":"kim","since_unix_s":1,"until_unix_s":9,"later":true}"#;
         assert_eq!(apply("bans.c0000200-24", Some(ban)), Ok(Parts { bans: true, ..Parts::default() }));
         assert_eq!(apply(DENIED, None), torrents);
         assert_eq!(apply(DENIED, None), Ok(Parts::default()));
-        assert_eq!(apply("nonsense", None), Err(Ignored));
-        assert_eq!(apply("config.a.b", Some(&"x".repeat(VALUE_BYTES_MAX + 1))), Err(Ignored));
+        assert_eq!(apply("nonsense", None), Err(Ignored::Unreadable));
+        assert_eq!(apply("config.a.b", Some(&"x".repeat(VALUE_BYTES_MAX + 1))), Err(Ignored::Unreadable));
         assert_eq!((contents.len(), contents.torrents_len()), (1, 0));
     }
 
@@ -236,11 +313,100 @@ mod tests {
         for number in 0..TORRENTS_KNOWN_MAX {
             assert!(contents.apply(&format!("deny.{number:040x}"), Some(b"{}"), 1).is_ok());
         }
-        assert_eq!(contents.apply(&format!("allow.{:040x}", 0), Some(b"{}"), 1), Err(Ignored));
+        assert_eq!(contents.apply(&format!("allow.{:040x}", 0), Some(b"{}"), 1), Err(Ignored::Full));
         assert_eq!(
             contents.apply(&format!("deny.{:040x}", 0), Some(br#"{"by":"kim"}"#), 1),
             Ok(Parts { torrents: true, ..Parts::default() })
         );
+    }
+
+    /// Returns contents with this many entries of one kind, each with texts of this many bytes.
+    fn filled(kind: &str, len: usize, text_bytes: usize) -> Contents {
+        let text = "x".repeat(text_bytes);
+        let mut contents = Contents::default();
+        for number in 0..len {
+            let (key, value) = match kind {
+                "deny" => (
+                    format!("deny.{number:040x}"),
+                    serde_json::json!({ "date": "2026-01-31", "reference": text, "reason": format!("{number:05}{text}"), "by": text }),
+                ),
+                "bans" => (
+                    format!("bans.{:08x}-32", number + (1 << 28)),
+                    serde_json::json!({ "reason": text, "by": text, "since_unix_s": 1 }),
+                ),
+                _ => (
+                    format!("config.{}.key_{number}", "s".repeat(80)),
+                    serde_json::json!({ "value": text, "by": text }),
+                ),
+            };
+            assert!(contents.apply(&key, Some(value.to_string().as_bytes()), 1).is_ok(), "{kind} {number}");
+        }
+        contents
+    }
+
+    #[test]
+    fn entries_take_the_memory_that_is_counted_in_all_places_together() {
+        use shoal_counting_allocator::held_bytes;
+
+        use crate::cluster::shared::copy::{bans, tables};
+
+        let key = shoal_access::HashKey::new([7; 4]);
+        for (kind, len, allocations) in [("deny", 20_000, 12), ("bans", 8000, 10), ("config", 200, 15)] {
+            for text_bytes in [0, 20, 190] {
+                let before = held_bytes();
+                let (old, new) = (filled(kind, len, text_bytes), filled(kind, len, text_bytes));
+                let applied = new.clone();
+                let in_use = [&old, &new].map(|contents| (tables(contents, &key), bans(contents)));
+                let values = [&new, &new, &new].map(|contents| contents.config.clone());
+                let held = usize::try_from(held_bytes() - before).unwrap();
+                // The allocator adds up to 16 bytes to each of them.
+                let held = held + len * allocations * 16;
+                assert!(held <= new.bytes, "{kind} {text_bytes}: {held} > {}", new.bytes);
+                assert!(held * 2 > new.bytes, "{kind} {text_bytes}: {held} of {}", new.bytes);
+                drop((old, applied, in_use, values));
+            }
+        }
+    }
+
+    #[test]
+    fn the_memory_of_entries_is_bounded_and_goes_with_them() {
+        let text = "x".repeat(250);
+        let long = serde_json::json!({ "reason": text, "reference": text, "by": text }).to_string();
+        let key = |number: usize| format!("deny.{number:040x}");
+        let mut contents = Contents::default();
+        let len = (0..).take_while(|number| contents.apply(&key(*number), Some(long.as_bytes()), 1).is_ok());
+        let len = len.count();
+        assert!((15_000..25_000).contains(&len), "{len}");
+        assert!(contents.bytes <= ENTRIES_BYTES_MAX && contents.bytes_left() < 5000);
+        let full = Err(Ignored::Full);
+        assert_eq!(contents.apply(&key(len), Some(long.as_bytes()), 1), full);
+        let ban = br#"{"reason":"","by":"","since_unix_s":1}"#;
+        // What is there can be replaced by what takes no more, and removed.
+        assert!(contents.apply(&key(0), Some(long.replace('x', "y").as_bytes()), 1).is_ok());
+        assert!(contents.apply(&key(0), Some(b"{}"), 1).is_ok());
+        assert!(contents.apply("bans.c0000200-24", Some(ban), 1).is_ok());
+        assert_eq!(contents.apply(&key(0), Some(long.as_bytes()), 1), full);
+        for number in 0..len {
+            assert!(contents.apply(&key(number), None, 1).is_ok());
+        }
+        assert_eq!((contents.len(), contents.bytes), (1, BAN_BYTES));
+    }
+
+    /// As many entries as tools add, with usual texts.
+    #[test]
+    fn there_is_room_for_as_many_entries_as_tools_add() {
+        let mut contents = Contents::default();
+        let torrent = serde_json::json!({ "date": "2026-01-31", "reason": "removed after a notice", "by": "SHOAL_TOKEN" });
+        for number in 0..crate::cluster::shared::TORRENTS_MAX {
+            contents.apply(&format!("deny.{number:040x}"), Some(torrent.to_string().as_bytes()), 1).unwrap();
+        }
+        let ban =
+            serde_json::json!({ "reason": "floods", "by": "SHOAL_TOKEN", "since_unix_s": 1_800_000_000_u64 });
+        for number in 0..crate::access::bans::BANS_MAX {
+            let key = format!("bans.{:08x}-32", number + (1 << 28));
+            contents.apply(&key, Some(ban.to_string().as_bytes()), 1).unwrap();
+        }
+        assert!(contents.bytes_left() > 2 << 20, "{}", contents.bytes_left());
     }
 
     #[test]

@@ -17,8 +17,8 @@ use crate::{config_file, replace_file};
 /// The mode of the file: it has a secret key, and reasons may name cases.
 const MODE: u32 = 0o600;
 
-/// Maximum size of the file.
-const BYTES_MAX: u64 = 64 << 20;
+/// Maximum size of the file: more than that of as many entries as a node keeps. It is read before there are swarms.
+const BYTES_MAX: u64 = 32 << 20;
 
 /// The contents of a bucket when this node saw it last.
 #[derive(Debug, Default)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::json;
@@ -26,6 +27,9 @@ const TICK_EVERY: Duration = Duration::from_secs(1);
 /// Number of ticks between two looks for what can be removed.
 const TICKS_PER_CLEANING: u32 = 30;
 
+/// Minimum number of ticks between two times that the whole bucket is read, because there is room for entries that were ignored.
+const TICKS_PER_READING: u32 = 5;
+
 /// Time for which the bucket has a ban that has ended. The clocks of nodes may be apart by minutes, and each node ends
 /// the ban by its own.
 const ENDED_BAN_S: u64 = 600;
@@ -33,9 +37,13 @@ const ENDED_BAN_S: u64 = 600;
 /// Time for which the bucket tells of removed entries. A node that fills a new bucket leaves these out.
 const REMOVED_S: u64 = 24 * 60 * 60;
 
-/// Maximum number of removals that are remembered, and cleaned at once.
+/// Maximum number of removals that are remembered, of their subjects in bytes, and of those that are cleaned at once.
 const REMOVED_MAX: usize = 1 << 14;
+const SUBJECT_BYTES_MAX: usize = 256;
 const CLEANED_MAX: usize = 64;
+
+/// Memory of the removals that are remembered, with that of their tree and the allocator.
+pub(super) const REMOVED_BYTES_MAX: usize = REMOVED_MAX * (SUBJECT_BYTES_MAX + 128);
 
 /// The bucket that a session uses.
 #[derive(Clone, Debug)]
@@ -76,9 +84,17 @@ struct Session<'s> {
 impl Session<'_> {
     /// Returns the fault that has ended the session, and whether everything in the bucket was known before.
     async fn run(mut self, copies: &mut Copies) -> (Fault, bool) {
-        match self.begin(copies).await {
-            Ok((watch, contents, info)) => (self.go_on(watch, contents, &info).await, true),
-            Err(fault) => (fault, false),
+        let mut has_begun = false;
+        loop {
+            match self.begin(copies).await {
+                Ok((watch, contents, info)) => {
+                    has_begun = true;
+                    if let Err(fault) = self.go_on(watch, contents, &info).await {
+                        return (fault, has_begun);
+                    }
+                }
+                Err(fault) => return (fault, has_begun),
+            }
         }
     }
 
@@ -87,13 +103,15 @@ impl Session<'_> {
         let info = self.bucket.open(copies).await?;
         let mut watch = self.bucket.jetstream.watch(&self.bucket.stream).await?;
         let mut contents = Contents::default();
+        self.removed.clear();
+        self.state.has_ignored_some.store(false, Ordering::Relaxed);
         loop {
             match watch.next().await? {
                 Update::Change { subject, value, revision, unix_s } => {
                     self.note_removal(&subject, value.is_none(), (revision, unix_s));
                     let key = self.bucket.key(&subject);
-                    if contents.apply(key, value.as_deref(), revision).is_err() {
-                        self.state.note_ignored(key);
+                    if let Err(ignored) = contents.apply(key, value.as_deref(), revision) {
+                        self.state.note_ignored(key, ignored);
                     }
                 }
                 Update::Current => return Ok((watch, contents, info)),
@@ -101,11 +119,10 @@ impl Session<'_> {
         }
     }
 
-    /// Follows the bucket until a fault.
-    async fn go_on(&mut self, mut watch: Watch, contents: Contents, info: &StreamInfo) -> Fault {
-        let missing = self.state.begin(contents, info);
-        if let Err(fault) = self.fill(missing).await {
-            return fault;
+    /// Follows the bucket until a fault, or until there is room for entries that were ignored, so that it has to be read again.
+    async fn go_on(&mut self, mut watch: Watch, contents: Contents, info: &StreamInfo) -> Result<(), Fault> {
+        if let Some(missing) = self.state.begin(contents, info) {
+            self.fill(missing).await?;
         }
         let (mut tick, mut ticks) = (interval(TICK_EVERY), 0_u32);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -115,10 +132,11 @@ impl Session<'_> {
             let update = tokio::select! {
                 update = watch.next() => update,
                 _ = tick.tick() => {
-                    if let Err(fault) = self.keys.offer(&self.bucket, &self.state.secrets()).await {
-                        return fault;
-                    }
+                    self.keys.offer(&self.bucket, &self.state.secrets()).await?;
                     ticks = ticks.wrapping_add(1);
+                    if ticks.is_multiple_of(TICKS_PER_READING) && self.state.has_room_for_ignored() {
+                        return Ok(());
+                    }
                     if ticks.is_multiple_of(TICKS_PER_CLEANING) && may_clean {
                         // A user that may not do this can do everything else.
                         may_clean = self.clean().await.is_ok();
@@ -126,13 +144,12 @@ impl Session<'_> {
                     continue;
                 }
             };
-            match update {
-                Ok(Update::Change { subject, value, revision, unix_s }) => {
+            match update? {
+                Update::Change { subject, value, revision, unix_s } => {
                     self.note_removal(&subject, value.is_none(), (revision, unix_s));
                     self.state.change(self.bucket.key(&subject), value.as_deref(), revision);
                 }
-                Ok(Update::Current) => {}
-                Err(fault) => return fault,
+                Update::Current => {}
             }
         }
     }
@@ -141,14 +158,14 @@ impl Session<'_> {
     fn note_removal(&mut self, subject: &str, is_removal: bool, stored: (u64, u64)) {
         if !is_removal {
             self.removed.remove(subject);
-        } else if self.removed.len() < REMOVED_MAX {
+        } else if self.removed.len() < REMOVED_MAX && subject.len() <= SUBJECT_BYTES_MAX {
             self.removed.insert(subject.to_owned(), stored);
         }
     }
 
     /// Writes entries of a bucket before this one, unless this one has had them.
-    async fn fill(&self, missing: Vec<(Key, String)>) -> Result<(), Fault> {
-        for (key, value) in missing {
+    async fn fill(&self, missing: Contents) -> Result<(), Fault> {
+        for (key, value) in missing.entries() {
             if !self.removed.contains_key(&self.bucket.subject(&key)) {
                 self.bucket.compare_and_set(&key, &value, 0).await?;
             }

@@ -9,15 +9,18 @@ use shoal_types::InfoHash;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::contents::json;
+use super::contents::{Contents, EntryBytes, json};
 use super::entry::{Banned, Key, Value};
 use super::jetstream::Fault;
-use super::{Phase, SharedState, TORRENTS_MAX, VALUES_MAX};
+use super::{ENTRIES_BYTES_MAX, Phase, SharedState, TORRENTS_MAX, VALUES_MAX};
 use crate::access::bans::{BANS_MAX, Ban};
 use crate::access::{SharedEntries, SharedError, SharedTorrent, Which};
 
 /// Maximum number of writes that wait for their replies.
 const WRITES_AT_ONCE: usize = 64;
+
+/// Memory of entries that tools leave free.
+const SPARE_BYTES: usize = 1 << 20;
 
 /// Maximum time until a stored change applies at this node.
 const APPLY_TIME_MAX: Duration = Duration::from_secs(3);
@@ -42,6 +45,7 @@ impl SharedEntries for SharedState {
                      lists"
                 )));
             }
+            check_room(contents, new.iter().map(|(_, torrent)| torrent.bytes()).sum())?;
             new
         };
         let writes =
@@ -61,7 +65,9 @@ impl SharedEntries for SharedState {
 
     fn ban(&self, ban: &Ban) -> Result<(), SharedError> {
         {
-            let bans = &self.lock().contents.bans;
+            let contents = &self.lock().contents;
+            check_room(contents, ban.bytes())?;
+            let bans = &contents.bans;
             if bans.len() >= BANS_MAX && !bans.contains_key(&ban.network) {
                 return Err(SharedError::TooMany(format!(
                     "there are {BANS_MAX} bans, the maximum; lift some, or use access.networks_deny"
@@ -88,7 +94,9 @@ impl SharedState {
     /// Sets a key of the configuration at all nodes. The value must have been checked.
     pub(crate) fn set_value(&self, key: &str, value: &Value) -> Result<(), SharedError> {
         {
-            let config = &self.lock().contents.config;
+            let contents = &self.lock().contents;
+            check_room(contents, value.bytes())?;
+            let config = &contents.config;
             if config.len() >= VALUES_MAX && !config.contains_key(key) {
                 return Err(SharedError::TooMany(format!(
                     "the cluster may have {VALUES_MAX} values; unset some"
@@ -153,6 +161,18 @@ impl SharedState {
             Phase::Away(Some(reason)) | Phase::Unavailable(reason) => Err(unavailable(reason)),
         }
     }
+}
+
+/// Refuses entries for which nodes have no room. Other nodes may add some at the same time, so a part is kept free.
+fn check_room(contents: &Contents, new_bytes: usize) -> Result<(), SharedError> {
+    if new_bytes + SPARE_BYTES <= contents.bytes_left() {
+        return Ok(());
+    }
+    Err(SharedError::TooMany(format!(
+        "the entries of the cluster would take more than {} MiB of memory at each node; remove some, shorten their texts, or use a \
+         file or a URL for long lists",
+        (ENTRIES_BYTES_MAX - SPARE_BYTES) >> 20
+    )))
 }
 
 fn unavailable(reason: &str) -> SharedError {

@@ -165,10 +165,10 @@ fn encode_shared(summary: &Summary, page: &mut Page<'_>) -> fmt::Result {
         "How often the whole shared state of the cluster was read.",
         summary.syncs,
     )?;
-    page.counter(
+    page.counters(
         "shoal_cluster_shared_ignored",
-        "Keys and values of the shared state of the cluster that were ignored, because they could not be read.",
-        summary.ignored,
+        "Keys and values of the shared state of the cluster that were ignored: this version cannot read them, or the node has as many entries as it keeps.",
+        summary.ignored.map(|(reason, count)| ([("reason", reason)], count)),
     )
 }
 
