@@ -226,6 +226,15 @@ impl<E> Node<E> {
         self.outgoing.pop_front()
     }
 
+    /// Returns the bytes of all messages that the node holds: those that it retains for others, those that wait for earlier ones, and
+    /// those that were not taken yet.
+    #[must_use]
+    pub fn held_bytes(&self) -> [usize; 3] {
+        let waiting = self.remotes.values().map(Remote::waiting_bytes).sum();
+        let outgoing = self.outgoing.iter().map(|message| message.payload.len()).sum();
+        [self.outbox.retained_bytes(), waiting, outgoing]
+    }
+
     /// Tells the others that this node ends. Its last messages are then to be sent.
     pub fn leave(&mut self) {
         while let Some(batch) = self.outbox.due(u64::MAX) {

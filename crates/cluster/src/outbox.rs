@@ -64,6 +64,11 @@ impl Outbox {
         }
     }
 
+    /// Returns the size of the batches that are retained.
+    pub(crate) const fn retained_bytes(&self) -> usize {
+        self.retained_bytes
+    }
+
     /// Adds a delta. Returns the batch that it completes.
     pub(crate) fn push(&mut self, delta: &Delta, now_ms: u64) -> Option<Batch> {
         self.append(&delta.info_hash, now_ms, |before, out| encode_delta(delta, before, out))

@@ -26,6 +26,9 @@ const HEALED_MS: u64 = 25_000;
 /// The time that a delta may take without faults.
 const RECENT_MS: u64 = 100;
 
+/// Maximum size of the batches that wait for earlier ones: far above those of the time after which a gap is given up.
+const WAITING_BYTES_MAX: usize = 64 << 10;
+
 /// The length of a step of time.
 const STEP_MS: u64 = 10;
 
@@ -38,6 +41,8 @@ type Export = <Model as Swarms>::Export;
 struct Host {
     /// None while it is down.
     node: Option<Node<Export>>,
+    /// Maximum size of the batches that it retains.
+    retained_bytes_max: usize,
     swarms: Model,
     /// Its clock is ahead by this.
     clock_ms: u64,
@@ -110,6 +115,7 @@ impl World {
         let count = rng.usize(2..=5);
         let hosts = (0..count).map(|_| Host {
             node: None,
+            retained_bytes_max: 0,
             swarms: Model::new(NodeId(0), 0),
             clock_ms: rng.u64(..7_200_000),
             runs: 0,
@@ -165,6 +171,7 @@ impl World {
             self.step();
             if self.now_ms.is_multiple_of(5_000) {
                 self.check_invented();
+                self.check_bounded();
             }
             if self.now_ms == FAULTS_MS + HEALED_MS {
                 self.check_present();
@@ -189,6 +196,7 @@ impl World {
         };
         let host = &mut self.hosts[index];
         let now_ms = self.now_ms + host.clock_ms;
+        host.retained_bytes_max = settings.retained_bytes_max;
         host.swarms = Model::new(settings.id, now_ms);
         let mut node = Node::new(&settings, now_ms);
         if !self.bus.weather.disconnected.contains(&index) {
@@ -449,6 +457,21 @@ impl World {
                     self.now_ms
                 );
             }
+        }
+    }
+
+    /// Checks that the messages that nodes hold are within their bounds, which are far below the traffic of a schedule.
+    fn check_bounded(&self) {
+        for (index, host) in self.hosts.iter().enumerate() {
+            let Some(node) = &host.node else { continue };
+            let [retained, waiting, outgoing] = node.held_bytes();
+            let now_ms = self.now_ms;
+            assert!(
+                retained <= host.retained_bytes_max,
+                "node {index} at {now_ms} ms retains {retained} bytes"
+            );
+            assert!(waiting <= WAITING_BYTES_MAX, "node {index} at {now_ms} ms: {waiting} bytes wait");
+            assert_eq!(outgoing, 0, "node {index} at {now_ms} ms");
         }
     }
 
