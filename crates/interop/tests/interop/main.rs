@@ -193,7 +193,6 @@ mod across_nodes {
     }
 }
 
-/// One swarm whose clients reach the tracker by all routes.
 /// The tracker has the XDP data path on its only interface.
 mod xdp {
     use shoal_interop::tracker::Setting;
@@ -219,6 +218,7 @@ mod xdp {
     }
 }
 
+/// One swarm whose clients reach the tracker by all routes.
 mod mixed {
     use super::*;
 
