@@ -19,7 +19,9 @@ use crate::tracker::Tracker;
 pub(crate) const NATS: &str = "NATS_SERVER";
 
 /// The settings of a node.
-pub(crate) const SETTINGS: [Setting; 3] = [
+pub(crate) const SETTINGS: [Setting; 4] = [
+    // The messages of a node, the state that it shares and credit are part of it.
+    ("memory.max", "384MiB"),
     ("cluster.servers", NATS),
     ("cluster.user", USER),
     ("cluster.password_file", concat!("TRACKER_FOLDER", "/nats-password")),

@@ -13,7 +13,7 @@ use crate::context::Context;
 
 /// The part that the attacks of false servers have in common.
 const FALSE_SERVER: Attack = Attack {
-    settings: &[("cluster.servers", "nats://127.0.0.1:9222")],
+    settings: &[("cluster.servers", "nats://127.0.0.1:9222"), ("memory.max", "384MiB")],
     promise: "the tracker serves alone, its memory stays within its bound, and its log stays short",
     ..Layer::Cluster.attack("", "", "", |_| Ok(()))
 };
