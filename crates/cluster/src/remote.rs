@@ -112,7 +112,7 @@ impl Remote {
 
     /// Returns whether any message of it has arrived.
     pub(crate) const fn is_known(&self) -> bool {
-        self.is_met() || !self.is_lost
+        self.is_met() || !self.is_lost || self.has_other_version
     }
 
     /// Returns whether it has said hello.

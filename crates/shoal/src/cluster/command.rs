@@ -201,8 +201,10 @@ fn row(node: &ClusterNode) -> [String; 7] {
     #[expect(clippy::cast_precision_loss, reason = "it is shown with few digits")]
     let ms = |ms: u64| time(ms as f64 / 1000.0);
     let optional = |value: Option<u64>| value.map_or_else(|| UNKNOWN.to_owned(), ms);
+    // The name of a node with another version is not known.
+    let name = if node.name.is_empty() { &node.id } else { &node.name };
     [
-        printable::line(&node.name),
+        printable::line(name),
         printable::line(&node.state),
         ms(node.seen_ms_ago) + " ago",
         optional(node.round_trip_ms),

@@ -13,16 +13,16 @@ use crate::harness::{Tracker, eventually};
 use crate::http::Way;
 use crate::web;
 
-const TORRENT: [u8; 20] = [0x5c; 20];
+pub(crate) const TORRENT: [u8; 20] = [0x5c; 20];
 
 /// Three nodes at three servers.
-struct Nodes {
-    nats: Cluster,
-    trackers: Vec<Tracker>,
+pub(crate) struct Nodes {
+    pub(crate) nats: Cluster,
+    pub(crate) trackers: Vec<Tracker>,
 }
 
 impl Nodes {
-    fn start(settings: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
         let nats = Cluster::start(&Options::default()).expect("the servers start");
         let names = ["one", "three", "two"];
         let trackers: Vec<_> = names
@@ -39,7 +39,7 @@ impl Nodes {
 }
 
 /// The ports of the peers that a node hands out over UDP to a peer that does not stay.
-fn ports(tracker: &Tracker) -> BTreeSet<u16> {
+pub(crate) fn ports(tracker: &Tracker) -> BTreeSet<u16> {
     let visitor = Announce { event: STOPPED, ..Announce::leecher(TORRENT, 9) };
     let client = Client::new(tracker.udp[0]);
     let handed = client.announce(&Announce { event: 0, ..visitor });
@@ -47,7 +47,7 @@ fn ports(tracker: &Tracker) -> BTreeSet<u16> {
     handed.peers.iter().map(SocketAddr::port).filter(|port| *port != 9).collect()
 }
 
-fn wait_for_ports(tracker: &Tracker, expected: &[u16]) {
+pub(crate) fn wait_for_ports(tracker: &Tracker, expected: &[u16]) {
     let expected: BTreeSet<_> = expected.iter().copied().collect();
     eventually("the node hands out these peers", || (ports(tracker) == expected).then_some(()));
 }

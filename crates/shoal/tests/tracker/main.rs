@@ -15,6 +15,7 @@ mod cli;
 mod client;
 mod cluster;
 mod cluster_credit;
+mod cluster_faults;
 mod cluster_shared;
 mod cluster_swarms;
 mod conformance;
