@@ -146,6 +146,46 @@ impl Traffic {
     }
 }
 
+/// What an operator can look at, by the reason why NATS is away.
+#[derive(Clone, Debug, Default)]
+struct Advice {
+    /// The keys of the credentials.
+    credentials: &'static str,
+    /// The servers whose names are looked up.
+    names: String,
+}
+
+impl Advice {
+    fn new(settings: &ConnectionSettings) -> Self {
+        let names = settings.servers.iter().filter(|server| server.address().is_none());
+        let names: Vec<String> = names.map(ToString::to_string).collect();
+        Self { credentials: settings.credentials.keys(), names: names.join(", ") }
+    }
+
+    /// Returns a reason with what it means, if the client library does not say so.
+    fn explain(&self, reason: &str) -> String {
+        let Self { credentials, names } = self;
+        // The client library names the kind of an error twice.
+        let reason = reason.replace("authorization violation: nats: authorization", "authorization");
+        let meaning = if reason.contains("authorization violation") {
+            format!("the server accepts other credentials: {credentials}")
+        } else if reason.contains("InvalidContentType") {
+            "the server does not speak TLS: cluster.servers, cluster.tls_ca".to_owned()
+        } else if reason.contains("CaUsedAsEndEntity") {
+            "the server shows the certificate of an authority, and needs one of its own".to_owned()
+        } else if reason.contains("UnknownIssuer") {
+            "the certificate of its authority belongs into the file of cluster.tls_ca".to_owned()
+        } else if reason.contains("DNS error") {
+            format!("no address was found for {names}: cluster.servers")
+        } else if reason.ends_with("timed out") {
+            "no NATS server speaks there, or a firewall is between".to_owned()
+        } else {
+            return reason;
+        };
+        format!("{reason} ({meaning})")
+    }
+}
+
 /// Messages and bytes of both directions since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flow {
@@ -271,7 +311,7 @@ impl Link {
     }
 
     /// Records an event of the client library.
-    fn note(&self, event: Event) {
+    fn note(&self, event: Event, advice: &Advice) {
         match event {
             Event::Connected => self.connected(),
             Event::Disconnected | Event::Closed => self.away("the connection was lost"),
@@ -296,7 +336,7 @@ impl Link {
                 let kind = error.to_string();
                 let kind = kind.strip_prefix("nats: ").unwrap_or(&kind);
                 // The faults of the servers begin with the kind, and those before may be of another one.
-                self.away(if detail.contains(kind) { &detail } else { kind });
+                self.away(&advice.explain(if detail.contains(kind) { &detail } else { kind }));
             }
         }
     }
@@ -500,6 +540,7 @@ async fn pause(link: &Link, outgoing: &mut Receiver<Outgoing>) -> End {
 }
 
 fn options(settings: ConnectionSettings, link: &Arc<Link>) -> ConnectOptions {
+    let advice = Advice::new(&settings);
     let ConnectionSettings { name, inbox_prefix, credentials, certificates, .. } = settings;
     let (of_events, of_servers) = (Arc::clone(link), Arc::clone(link));
     let mut options = ConnectOptions::with_auth_callback(move |nonce| {
@@ -520,7 +561,7 @@ fn options(settings: ConnectionSettings, link: &Arc<Link>) -> ConnectOptions {
         .client_capacity(COMMANDS_MAX)
         .reconnect_delay_callback(|attempts| Duration::from_millis(pause_ms(attempts, fastrand::f64())))
         .event_callback(move |event| {
-            of_events.note(event);
+            of_events.note(event, &advice);
             async {}
         })
         .reconnect_to_server_callback(move |servers, _| {
@@ -594,15 +635,32 @@ mod tests {
     #[test]
     fn the_reason_why_nats_is_away_is_known_until_it_is_back() {
         let (link, _inbox) = Link::new(Waker::new().unwrap());
+        let advice = Advice::default();
         assert_eq!((link.is_connected(), link.fault()), (false, None));
-        link.note(Event::ClientError(ClientError::Other("DNS error".to_owned())));
-        assert_eq!(link.fault().as_deref(), Some("DNS error"));
+        link.note(Event::ClientError(ClientError::Other("no route".to_owned())), &advice);
+        assert_eq!(link.fault().as_deref(), Some("no route"));
         link.notices().server_faults = "a:4222: IO error: refused".to_owned();
-        link.note(Event::ClientError(ClientError::Other("IO error".to_owned())));
+        link.note(Event::ClientError(ClientError::Other("IO error".to_owned())), &advice);
         assert_eq!(link.fault().as_deref(), Some("a:4222: IO error: refused"));
-        link.note(Event::Connected);
+        link.note(Event::Connected, &advice);
         assert_eq!((link.is_connected(), link.fault(), link.connects()), (true, None, 1));
-        link.note(Event::Disconnected);
+        link.note(Event::Disconnected, &advice);
         assert_eq!((link.is_connected(), link.fault().as_deref()), (false, Some("the connection was lost")));
+    }
+    #[test]
+    fn a_reason_names_the_key_to_look_at() {
+        let advice =
+            Advice { credentials: "cluster.token_file", names: "nats://nats.example:4222".to_owned() };
+        let violation = "10.0.0.1:4222: authorization violation";
+        for (reason, expected) in [
+            ("DNS error", "DNS error (no address was found for nats://nats.example:4222: cluster.servers)"),
+            ("a:4222: IO error: Connection refused", "a:4222: IO error: Connection refused"),
+            (
+                &format!("{violation}: nats: authorization violation"),
+                &format!("{violation} (the server accepts other credentials: cluster.token_file)"),
+            ),
+        ] {
+            assert_eq!(advice.explain(reason), expected);
+        }
     }
 }

@@ -61,6 +61,16 @@ impl Credentials {
         Ok(credentials)
     }
 
+    /// Returns the keys of the configuration that name them.
+    pub(super) const fn keys(&self) -> &'static str {
+        match self {
+            Self::None => "none are configured, by cluster.user, cluster.token_file or cluster.credentials",
+            Self::Key(_) => "cluster.credentials",
+            Self::Password { .. } => "cluster.user, cluster.password_file",
+            Self::Token(_) => "cluster.token_file",
+        }
+    }
+
     /// Returns the answer to a server that sent this nonce. The error names the file.
     pub(super) fn authenticate(&self, nonce: &[u8]) -> Result<Auth, String> {
         let mut auth = Auth::new();
