@@ -1,5 +1,6 @@
 //! The macro that turns the declaration of the keys into structs, defaults and metadata.
 
+use crate::reload::Differences;
 use crate::value::Slot;
 
 /// A section of the file, bound to its part of a [`Config`](crate::Config).
@@ -33,6 +34,16 @@ pub(crate) enum Applies {
     Restart,
 }
 
+/// A section, as [`settings`] declares it.
+pub(crate) trait Declared {
+    /// Returns every key in the order of declaration, bound to its field.
+    fn section(&mut self) -> Section<'_>;
+
+    /// Compares the keys with those of the `running` configuration. Those whose change needs a restart are set back to their
+    /// running values.
+    fn compare(&mut self, running: &Self, differences: &mut Differences);
+}
+
 /// Declares sections and keys:
 ///
 /// ```text
@@ -47,8 +58,7 @@ pub(crate) enum Applies {
 ///
 /// After the arrow stands when a change takes effect, a variant of [`Applies`].
 ///
-/// This generates a struct with a `Default` for each section, the struct `Config` of all sections, the function
-/// `sections`, which binds every key to its field, and the function `compare`.
+/// This generates a struct for each section, with `Default` and [`Declared`].
 macro_rules! settings {
     ($(
         $(#[doc = $section_doc:literal])+
@@ -58,30 +68,21 @@ macro_rules! settings {
                 $key:ident: $Type:ty = $default:expr $(, in $range:expr)? => $applies:ident;
             )+
         }
-    )+) => {
-        $(
-            $(#[doc = $section_doc])+
-            #[derive(Clone, Debug, PartialEq)]
-            pub struct $Section {
-                $($(#[doc = $doc])+ pub $key: $Type,)+
-            }
-
-            impl Default for $Section {
-                fn default() -> Self {
-                    Self { $($key: $default,)+ }
-                }
-            }
-        )+
-
-        /// The whole configuration, with one field for each section.
-        #[derive(Clone, Debug, Default, PartialEq)]
-        pub struct Config {
-            $($(#[doc = $section_doc])+ pub $section: $Section,)+
+    )+) => {$(
+        $(#[doc = $section_doc])+
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $Section {
+            $($(#[doc = $doc])+ pub $key: $Type,)+
         }
 
-        /// Returns every key in the order of declaration, bound to its field of `config`.
-        pub(crate) fn sections(config: &mut Config) -> Vec<$crate::declare::Section<'_>> {
-            vec![$(
+        impl Default for $Section {
+            fn default() -> Self {
+                Self { $($key: $default,)+ }
+            }
+        }
+
+        impl $crate::declare::Declared for $Section {
+            fn section(&mut self) -> $crate::declare::Section<'_> {
                 $crate::declare::Section {
                     name: $crate::declare::section_name!([$section $(= $name)?]),
                     docs: &[$($section_doc),+],
@@ -91,24 +92,47 @@ macro_rules! settings {
                             docs: &[$($doc),+],
                             applies: $crate::declare::Applies::$applies,
                             slot: Box::new($crate::value::Ranged {
-                                field: &mut config.$section.$key,
+                                field: &mut self.$key,
                                 range: $crate::declare::optional!($($range)?),
                             }),
                         },
                     )+],
-                },
-            )+]
+                }
+            }
+
+            fn compare(&mut self, running: &Self, differences: &mut $crate::reload::Differences) {
+                $crate::declare::compare_keys!(
+                    self, running, differences, [$section $(= $name)?], $($key $applies)+
+                );
+            }
+        }
+    )+};
+}
+
+/// Makes the whole configuration of its sections, in the order of the file.
+///
+/// This generates the struct `Config`, the function `sections`, which binds every key to its field, and the function `compare`.
+macro_rules! sections {
+    ($($section:ident: $Section:ident,)+) => {
+        /// The whole configuration, with one field for each section.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct Config {
+            $(
+                #[doc = concat!("The section of [`", stringify!($Section), "`].")]
+                pub $section: $Section,
+            )+
+        }
+
+        /// Returns every key in the order of declaration, bound to its field of `config`.
+        pub(crate) fn sections(config: &mut Config) -> Vec<$crate::declare::Section<'_>> {
+            vec![$($crate::declare::Declared::section(&mut config.$section),)+]
         }
 
         /// Compares `config` with the `running` configuration. Keys whose change needs a restart are set back to their
         /// running values.
         pub(crate) fn compare(config: &mut Config, running: &Config) -> $crate::reload::Differences {
             let mut differences = $crate::reload::Differences::default();
-            $(
-                $crate::declare::compare_section!(
-                    config.$section, running.$section, differences, [$section $(= $name)?], $($key $applies)+
-                );
-            )+
+            $($crate::declare::Declared::compare(&mut config.$section, &running.$section, &mut differences);)+
             differences
         }
     };
@@ -125,8 +149,8 @@ macro_rules! optional {
 }
 
 /// Compares the keys of a section, whose name is in the form of `section_name`.
-macro_rules! compare_section {
-    ($config:expr, $running:expr, $differences:ident, $name:tt, $($key:ident $applies:ident)+) => {$(
+macro_rules! compare_keys {
+    ($config:ident, $running:ident, $differences:ident, $name:tt, $($key:ident $applies:ident)+) => {$(
         if $config.$key != $running.$key {
             let name = concat!($crate::declare::section_name!($name), ".", stringify!($key));
             match $crate::declare::Applies::$applies {
@@ -150,4 +174,4 @@ macro_rules! section_name {
     };
 }
 
-pub(crate) use {compare_section, optional, section_name, settings};
+pub(crate) use {compare_keys, optional, section_name, sections, settings};

@@ -1,6 +1,6 @@
 //! The configuration of the tracker: every key with its meaning, its default and the values it accepts.
 //!
-//! The module `keys` declares each key once. The typed structs, the defaults, the commented default file, the names of
+//! The modules in `keys` declare each key once. The typed structs, the defaults, the commented default file, the names of
 //! the environment variables and the validation all come from that declaration, so they cannot drift apart.
 //!
 //! This crate turns text into a [`Config`], or into a list of everything that is wrong with the text. It does not read
@@ -20,10 +20,10 @@ mod values;
 
 pub use keys::{
     AccessConfig, AddressConfig, AnnounceConfig, COMPLETED_RETAINED_DAYS_MAX, ClusterConfig, Config,
-    ConnectionIdConfig, ControlConfig, FetchConfig, HttpConfig, LISTEN_ADDRESSES_MAX, LimitsConfig,
-    LogConfig, MemoryConfig, ProcessConfig, ProxyConfig, SCRAPE_HASHES_MAX, ScrapeConfig, StateConfig,
-    StatisticsConfig, StoreConfig, TlsConfig, TokensConfig, UdpConfig, WebTorrentConfig, WorkersConfig,
-    XdpConfig,
+    ConnectionIdConfig, ControlConfig, FetchConfig, HttpConfig, InsightConfig, LISTEN_ADDRESSES_MAX,
+    LimitsConfig, LogConfig, MemoryConfig, ProcessConfig, ProxyConfig, SCRAPE_HASHES_MAX, ScrapeConfig,
+    StateConfig, StatisticsConfig, StoreConfig, TlsConfig, TokensConfig, UdpConfig, WebTorrentConfig,
+    WorkersConfig, XdpConfig,
 };
 pub use print::{default_toml, environment_names};
 pub use problem::{Problem, Problems, Provenance};

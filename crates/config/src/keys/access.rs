@@ -1,0 +1,132 @@
+//! The keys that decide which torrents and clients are served.
+
+use std::path::PathBuf;
+
+use shoal_access::clients::ClientRule;
+use shoal_access::ports::Ports;
+
+use super::FILES_MAX;
+use crate::declare::settings;
+use crate::values::{BlocklistField, ByteSize, ListSource, Name};
+
+settings! {
+    /// Which torrents, networks and clients the tracker serves, for all protocols alike. A change of a file applies at
+    /// once. URLs are fetched at an interval, see the section fetch.
+    section access: AccessConfig {
+        /// Files with the torrents that are served, directories of .torrent files, or URLs; all other torrents are refused. []
+        /// serves all torrents. Each line of a file begins with an info hash (40 hexadecimal digits, 32 characters of
+        /// base32, or the 64 digits of a v2 torrent) or a magnet link. A date (2026-01-31), a reference in square brackets,
+        /// and a reason may follow. Empty lines, and everything from a # on, are ignored. JSON arrays, and feeds (RSS, Atom,
+        /// OPDS) that link torrents are read as well; gzip is recognised.
+        torrents_allow: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
+
+        /// Files, directories or URLs with the torrents that are refused, in the same formats. This list takes precedence
+        /// over torrents_allow. Clients show the reason of an entry to their users.
+        torrents_deny: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
+
+        /// Publish the list of refused torrents at /blocklist.txt and /blocklist.json, on the addresses of http.listen and
+        /// tls.listen. Anyone can then read it, in the format of torrents_deny or as JSON. http.full_scrapes_max limits the
+        /// number of downloads at the same time.
+        blocklist_publish: bool = false => Reload;
+
+        /// The parts of each entry that are published with its info hash: "date", "reason" and "reference". References often
+        /// name cases or people, so they are left out by default.
+        blocklist_fields: Vec<BlocklistField> = vec![BlocklistField::Date, BlocklistField::Reason], in 0..=3 => Reload;
+
+        /// File to which "shoal access add" and "shoal access remove" append a line of JSON for each change: who, when, what
+        /// and why. The tracker does so for each change through its control listener. "" writes none.
+        audit_file: Option<PathBuf> = None => Reload;
+
+        /// File of the bans that are set through the control listener, which the tracker writes after each change and reads
+        /// at its start. "" permits no bans.
+        bans_file: Option<PathBuf> = None => Reload;
+
+        /// Files or URLs with the networks that are served; all others are refused. [] serves all networks. Each line of a file is
+        /// a network (192.0.2.0/24, 2001:db8::/32), an address, or a range of addresses, also in the formats of eMule and
+        /// PeerGuardian; gzip is recognised. If networks of both lists contain an address, the longest prefix applies, and
+        /// networks_deny if they are equal. Behind a trusted proxy, the address is that of the client.
+        networks_allow: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
+
+        /// Files or URLs with the networks that are refused, in the same formats.
+        networks_deny: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
+
+        /// Peer ids of the clients that are served; all others are refused. [] serves all clients. An entry is the
+        /// beginning of peer ids, such as "-qB" (%hh is a byte in hexadecimal), or the versions of a client, such as
+        /// "qB>=4.6" or "qB>=4.0&<4.6" with the two letters of the Azureus style or the letter of another one. Clients
+        /// choose their peer ids, so this keeps out software but no attacker.
+        clients_allow: Vec<ClientRule> = Vec::new(), in 0..=FILES_MAX => Reload;
+
+        /// Peer ids of the clients that are refused, in the same format. A reason may follow, which clients show to their
+        /// users: "qB<4.6 please update". This list takes precedence over clients_allow.
+        clients_deny: Vec<ClientRule> = Vec::new(), in 0..=FILES_MAX => Reload;
+
+        /// Ports that are never handed out, such as "1-1023" or "25". Otherwise a client could make others connect to a
+        /// mail server at its own address. Such a client is served, but no reply contains it, as with port 0.
+        ports_deny: Vec<Ports> = Vec::new(), in 0..=FILES_MAX => Reload;
+    }
+
+    /// Tokens in the URLs of clients, for private trackers: JSON Web Tokens (JWT) that a site signs for its users. A client
+    /// shows its token with each announce, in a parameter (/announce?jwt=TOKEN) or in the path (/announce/TOKEN,
+    /// /TOKEN/announce). UDP clients repeat the URL in their announces (BEP 41); WebTorrent clients show it when they
+    /// connect. A token has the claim exp, and may have nbf, iss, aud, and infohash, a hash or a list of hashes in
+    /// the formats of access.torrents_allow, to which it is bound. A client without a valid token may only leave.
+    section tokens: TokensConfig {
+        /// The file or URL of the public keys, as a JWK set: keys for RS256 (RSA of 2048 to 4096 bits), ES256 (P-256) and
+        /// EdDSA (Ed25519). A change of the file applies within a second; tokens by keys that it no longer contains are
+        /// refused. A set that cannot be read leaves the keys as they were. "" serves clients without tokens.
+        jwks: Option<ListSource> = None => Reload;
+
+        /// Seconds between two fetches of the keys, if jwks is a URL. The other limits are those of the section fetch.
+        refresh_s: u32 = 300, in 10..=604_800 => Reload;
+
+        /// The issuer that the claim iss of a token must name. "" accepts all tokens that the keys have signed.
+        issuer: Option<Name> = None => Reload;
+
+        /// The audience that the claim aud of a token must name. "" accepts only tokens without this claim.
+        audience: Option<Name> = None => Reload;
+
+        /// The name of the parameter with the token.
+        parameter: Name = Name::from_static("jwt") => Reload;
+
+        /// Refuse clients without a token. With false, these are served, and only tokens that are not valid are refused,
+        /// which suits the time before all users have one.
+        required: bool = true => Reload;
+
+        /// Whether scrapes need a token, too. UDP clients cannot show one in a scrape, so all their scrapes are refused
+        /// then. A full scrape (http.full_scrape) always needs one that is bound to no torrent.
+        scrapes: bool = false => Reload;
+
+        /// Seconds by which the clocks of the issuer and of this tracker may differ. Tokens are accepted for so much longer
+        /// and earlier.
+        leeway_s: u32 = 30, in 0..=300 => Reload;
+
+        /// Memory for the tokens that were verified lately, whose signatures are not verified again. Each takes 32 bytes,
+        /// or as much for each of its torrents if it is bound to some. Twice the memory of all tokens in use suffices. It is
+        /// taken if jwks is set, together with 32 MiB that it shares with the section limits.
+        cache_max: ByteSize = ByteSize::mib(32), in ByteSize::kib(64)..=ByteSize::gib(64) => Reload;
+
+        /// Maximum number of signatures that are verified for each second, of all clients together, for each worker:
+        /// all workers share this number times their number. One takes 20 to 100 µs. Clients with new tokens beyond it
+        /// are told to try again later; those with tokens in the cache are served. A source that sends tokens with
+        /// wrong signatures may send 30 of them, and then one for each second.
+        signatures_per_s: u32 = 3000, in 10..=1_000_000 => Reload;
+    }
+
+    /// How the URLs in this configuration are fetched. Between fetches, and while a server is away, the last good copy of
+    /// each content applies, also after a restart.
+    section fetch: FetchConfig {
+        /// The folder of the copies. It is created if it does not exist, and the tracker must be able to write to it. URLs
+        /// need it.
+        folder: Option<PathBuf> = None => Reload;
+
+        /// Seconds between two fetches of a URL, a tenth more or less by chance. A content that has not changed is not
+        /// sent again if the server supports that (ETag, Last-Modified). After a failure, the next attempt comes earlier.
+        interval_s: u32 = 900, in 10..=604_800 => Reload;
+
+        /// Maximum time in seconds until a content has arrived as a whole.
+        timeout_s: u32 = 60, in 1..=3600 => Reload;
+
+        /// Maximum size of a content, compressed as well as decompressed. A list of ten million info hashes has 410 MB.
+        size_max: ByteSize = ByteSize::mib(512), in ByteSize(1024)..=ByteSize::gib(16) => Reload;
+    }
+}

@@ -1,0 +1,102 @@
+//! The keys of what the tracker shows to operators, and to everyone.
+
+use core::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use super::FILES_MAX;
+use crate::declare::settings;
+use crate::values::{AccessLogTarget, HostName, LogFormat, LogLevel, LoggedAddresses, OpentrackerMode};
+
+/// The port of the control listener.
+const CONTROL_PORT: u16 = 6970;
+
+settings! {
+    /// The listener for operators, which serves /health, /metrics (Prometheus) and the API over HTTP.
+    section control: ControlConfig {
+        /// Address of the control listener; "" disables it. Without tokens, everything that can reach it may read all of
+        /// it; so configure tokens, and a certificate, before you use an address that others can reach.
+        listen: Option<SocketAddr> = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, CONTROL_PORT))) => Restart;
+
+        /// Host names that requests may use, as in http://NAME:6970/metrics, in addition to IP addresses and localhost.
+        /// All other names are refused, because a web page could point a name of its own at this address. "*" allows all
+        /// names.
+        hosts: Vec<HostName> = Vec::new(), in 0..=FILES_MAX => Restart;
+
+        /// File of the certificate (PEM) with which the listener serves HTTPS instead of HTTP; "" serves HTTP. SIGHUP reads
+        /// it again.
+        certificate: Option<PathBuf> = None => Restart;
+
+        /// File of its private key (PEM); "" if the key is in the file of the certificate.
+        private_key: Option<PathBuf> = None => Restart;
+
+        /// File of the tokens that clients of the listener show ("Authorization: Bearer TOKEN"). Each line is
+        /// "ROLE NAME sha256:HEX", where ROLE is "read" or "admin"; "shoal ctl token" makes a token and prints its line.
+        /// SIGHUP reads it again. With tokens, here or in the environment variables SHOAL_CONTROL_READ_TOKEN and
+        /// SHOAL_CONTROL_ADMIN_TOKEN, everything needs one but /health, /health/live, /health/ready and the status page
+        /// without its figures. Without any, everything can be read, and nothing can be changed.
+        tokens: Option<PathBuf> = None => Reload;
+    }
+
+    /// Observations of torrents and clients, beside the counters of the tracker. All of it together costs less than 2 %
+    /// of the processor time.
+    section insight: InsightConfig {
+        /// Count the software of clients, as their peer ids name it, in samples of the announces. No address is part of it.
+        clients: bool = true => Restart;
+
+        /// Find the largest swarms, from samples of the announces.
+        top_swarms: bool = true => Restart;
+
+        /// Measure how long the tracker takes from the receipt of requests until it has handed the replies to the kernel, in
+        /// samples of the batches.
+        latency: bool = true => Restart;
+
+        /// Maximum number of changed torrents that the feed of changes remembers for readers that fall behind; those that
+        /// fall further behind start over. It takes up to 51 bytes for each, and up to 7 MiB beside, while there is a
+        /// reader. 0 turns the feed off.
+        changes_max: u32 = 262_144, in 0..=16_777_216 => Restart;
+    }
+
+    /// Statistics for everyone, at the addresses of http.listen and tls.listen. They tell numbers of torrents, peers and
+    /// requests, never addresses, and are five seconds old at most.
+    section statistics: StatisticsConfig {
+        /// Serve a page at /stats.
+        page: bool = false => Reload;
+
+        /// Serve /stats.json, in the shape that docs/monitoring.md describes.
+        json: bool = false => Reload;
+
+        /// Serve /stats.json in the shape of bittorrent-tracker instead, for tools that read that one.
+        bittorrent_tracker: bool = false => Reload;
+
+        /// Serve /stats?mode=MODE in the shapes of opentracker, for the modes in this list: "everything" (XML), "peer",
+        /// "torr", "conn", "scrp", "udp4" and "tcp4" (for MRTG), "top10" and "top100", which tell the info hashes of the
+        /// largest torrents and need insight.top_swarms, and "tpbs", which tells all info hashes with their counts, needs
+        /// http.full_scrape and has its limits.
+        opentracker: Vec<OpentrackerMode> = Vec::new(), in 0..=OpentrackerMode::ALL.len() => Reload;
+    }
+
+    /// The log, which goes to standard error, and the access log.
+    section log: LogConfig {
+        /// Minimum level of the messages that are logged. "info" and the more severe levels log nothing for each request.
+        level: LogLevel = LogLevel::Info => Reload;
+
+        /// "human" is plain text, with colours on a terminal unless NO_COLOR is set. "json" writes one object per line.
+        format: LogFormat = LogFormat::Human => Restart;
+
+        /// Where each request is logged, as one JSON object per line: a file (an absolute path), "stderr" or "journald".
+        /// "" logs none. SIGUSR1 makes the tracker open the file anew, for rotation; it also does so within a second
+        /// after the file was renamed or removed. "journald:/run/systemd/journal.NAME/socket" names the socket of a
+        /// journal namespace. If the target is too slow or fails, records are lost and counted, and clients are
+        /// served as before.
+        access: AccessLogTarget = AccessLogTarget::Off => Restart;
+
+        /// The access log has one of so many requests, at random; 1 logs all. A line takes about 300 bytes, and a tracker
+        /// that serves 100,000 requests a second would write 2.6 TB a day.
+        access_sample: u32 = 1, in 1..=1_000_000 => Reload;
+
+        /// How the access log names clients: "full" logs their addresses, "network" only their networks (an IPv4 /24 or an
+        /// IPv6 /48), and "none" leaves them out. In many countries, addresses are personal data. The port and the peer id
+        /// of an announce are logged in any case, and can identify a client, too.
+        access_addresses: LoggedAddresses = LoggedAddresses::Network => Reload;
+    }
+}
