@@ -15,6 +15,8 @@ mod error;
 mod mapping;
 mod open;
 mod options;
+#[cfg(test)]
+mod plain_ring;
 mod ring;
 #[cfg(test)]
 mod tests;
@@ -41,6 +43,8 @@ use umem::{Sizes, Taken, Umem, Unusable};
 
 /// The types that `ring` is made of; the tests of its interleavings compile it with other types.
 mod sync {
+    #[cfg(test)]
+    pub(crate) use core::sync::atomic::AtomicU64;
     pub(crate) use core::sync::atomic::{AtomicU32, Ordering};
 }
 

@@ -4,60 +4,24 @@
 #![allow(dead_code, reason = "the model uses a part of the ring")]
 
 mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 }
 
 #[path = "../src/socket/ring.rs"]
 mod ring;
 
+#[path = "../src/socket/plain_ring.rs"]
+mod plain_ring;
+
 use std::sync::Arc;
 
-use loom::sync::atomic::AtomicU64;
-use ring::{Consumer, Memory, Producer};
-use sync::{AtomicU32, Ordering};
+use plain_ring::PlainRing;
+use ring::{Consumer, Producer};
+use sync::Ordering;
 
-const ENTRIES: u32 = 2;
 const START: u32 = u32::MAX;
 
-/// The memory of a ring. Entries are relaxed, so that only the indices order them.
-struct Shared {
-    producer: AtomicU32,
-    consumer: AtomicU32,
-    entries: [AtomicU64; ENTRIES as usize],
-}
-
-impl Memory for Arc<Shared> {
-    type Entry = u64;
-
-    fn producer(&self) -> &AtomicU32 {
-        &self.producer
-    }
-
-    fn consumer(&self) -> &AtomicU32 {
-        &self.consumer
-    }
-
-    fn needs_wakeup(&self) -> bool {
-        false
-    }
-
-    fn entries(&self) -> u32 {
-        ENTRIES
-    }
-
-    fn read(&self, index: u32) -> u64 {
-        self.entries[(index % ENTRIES) as usize].load(Ordering::Relaxed)
-    }
-
-    fn write(&self, index: u32, entry: u64) {
-        self.entries[(index % ENTRIES) as usize].store(entry, Ordering::Relaxed);
-    }
-}
-
-fn memory() -> Arc<Shared> {
-    let [producer, consumer] = [START; 2].map(AtomicU32::new);
-    Arc::new(Shared { producer, consumer, entries: Default::default() })
-}
+type Shared = PlainRing<2>;
 
 /// Fills in up to `count` entries, as far as there is room. Returns how many.
 fn produce(producer: &mut Producer<Arc<Shared>>, count: u64) -> u64 {
@@ -75,7 +39,7 @@ fn produce(producer: &mut Producer<Arc<Shared>>, count: u64) -> u64 {
 #[test]
 fn entries_arrive_complete_and_in_order() {
     loom::model(|| {
-        let memory = memory();
+        let memory = Shared::new(START);
         let mut producer = Producer::new(Arc::clone(&memory));
         let mut consumer = Consumer::new(memory);
         let other = loom::thread::spawn(move || produce(&mut producer, 3));
@@ -100,7 +64,7 @@ fn entries_arrive_complete_and_in_order() {
 #[should_panic(expected = "an entry was overwritten")]
 fn room_that_is_given_back_too_early_is_overwritten() {
     loom::model(|| {
-        let memory = memory();
+        let memory = Shared::new(START);
         let mut producer = Producer::new(Arc::clone(&memory));
         (1..=2).for_each(|entry| producer.push(entry));
         producer.publish();

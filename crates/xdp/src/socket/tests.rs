@@ -1,56 +1,21 @@
 //! The rings on plain memory, and the memory of frames without a socket.
 
-use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::mapping::Descriptor;
-use super::ring::{Consumer, Corrupt, Memory, Producer};
-use super::sync::{AtomicU32, Ordering};
+use super::plain_ring::PlainRing;
+use super::ring::{Consumer, Corrupt, Producer};
+use super::sync::Ordering;
 use super::umem::{REPLY_SPACE_BYTES, Sizes, Taken, Umem, Unusable};
 
 const ENTRIES: u32 = 8;
 
-/// The memory of a ring, without a kernel.
-#[derive(Debug)]
-struct Plain {
-    producer: AtomicU32,
-    consumer: AtomicU32,
-    entries: [Cell<u64>; ENTRIES as usize],
-}
+type Plain = PlainRing<{ ENTRIES as usize }>;
 
-impl Memory for Rc<Plain> {
-    type Entry = u64;
-
-    fn producer(&self) -> &AtomicU32 {
-        &self.producer
-    }
-
-    fn consumer(&self) -> &AtomicU32 {
-        &self.consumer
-    }
-
-    fn needs_wakeup(&self) -> bool {
-        true
-    }
-
-    fn entries(&self) -> u32 {
-        ENTRIES
-    }
-
-    fn read(&self, index: u32) -> u64 {
-        self.entries[(index % ENTRIES) as usize].get()
-    }
-
-    fn write(&self, index: u32, entry: u64) {
-        self.entries[(index % ENTRIES) as usize].set(entry);
-    }
-}
-
-fn ring(start: u32) -> (Producer<Rc<Plain>>, Consumer<Rc<Plain>>, Rc<Plain>) {
-    let [producer, consumer] = [start; 2].map(AtomicU32::new);
-    let memory = Rc::new(Plain { producer, consumer, entries: Default::default() });
-    (Producer::new(Rc::clone(&memory)), Consumer::new(Rc::clone(&memory)), memory)
+fn ring(start: u32) -> (Producer<Arc<Plain>>, Consumer<Arc<Plain>>, Arc<Plain>) {
+    let memory = Plain::new(start);
+    (Producer::new(Arc::clone(&memory)), Consumer::new(Arc::clone(&memory)), memory)
 }
 
 #[test]
@@ -129,7 +94,7 @@ fn both_sides_continue_where_others_have_stopped() {
     assert_eq!(consumer.available(2), Ok(5));
     assert_eq!((consumer.pop(), consumer.pop()), (Some(1), Some(2)));
     consumer.release();
-    let (mut producer, mut consumer) = (Producer::new(Rc::clone(&memory)), Consumer::new(memory));
+    let (mut producer, mut consumer) = (Producer::new(Arc::clone(&memory)), Consumer::new(memory));
     assert_eq!(producer.room(ENTRIES), Ok(ENTRIES - 3));
     assert_eq!(consumer.available(1), Ok(3));
     assert_eq!(consumer.pop(), Some(3));
