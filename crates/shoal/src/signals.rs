@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use tokio::signal::unix::{self, SignalKind};
 
 use crate::hand_over::HandOver;
@@ -23,8 +24,7 @@ pub(crate) struct Signals {
 pub(crate) struct Hangups(unix::Signal);
 
 impl Hangups {
-    /// Takes the signal over. To be called in a runtime.
-    pub(crate) fn take() -> io::Result<Self> {
+    fn take() -> io::Result<Self> {
         unix::signal(SignalKind::hangup()).map(Self)
     }
 
@@ -47,8 +47,7 @@ impl Hangups {
 pub(crate) struct LogSignals(unix::Signal);
 
 impl LogSignals {
-    /// Takes the signal over. To be called in a runtime.
-    pub(crate) fn take() -> io::Result<Self> {
+    fn take() -> io::Result<Self> {
         unix::signal(SignalKind::user_defined1()).map(Self)
     }
 
@@ -64,8 +63,7 @@ impl LogSignals {
 pub(crate) struct UpgradeSignals(unix::Signal);
 
 impl UpgradeSignals {
-    /// Takes the signal over. To be called in a runtime.
-    pub(crate) fn take() -> io::Result<Self> {
+    fn take() -> io::Result<Self> {
         unix::signal(SignalKind::user_defined2()).map(Self)
     }
 
@@ -75,6 +73,24 @@ impl UpgradeSignals {
             // The outcome is in the log.
             let _ = hand_over.begin().await;
         }
+    }
+}
+
+/// The signals by which an operator asks a running tracker for something.
+pub(crate) struct OperatorSignals {
+    pub(crate) hangups: Hangups,
+    pub(crate) upgrade: UpgradeSignals,
+    pub(crate) log: LogSignals,
+}
+
+impl OperatorSignals {
+    /// Takes the signals over. To be called in a runtime.
+    pub(crate) fn take() -> anyhow::Result<Self> {
+        Ok(Self {
+            hangups: Hangups::take().context("cannot handle SIGHUP")?,
+            upgrade: UpgradeSignals::take().context("cannot handle SIGUSR2")?,
+            log: LogSignals::take().context("cannot handle SIGUSR1")?,
+        })
     }
 }
 

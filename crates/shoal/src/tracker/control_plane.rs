@@ -1,0 +1,182 @@
+//! The start of everything that operators, other nodes and the service manager see, beside workers that serve already.
+//!
+//! All of it but the threads runs as tasks on the main thread.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
+use shoal_config::Config;
+
+use super::data_plane::DataPlane;
+use super::files::Reloadable;
+use super::running::{ControlTask, Running};
+use crate::access::{self, ListControl, SharedEntries};
+use crate::access_log::{AccessLog, Reopener};
+use crate::broker::Broker;
+use crate::certificates::Certificates;
+use crate::cluster::shared::{Copy, NodeKeys, Targets};
+use crate::cluster::{Cluster, ClusterSettings};
+use crate::control::{self, Control, Sources, Tokens};
+use crate::drain::Drain;
+use crate::hand_over::HandOver;
+use crate::log::LogFilter;
+use crate::memory::Division;
+use crate::reload::{ReloadCounters, Reloader};
+use crate::sandbox::Sandbox;
+use crate::service_manager::{ServiceManager, SocketChanges};
+use crate::signals::OperatorSignals;
+use crate::state::Saver;
+use crate::xdp::DataPathThread;
+use crate::{overload, public_statistics, service_status};
+
+/// Everything that the start consumes or reads, apart from the data plane.
+pub(super) struct Parts<'a> {
+    pub(super) config: &'a Config,
+    /// The configuration file, if there is one.
+    pub(super) file: Option<&'a Path>,
+    pub(super) log: LogFilter,
+    pub(super) division: Division,
+    pub(super) broker: Broker,
+    pub(super) sandbox: Sandbox,
+    pub(super) manager: ServiceManager,
+    pub(super) files: Reloadable,
+    /// The settings of a node, if the tracker is one, and its copy of the state that all nodes share.
+    pub(super) cluster: (Option<ClusterSettings>, Copy),
+    pub(super) signals: OperatorSignals,
+    /// Changes that the manager does not know of yet.
+    pub(super) socket_changes: SocketChanges,
+}
+
+/// Starts the cluster, then everything by which an operator changes the tracker, then the control listener, and tells the service
+/// manager that the tracker is ready.
+///
+/// # Errors
+/// Returns which part cannot be started, and why.
+pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Result<Running> {
+    let Parts {
+        config,
+        file,
+        log,
+        division,
+        broker,
+        sandbox,
+        manager,
+        files,
+        cluster,
+        signals,
+        socket_changes,
+    } = parts;
+    let mut cluster = start_cluster(config, cluster, &files, &mut data_plane)?;
+    let reloads = Arc::<ReloadCounters>::default();
+    let sources = sources(&mut data_plane, &files, &division, cluster.as_ref(), &reloads);
+    let DataPlane { threads, publisher, statistics, holdings, offered, control: listener, .. } = data_plane;
+    let Reloadable { lists, token_keys, certificates, control_certificates, control_tokens } = files;
+    let reopener = threads.access_log.as_ref().map(AccessLog::reopener);
+    drop(tokio::spawn(signals.log.obey(move || reopener.iter().for_each(Reopener::reopen))));
+    access::watch(&lists, &publisher).context("cannot start the thread that watches lists")?;
+    let token_thread = token_keys.watch(&lists, &publisher);
+    let token_thread = token_thread.context("cannot start the thread that reads the keys of tokens")?;
+    let heartbeats: Vec<_> = sources.workers.iter().map(|worker| Arc::clone(&worker.heartbeat)).collect();
+    drop(tokio::spawn(overload::report(heartbeats.clone())));
+    let (store, keys) = (offered.store.clone(), offered.keys.clone());
+    let hand_over = Arc::new(HandOver::new(broker, offered, manager.clone()));
+    let access = control::Access {
+        hosts: config.control.hosts.clone(),
+        tls: control_certificates.as_ref().map(Certificates::server),
+    };
+    let reloader = Arc::new(Reloader {
+        file: file.map(Path::to_owned),
+        serves_tls: certificates.is_some(),
+        certificates: certificates.into_iter().chain(control_certificates).collect(),
+        control_tokens: Arc::new(Tokens::new(control_tokens)),
+        lists,
+        token_keys: (token_keys, token_thread),
+        log,
+        hand_over: Arc::clone(&hand_over),
+        publisher,
+        counters: reloads,
+        policy_bytes_max: division.policy,
+        sandbox,
+        manager: manager.clone(),
+        cluster_values: Mutex::default(),
+        running: Mutex::default(),
+    });
+    let list_control = sources.list_control.clone();
+    if let Some(cluster) = &mut cluster {
+        let targets = Targets { lists: list_control.clone(), reloader: Arc::clone(&reloader) };
+        cluster.apply_shared(targets, config)?;
+    }
+    drop(tokio::spawn(signals.upgrade.obey(Arc::clone(&hand_over))));
+    let drain = Drain::new(list_control.clone());
+    let control =
+        Control::new(sources, Arc::clone(&reloader), drain.clone(), holdings, Arc::clone(&hand_over));
+    let sources = Arc::clone(&control.sources);
+    drop(tokio::spawn(public_statistics::publish(Arc::clone(&sources), statistics)));
+    let control = listener.map(|listener| ControlTask::spawn(listener, control, access));
+    drop(tokio::spawn(list_control.end_bans()));
+    // The outcome is in the log.
+    drop(tokio::spawn(signals.hangups.obey(move || drop(reloader.reload()))));
+    manager.change_sockets(&socket_changes);
+    manager.ready();
+    let status = tokio::spawn(service_status::report(manager.clone(), sources, drain.clone()));
+    drop(tokio::spawn(manager.clone().feed_watchdog(heartbeats)));
+    Ok(Running { status, control, hand_over, keys, store, drain, cluster, threads, manager })
+}
+
+/// Starts the node of a cluster, if the tracker is one.
+fn start_cluster(
+    config: &Config,
+    (settings, copy): (Option<ClusterSettings>, Copy),
+    files: &Reloadable,
+    data_plane: &mut DataPlane,
+) -> anyhow::Result<Option<Cluster>> {
+    let Some((settings, shared)) = settings.zip(data_plane.node.take()) else { return Ok(None) };
+    let keys = NodeKeys {
+        live: Arc::clone(&data_plane.publisher.live),
+        wakers: data_plane.publisher.wakers.clone(),
+        state: data_plane.offered.keys.clone(),
+        configured: config.connection_id.key.0,
+        tickets: files.certificates.as_ref().map(Certificates::server),
+    };
+    Cluster::start(settings, shared, (copy, keys)).map(Some)
+}
+
+/// Returns everything that metrics, the status page and the other pages of the control listener are made of.
+fn sources(
+    data_plane: &mut DataPlane,
+    files: &Reloadable,
+    division: &Division,
+    cluster: Option<&Cluster>,
+    reloads: &Arc<ReloadCounters>,
+) -> Sources {
+    let cluster = cluster.map(Cluster::observed);
+    let shared = cluster.as_ref().and_then(|observed| observed.shared.clone());
+    let DataPlane { threads, publisher, insight, snapshots, .. } = data_plane;
+    let certificates = files.certificates.iter().chain(&files.control_certificates);
+    Sources {
+        workers: threads.pool.take_sources(),
+        store: publisher.store.clone(),
+        swarms: publisher.swarms.clone(),
+        memory: division.clone(),
+        backend: data_plane.backend.to_string(),
+        started_unix_s: data_plane.started_unix_s,
+        tls: certificates.map(Certificates::server).collect(),
+        reloads: Arc::clone(reloads),
+        lists: files.lists.lock().unwrap_or_else(PoisonError::into_inner).counters(),
+        list_control: ListControl {
+            lists: Arc::clone(&files.lists),
+            publisher: Arc::clone(publisher),
+            shared: shared.map(|state| state as Arc<dyn SharedEntries>),
+        },
+        token_keys: files.token_keys.counters(),
+        access_log: threads.access_log.as_ref().map(AccessLog::counters).unwrap_or_default(),
+        control: Arc::default(),
+        live: Arc::clone(&publisher.live),
+        insight: Arc::clone(insight),
+        snapshots: Arc::clone(snapshots),
+        snapshot_requester: threads.saver.as_ref().map(Saver::requester),
+        cluster,
+        data_path: threads.data_path.as_ref().map(DataPathThread::stats),
+    }
+}

@@ -1,0 +1,273 @@
+//! The start of the workers, and of the threads that work for them.
+//!
+//! Everything that workers share is made first. Then the threads start, and the tracker serves from the moment when the last worker
+//! is ready, or, if it takes over from another process, when that has let go.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use shoal_access::Access;
+use shoal_config::{Config, StoredInfoHashes};
+use shoal_engine::policy::Policy;
+use shoal_net::{Backend, Waker};
+use shoal_session::Statistics;
+use shoal_source::Holdings;
+use shoal_tls::KeyShares;
+use tokio::net::TcpListener;
+
+use super::files::Reloadable;
+use super::swarms::OpenedSwarms;
+use crate::access::Publisher;
+use crate::access_log::{AccessLog, OpenTarget};
+use crate::bound::{self, Bound};
+use crate::certificates::Certificates;
+use crate::frozen_swarms::FrozenSwarms;
+use crate::hand_over::{Offered, Predecessor};
+use crate::insight::{Collector, Insight};
+use crate::keeper::{self, Connections};
+use crate::listening::Listening;
+use crate::memory::Division;
+use crate::periodic::PeriodicThread;
+use crate::phase::{Phase, WorkerPhase};
+use crate::pool::{Endpoints, WorkerPool, WorkerSetup};
+use crate::published::Published;
+use crate::reload::Live;
+use crate::sandbox::WorkerLimits;
+use crate::state::{Saver, SnapshotCounters, State};
+use crate::xdp::{DataPath, DataPathThread};
+use crate::{clock, cluster, settings};
+
+/// Everything that the start consumes or reads.
+pub(super) struct Parts<'a> {
+    pub(super) config: &'a Config,
+    pub(super) division: &'a Division,
+    pub(super) bound: Bound,
+    /// The limits of the workers' system calls, if there are any.
+    pub(super) limits: Option<WorkerLimits>,
+    pub(super) state: State,
+    pub(super) access: Access,
+    pub(super) access_target: Option<OpenTarget>,
+    pub(super) files: &'a Reloadable,
+    pub(super) frozen_swarms: Option<FrozenSwarms>,
+}
+
+/// The running workers and threads, and what they share with the control plane.
+pub(super) struct DataPlane {
+    pub(super) started_unix_s: u64,
+    pub(super) backend: Backend,
+    pub(super) threads: Threads,
+    pub(super) publisher: Arc<Publisher>,
+    pub(super) insight: Arc<Insight>,
+    pub(super) statistics: Arc<Published<Statistics>>,
+    /// How much the sources hold, if that is limited.
+    pub(super) holdings: Option<Arc<Holdings>>,
+    pub(super) snapshots: Arc<SnapshotCounters>,
+    /// The parts that another process can take over.
+    pub(super) offered: Offered,
+    /// The parts that other nodes of a cluster change and read, if the tracker is a node.
+    pub(super) node: Option<cluster::Shared>,
+    /// The socket of the control listener, if there is one.
+    pub(super) control: Option<TcpListener>,
+}
+
+/// All threads of the data plane, in the order in which they end after a failure.
+pub(super) struct Threads {
+    pub(super) data_path: Option<DataPathThread>,
+    pub(super) saver: Option<Saver>,
+    pub(super) access_log: Option<AccessLog>,
+    pub(super) collector: PeriodicThread,
+    pub(super) keeper: PeriodicThread,
+    pub(super) pool: WorkerPool,
+}
+
+/// A data plane without threads.
+struct Prepared {
+    /// The configuration, without the address families that this host lacks.
+    config: Config,
+    setup: WorkerSetup,
+    endpoints: Vec<Endpoints>,
+    listening: Listening,
+    data_path: DataPath,
+    state: State,
+    access_target: Option<OpenTarget>,
+    holdings: Option<Arc<Holdings>>,
+    control: Option<TcpListener>,
+    /// The addresses of UDP, of HTTP, and of HTTP with TLS, for the log.
+    addresses: [String; 3],
+}
+
+impl Prepared {
+    /// Makes everything that the workers share.
+    async fn new(parts: Parts<'_>, predecessor: Option<&mut Predecessor>) -> anyhow::Result<Self> {
+        let Parts { config, division, bound, limits, state, access, access_target, files, frozen_swarms } =
+            parts;
+        let torrents = access.torrents.clone();
+        // A reload compares with the configuration as it was read.
+        let policy = settings::policy(config.clone(), files.token_keys.current(), None)?.with_access(access);
+        let listening = Listening::new(&bound).context("cannot copy the sockets")?;
+        let Bound {
+            config,
+            backend,
+            processors,
+            sockets,
+            listeners,
+            control,
+            connections_max,
+            mut data_path,
+        } = bound;
+        let (http, tls) = bound::listen_addresses(&listeners, config.http.listen.len());
+        let addresses = [bound::addresses(&sockets), http, tls];
+        let phase = if predecessor.is_some() { Phase::Paused } else { Phase::Serving };
+        let opened =
+            OpenedSwarms::open(&config, division, (&state, torrents), frozen_swarms, predecessor).await?;
+        let OpenedSwarms { store, continues, webtorrent, holdings } = opened;
+        let live = Live {
+            policy: Arc::new(with_permitted_swarms(policy, &config, continues)),
+            sessions: Arc::new(settings::sessions(&config)),
+            stream_limits: settings::stream_limits(&config, connections_max),
+            endpoints: Arc::new(listening.endpoints(connections_max)),
+            connection_key: settings::connection_key(&config, &state.keys),
+        };
+        let workers = settings::workers(&config);
+        let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
+        let insight = Insight::new(&config, division.changes_max, workers.get(), store.clone(), swarms);
+        let node = settings::is_node(&config).then(Waker::new).transpose();
+        let setup = WorkerSetup {
+            backend,
+            limits,
+            insight: Arc::new(insight),
+            measures: config.insight.latency,
+            live: Arc::new(Published::new(Arc::new(live))),
+            tls: files.certificates.as_ref().map(Certificates::server),
+            key_shares: if config.tls.key_share_reuse { KeyShares::Reused } else { KeyShares::Fresh },
+            store,
+            webtorrent,
+            processors,
+            access_log: access_target.is_some(),
+            node: node.context("cannot create an event descriptor")?,
+            credit: config.cluster.credit_stream.is_some(),
+            statistics: Arc::new(Published::new(Arc::default())),
+            phase: Arc::new(WorkerPhase::new(phase)),
+        };
+        let queues = data_path.take_queues(workers);
+        let endpoints = sockets.into_iter().zip(listeners).zip(queues);
+        let endpoints = endpoints
+            .map(|((sockets, listeners), queues)| Endpoints { sockets, listeners, queues })
+            .collect();
+        Ok(Self {
+            config,
+            setup,
+            endpoints,
+            listening,
+            data_path,
+            state,
+            access_target,
+            holdings,
+            control,
+            addresses,
+        })
+    }
+}
+
+/// Lets workers that find a swarm in the store skip the lists, if the store has no swarm that these forbid.
+fn with_permitted_swarms(policy: Policy, config: &Config, continues: bool) -> Policy {
+    match config.store.info_hashes {
+        // A store that continues may have swarms of torrents that the lists have come to forbid since.
+        StoredInfoHashes::Whole if !continues => policy.with_permitted_swarms(),
+        // Such a store cannot tell which swarms a change of the lists forbids.
+        _ => policy,
+    }
+}
+
+impl DataPlane {
+    /// Starts all threads. A predecessor is taken once it has let go.
+    ///
+    /// # Errors
+    /// Returns which part cannot be started, and why.
+    pub(super) async fn start(
+        parts: Parts<'_>,
+        predecessor: &mut Option<Predecessor>,
+    ) -> anyhow::Result<Self> {
+        let started_unix_s = clock::unix_s();
+        let (division, lists) = (parts.division, Arc::clone(&parts.files.lists));
+        let Prepared {
+            config,
+            setup,
+            endpoints,
+            listening,
+            data_path,
+            state,
+            access_target,
+            holdings,
+            control,
+            addresses: [udp, http, tls],
+        } = Prepared::new(parts, predecessor.as_mut()).await?;
+        let mut pool = WorkerPool::start(endpoints, &setup)?;
+        let node = setup.node.clone().map(|waker| shared_with_nodes(&setup, &mut pool, waker));
+        let access_log = access_target.map(|target| target.start(pool.take_access_records()));
+        let access_log = access_log.transpose().context("cannot start the thread of the access log")?;
+        let WorkerSetup { backend, insight, live, store, webtorrent, statistics, phase, .. } = setup;
+        let swarms = webtorrent.map(|webtorrent| webtorrent.swarms);
+        let list_counters = lists.lock().unwrap_or_else(PoisonError::into_inner).counters();
+        let connections = Connections::new(division, pool.budgets(), list_counters);
+        let keeper =
+            keeper::start(store.clone(), connections).context("cannot start the memory keeper thread")?;
+        let offered = Offered {
+            keys: state.keys.clone(),
+            lock: state.lock()?,
+            listening: Mutex::new(listening),
+            store: store.clone(),
+            counted_swarms: holdings.as_ref().and(swarms.clone()),
+            snapshots: state.snapshot_writer(&config, store.clone()),
+            phase: Arc::clone(&phase),
+            wakers: pool.wakers(),
+            leave_time: Duration::from_secs(config.webtorrent.upgrade_close_s.into()),
+        };
+        let snapshots = Arc::<SnapshotCounters>::default();
+        let saver = state.keep(&config, store.clone(), Arc::clone(&snapshots))?;
+        let collector =
+            Collector::start(&insight).context("cannot start the thread that collects samples")?;
+        pool.ready().await?;
+        if let Some(running) = &predecessor {
+            running.wait_until_it_lets_go()?;
+        }
+        if let Some(running) = predecessor.take() {
+            phase.set(Phase::Serving, &pool.wakers());
+            running.take_connections(phase, pool.wakers(), holdings.clone())?;
+        }
+        let data_path = data_path.follow(&live).context("cannot start the thread of the XDP data path")?;
+        let address = control.as_ref().and_then(|listener| listener.local_addr().ok());
+        let control_shown = address.map_or("off".to_owned(), |address| address.to_string());
+        let workers = settings::workers(&config);
+        tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
+        let publisher = Arc::new(Publisher { live, wakers: pool.wakers(), store, swarms });
+        Ok(Self {
+            started_unix_s,
+            backend,
+            threads: Threads { data_path, saver, access_log, collector, keeper, pool },
+            publisher,
+            insight,
+            statistics,
+            holdings,
+            snapshots,
+            offered,
+            node,
+            control,
+        })
+    }
+}
+
+/// Returns the parts that other nodes of a cluster change and read. The `waker` is that of their thread.
+fn shared_with_nodes(setup: &WorkerSetup, pool: &mut WorkerPool, waker: Waker) -> cluster::Shared {
+    let webtorrent = setup.webtorrent.as_ref();
+    cluster::Shared {
+        store: setup.store.clone(),
+        webtorrent: webtorrent
+            .map(|webtorrent| (Arc::clone(&webtorrent.swarms), Arc::clone(&webtorrent.mailboxes))),
+        live: Arc::clone(&setup.live),
+        recorded: pool.take_recorded(),
+        wakers: pool.wakers(),
+        waker,
+    }
+}

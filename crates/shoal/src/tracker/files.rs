@@ -1,0 +1,104 @@
+//! The files that a tracker reads when it starts: its state, and everything that the configuration names.
+//!
+//! They are read in the sandbox and by the user of the tracker, so a file that a reload could not read already prevents the
+//! start. Each is read on a separate thread, since a file system can hang.
+
+use std::sync::{Arc, Mutex};
+
+use anyhow::Context;
+use shoal_access::Access;
+use shoal_config::Config;
+
+use crate::access::Lists;
+use crate::access_log::{self, OpenTarget};
+use crate::certificates::Certificates;
+use crate::cluster::ClusterSettings;
+use crate::cluster::shared::{self, Copy};
+use crate::control::TokenSet;
+use crate::failure::Failure;
+use crate::frozen_swarms::FrozenSwarms;
+use crate::hand_over::Predecessor;
+use crate::settings;
+use crate::state::State;
+use crate::token_keys::TokenKeys;
+
+pub(super) struct Files {
+    pub(super) state: State,
+    /// The tables of the lists.
+    pub(super) access: Access,
+    /// The target of the access log, if there is one.
+    pub(super) access_target: Option<OpenTarget>,
+    pub(super) reloadable: Reloadable,
+    /// The settings of a node, if the tracker is one, and its copy of the state that all nodes share.
+    pub(super) cluster: (Option<ClusterSettings>, Copy),
+}
+
+/// The files that a reload reads again.
+pub(super) struct Reloadable {
+    pub(super) lists: Arc<Mutex<Lists>>,
+    /// The keys of tokens.
+    pub(super) token_keys: TokenKeys,
+    /// The certificates of the listeners for clients, if TLS is served.
+    pub(super) certificates: Option<Certificates>,
+    /// The certificates of the control listener, if it has some.
+    pub(super) control_certificates: Option<Certificates>,
+    /// The tokens of the control listener.
+    pub(super) control_tokens: TokenSet,
+}
+
+impl Files {
+    /// Reads all files. The secret keys of the state are those of the tracker that this one takes over from, or of the swarms
+    /// that it may continue with.
+    ///
+    /// # Errors
+    /// Returns which file cannot be used, and why.
+    pub(super) async fn read(
+        config: &Config,
+        predecessor: Option<&mut Predecessor>,
+        frozen_swarms: Option<&FrozenSwarms>,
+    ) -> Result<Self, Failure> {
+        let mut state = match predecessor {
+            Some(Predecessor { keys, lock, .. }) => State::take_over(config, keys, lock.take())?,
+            None => State::open(config, frozen_swarms.map(FrozenSwarms::keys))?,
+        };
+        let certificates = Certificates::load(config).await?;
+        if let Some(certificates) = &certificates {
+            state.resume_sessions(config, certificates.server());
+        }
+        let control_certificates = Certificates::load_control(config).await?;
+        let tokens = read_apart("the tokens of the control listener", config, TokenSet::read).await?;
+        let control_tokens = tokens.map_err(Failure::Configuration)?;
+        let token_keys = read_apart("the keys of tokens", config, TokenKeys::load).await?;
+        let token_keys = token_keys.map_err(Failure::Configuration)?;
+        let cluster = read_apart("the files of the cluster", config, ClusterSettings::read).await??;
+        let copy_file = shared::copy_file(config);
+        let read_copy = move |_: &Config| Copy::read(copy_file.as_deref());
+        let copy = read_apart("the copy of the shared state", config, read_copy).await?;
+        if let Some(key) = copy.connection_key().filter(|_| config.state.keys) {
+            state.keys.adopt_connections(key);
+        }
+        let mut lists = Lists::new(settings::list_key()?);
+        let read_lists = move |config: &Config| {
+            if settings::shares_state(config) {
+                lists.share(|key| copy.tables(key), copy.bans());
+            }
+            let access = lists.read_all(config);
+            (Arc::new(Mutex::new(lists)), access, copy)
+        };
+        let (lists, access, copy) = read_apart("lists", config, read_lists).await?;
+        let access_target = access_log::open(&config.log.access)?;
+        let reloadable = Reloadable { lists, token_keys, certificates, control_certificates, control_tokens };
+        Ok(Self { state, access, access_target, reloadable, cluster: (cluster, copy) })
+    }
+}
+
+/// Reads files on a separate thread, and waits for it.
+async fn read_apart<T: Send + 'static>(
+    files: &'static str,
+    config: &Config,
+    read: impl FnOnce(&Config) -> T + Send + 'static,
+) -> anyhow::Result<T> {
+    let config = config.clone();
+    let thread = tokio::task::spawn_blocking(move || read(&config));
+    thread.await.with_context(|| format!("the thread that reads {files} has failed"))
+}

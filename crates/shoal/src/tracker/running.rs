@@ -1,0 +1,152 @@
+//! A running tracker: what ends it, and how it stops.
+//!
+//! It stops in the reverse order of its start: first the parts that tell others that all is well, then the workers, then the threads
+//! that hold what they leave, and last the store.
+
+use std::process;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use shoal_store::SharedStore;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::data_plane::Threads;
+use crate::cluster::{Cluster, Leaving};
+use crate::control::{self, Control};
+use crate::drain::Drain;
+use crate::failure::Failure;
+use crate::frozen_swarms;
+use crate::hand_over::HandOver;
+use crate::service_manager::ServiceManager;
+use crate::signals::Signals;
+use crate::state::StateKeys;
+use crate::xdp::DataPathThread;
+
+/// Maximum time for the workers to answer queued requests when the tracker stops.
+const STOP_TIME_MAX: Duration = Duration::from_millis(800);
+
+/// All parts of a running tracker, in the order in which they end after a failure.
+pub(super) struct Running {
+    /// The task that tells the service manager how the tracker is doing.
+    pub(super) status: JoinHandle<()>,
+    /// The control listener, if there is one.
+    pub(super) control: Option<ControlTask>,
+    pub(super) hand_over: Arc<HandOver>,
+    /// The secret keys.
+    pub(super) keys: StateKeys,
+    pub(super) store: SharedStore,
+    pub(super) drain: Drain,
+    pub(super) cluster: Option<Cluster>,
+    pub(super) threads: Threads,
+    pub(super) manager: ServiceManager,
+}
+
+/// The end of a tracker that has not failed.
+pub(super) enum End {
+    /// It is to stop, for this reason.
+    Stop(String),
+    /// Another process serves in its place.
+    HandedOver,
+}
+
+/// The task of the control listener, which ends when this is dropped.
+pub(super) struct ControlTask(JoinHandle<()>);
+
+impl Running {
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// Returns why a thread has failed.
+    pub(super) async fn end(&mut self, signals: &mut Signals) -> Result<End, Failure> {
+        let Self { hand_over, drain, cluster, threads, .. } = self;
+        let Threads { data_path, collector, keeper, pool, .. } = threads;
+        tokio::select! {
+            signal = signals.next() => Ok(End::Stop(signal.to_string())),
+            () = drain.exit() => Ok(End::Stop("drained".to_owned())),
+            () = hand_over.handed() => Ok(End::HandedOver),
+            error = pool.failure() => Err(error.into()),
+            error = keeper.failure() => Err(error.into()),
+            error = collector.failure() => Err(error.into()),
+            error = failure_of(cluster.as_mut(), Cluster::failure) => Err(error.into()),
+            error = failure_of(data_path.as_mut(), DataPathThread::failure) => Err(error.into()),
+        }
+    }
+
+    /// Serves the connections that the new process did not get, to their end. The thread of the hand-over ends this process.
+    pub(super) async fn outlive(self, signals: &mut Signals) -> Result<(), Failure> {
+        // The new process is a node of its own.
+        let _leaving = self.cluster.map(Cluster::leave);
+        self.status.abort();
+        drop(self.control);
+        process::exit(signals.next().await.exit_code());
+    }
+
+    /// Stops all parts, after queued requests are answered. A signal ends the process at once.
+    ///
+    /// # Errors
+    /// Returns which worker does not stop.
+    pub(super) async fn stop(self, reason: &str, signals: &mut Signals) -> Result<(), Failure> {
+        let Self { status, control, hand_over, keys, store, cluster, threads, manager, .. } = self;
+        let Threads { mut pool, keeper, collector, access_log, saver, data_path } = threads;
+        tracing::info!(
+            signal = reason,
+            "stopping after queued requests are answered; a second signal stops at once"
+        );
+        status.abort();
+        manager.stopping(reason);
+        // From here on the tracker must not be reported as healthy.
+        drop(control);
+        hand_over.close_sockets();
+        // Datagrams that arrive from now on wait in the sockets.
+        drop(data_path);
+        let leaving = cluster.map(Cluster::leave);
+        tokio::select! {
+            stopped = tokio::time::timeout(STOP_TIME_MAX, pool.stop()) => {
+                stopped.context("a worker did not stop in time")??;
+            }
+            signal = signals.next() => process::exit(signal.exit_code()),
+        }
+        leaving.into_iter().for_each(Leaving::finish);
+        if let Some(access_log) = access_log {
+            access_log.stop();
+        }
+        if let Some(saver) = saver {
+            manager.status("stopping: writing the snapshot");
+            tokio::select! {
+                // The outcome is in the log.
+                _saved = saver.finish() => {}
+                signal = signals.next() => process::exit(signal.exit_code()),
+            }
+        }
+        // These threads use the store, and are waited for.
+        drop((keeper, collector));
+        frozen_swarms::keep(&store, &keys.to_bytes(), &manager);
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+/// Waits until a part fails, if it is there.
+async fn failure_of<P>(
+    part: Option<&mut P>,
+    failure: impl AsyncFnOnce(&mut P) -> anyhow::Error,
+) -> anyhow::Error {
+    match part {
+        Some(part) => failure(part).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl ControlTask {
+    pub(super) fn spawn(listener: TcpListener, control: Control, access: control::Access) -> Self {
+        Self(tokio::spawn(control::serve(listener, control, access)))
+    }
+}
+
+impl Drop for ControlTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

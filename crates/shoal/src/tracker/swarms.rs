@@ -1,0 +1,166 @@
+//! The swarms of a tracker that starts: where the store lies, and how the swarms of the last process come into it.
+//!
+//! A store continues in the memory of a running tracker, or in that which the service manager has kept. Otherwise it is new,
+//! and reads a snapshot: that of the running tracker, or the last one of the state.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use shoal_access::torrents::TorrentLists;
+use shoal_config::{ByteSize, Config};
+use shoal_relay::{Mailboxes, Swarms};
+use shoal_source::Holdings;
+use shoal_store::{MemoryFile, SharedStore};
+
+use super::ROOT;
+use crate::frozen_swarms::FrozenSwarms;
+use crate::hand_over::{Predecessor, Takeover};
+use crate::memory::{self, Division};
+use crate::pool::WebTorrent;
+use crate::settings;
+use crate::state::{State, StateKeys};
+
+/// The swarms of all protocols, before the first worker begins.
+pub(super) struct OpenedSwarms {
+    pub(super) store: SharedStore,
+    /// Whether the store is that of another process. It may have swarms that the lists have come to forbid since.
+    pub(super) continues: bool,
+    /// WebTorrent, if it is served.
+    pub(super) webtorrent: Option<WebTorrent>,
+    /// How much the sources hold, if that is limited.
+    pub(super) holdings: Option<Arc<Holdings>>,
+}
+
+impl OpenedSwarms {
+    /// Opens the store and brings back the swarms of the last process, except those that `torrents` forbid.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel does not provide the memory, or a running tracker does not hand its swarms over.
+    pub(super) async fn open(
+        config: &Config,
+        division: &Division,
+        (state, torrents): (&State, Option<Arc<TorrentLists>>),
+        frozen_swarms: Option<FrozenSwarms>,
+        predecessor: Option<&mut Predecessor>,
+    ) -> anyhow::Result<Self> {
+        let holdings = settings::holdings(config, &state.keys);
+        let webtorrent = if config.webtorrent.enabled {
+            Some(webtorrent(config, division, holdings.clone(), &state.keys)?)
+        } else {
+            None
+        };
+        let open = |memory| open_store(config, division.store, holdings.clone(), &state.keys, memory);
+        let timeout_s = config.announce.peer_timeout_s;
+        let frozen =
+            frozen_swarms.and_then(|swarms| swarms.resume(timeout_s, |memory| Ok(open(Some(memory))?.0)));
+        let continues = predecessor.is_some() || frozen.is_some();
+        let store = match (predecessor, frozen) {
+            (Some(predecessor), _) => take_over(config, state, torrents.as_deref(), predecessor, open)?,
+            (None, Some(store)) => store,
+            (None, None) => {
+                let (store, _) = open(None)?;
+                state.restore(config, &store, torrents).await?;
+                store
+            }
+        };
+        Ok(Self { store, continues, webtorrent, holdings })
+    }
+}
+
+/// Takes the swarms of a running tracker over: with their memory if possible, and otherwise as a snapshot.
+fn take_over(
+    config: &Config,
+    state: &State,
+    torrents: Option<&TorrentLists>,
+    predecessor: &mut Predecessor,
+    open: impl Fn(Option<MemoryFile>) -> anyhow::Result<(SharedStore, bool)>,
+) -> anyhow::Result<SharedStore> {
+    let (mut store, is_in_its_memory) = open(predecessor.memory.take())?;
+    match predecessor.take_swarms(&mut store, is_in_its_memory)? {
+        Takeover::InMemory => {
+            tracing::info!("continuing with the swarms of the running tracker, in its memory");
+            Ok(store)
+        }
+        Takeover::Snapshot(file) => {
+            let (store, _) = open(None)?;
+            state.restore_from(config, &store, torrents, file)?;
+            Ok(store)
+        }
+    }
+}
+
+/// Opens the store in the memory of a running tracker, if there is some, or else in new memory. Returns whether it is the
+/// former.
+fn open_store(
+    config: &Config,
+    memory_bytes_max: u64,
+    holdings: Option<Arc<Holdings>>,
+    keys: &StateKeys,
+    memory: Option<MemoryFile>,
+) -> anyhow::Result<(SharedStore, bool)> {
+    let huge_pages = memory::huge_pages(Path::new(ROOT));
+    let shards = settings::shards(settings::workers(config), memory_bytes_max);
+    let (settings, fingerprint_key) = settings::store(config, memory_bytes_max, holdings, keys);
+    let no_space =
+        || format!("the kernel cannot reserve {memory_bytes_max} bytes of address space; lower memory.max");
+    let is_taken_over = memory.is_some();
+    let store = match memory.map_or_else(MemoryFile::create, Ok) {
+        Ok(file) => SharedStore::in_file(&settings, shards, fingerprint_key, file),
+        Err(error) => {
+            tracing::info!(%error, "the store is in private memory, so an upgrade has to copy it");
+            SharedStore::new(&settings, shards, fingerprint_key)
+        }
+    };
+    let store = store.with_context(no_space)?;
+    settings::retain_completed(&store, config);
+    let nodes = memory::nodes(Path::new(ROOT));
+    if nodes.count_ones() > 1
+        && let Err(error) = store.interleave(nodes)
+    {
+        tracing::warn!(%error, "the kernel does not spread the store over the NUMA nodes; one may get all of it");
+    }
+    let memory_max = ByteSize::mib(memory_bytes_max >> 20);
+    tracing::info!(
+        %memory_max,
+        shards = store.shards(),
+        info_hashes = ?config.store.info_hashes,
+        numa_nodes = nodes.count_ones(),
+        huge_pages = huge_pages.as_deref().unwrap_or("unknown"),
+        "store"
+    );
+    if huge_pages.as_deref() == Some("never") {
+        tracing::warn!(
+            "huge pages are off, which makes large stores slower; \
+             `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` lets the store ask for them"
+        );
+    }
+    Ok((store, is_taken_over))
+}
+
+/// How WebTorrent is served.
+fn webtorrent(
+    config: &Config,
+    division: &Division,
+    holdings: Option<Arc<Holdings>>,
+    keys: &StateKeys,
+) -> anyhow::Result<WebTorrent> {
+    let swarms = settings::swarms(config, division.swarms, holdings, keys);
+    tracing::info!(peers_max = swarms.peers_max, "WebTorrent");
+    let workers = settings::workers(config);
+    let mailbox_bytes_max = division.mailbox_bytes_max(workers);
+    let posts_bytes_max = division.posts_bytes_max(workers);
+    let workers = u16::try_from(workers.get()).context("there are too many workers")?;
+    let configured = usize::try_from(config.webtorrent.mailbox_max.0).unwrap_or(usize::MAX);
+    let mailbox_bytes_max = mailbox_bytes_max.min(configured);
+    Ok(WebTorrent {
+        swarms: Arc::new(Swarms::new(&swarms)),
+        mailboxes: if settings::is_node(config) {
+            Mailboxes::with_remote(workers, mailbox_bytes_max)
+        } else {
+            Mailboxes::with_bytes_max(workers, mailbox_bytes_max)
+        },
+        queue_limits: settings::queue_limits(config),
+        posts_bytes_max,
+    })
+}
