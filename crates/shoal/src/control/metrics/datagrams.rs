@@ -1,0 +1,74 @@
+//! The metrics of datagrams: those that arrive and leave, and those that do not.
+
+use core::fmt;
+
+use shoal_engine::counter::{Drop, Family};
+use shoal_engine::policy::Protocol;
+use shoal_net::FamilyCounters;
+
+use super::Sources;
+use super::page::{Page, Unit};
+
+pub(super) fn encode_drops(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let labels = |family: Family, reason| {
+        [("protocol", Protocol::Udp.name()), ("family", family.name()), ("reason", reason)]
+    };
+    let drops = Family::ALL.into_iter().flat_map(|family| {
+        let unread = [
+            ("oversized", sources.sum_io(family, |io| io.oversized.read())),
+            ("receive_failed", sources.sum_io(family, |io| io.receive_failed.read())),
+        ];
+        Drop::ALL
+            .map(|reason| {
+                (labels(family, reason.name()), sources.sum(Protocol::Udp, |udp| udp.drops(family, reason)))
+            })
+            .into_iter()
+            .chain(unread.map(|(reason, count)| (labels(family, reason), count)))
+    });
+    page.counters("shoal_drops", "Received datagrams that got no reply, by reason.", drops)?;
+    let send_drops = Family::ALL.into_iter().flat_map(|family| {
+        [
+            (labels(family, "buffer_full"), sources.sum_io(family, |io| io.send_full.read())),
+            (labels(family, "unreachable"), sources.sum_io(family, |io| io.send_unreachable.read())),
+            (labels(family, "failed"), sources.sum_io(family, |io| io.send_failed.read())),
+        ]
+    });
+    page.counters("shoal_reply_drops", "Replies that the kernel did not send, by reason.", send_drops)
+}
+
+pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    let by_family = |read: fn(&FamilyCounters) -> u64| {
+        Family::ALL.map(|family| ([("family", family.name())], sources.sum_io(family, read)))
+    };
+    page.counters(
+        "shoal_udp_datagrams_received",
+        "Datagrams that the workers received.",
+        by_family(|io| io.received.read()),
+    )?;
+    page.counters(
+        "shoal_udp_datagrams_sent",
+        "Replies that the kernel accepted for sending.",
+        by_family(|io| io.sent.read()),
+    )?;
+    let endpoints = &sources.live.latest().endpoints;
+    let memories: Vec<_> = sources
+        .numbered()
+        .zip(&endpoints.probes)
+        .flat_map(|((number, _), sockets)| sockets.iter().map(move |socket| (number.clone(), socket)))
+        .filter_map(|(number, socket)| {
+            let memory = socket.read().ok().flatten()?;
+            Some(([("worker", number), ("address", socket.local_addr().to_string())], memory))
+        })
+        .collect();
+    page.counters(
+        "shoal_udp_receive_buffer_drops",
+        "Datagrams that the kernel dropped because the receive buffer of the socket was full.",
+        memories.iter().map(|(labels, memory)| (labels.clone(), u64::from(memory.receive_drops))),
+    )?;
+    page.gauges(
+        "shoal_udp_receive_queue",
+        "Memory of the datagrams that wait in the receive buffer of the socket.",
+        Some(Unit::Bytes),
+        memories.iter().map(|(labels, memory)| (labels.clone(), u64::from(memory.receive_queue_bytes))),
+    )
+}

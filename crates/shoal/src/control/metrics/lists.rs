@@ -1,0 +1,56 @@
+//! The metrics of the operator's lists.
+
+use core::fmt;
+use std::sync::Arc;
+
+use super::page::{Page, Unit};
+use crate::access::{ListCounter, ListCounters, SourceCounter};
+
+/// Appends the metrics of the lists.
+pub(super) fn encode(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {
+    let by_list = |read: fn(&ListCounter) -> u64| {
+        [("allow", &lists.allow), ("deny", &lists.deny)].map(|(name, list)| ([("list", name)], read(list)))
+    };
+    page.gauges("shoal_list_torrents", "Torrents of a list.", None, by_list(ListCounter::torrents))?;
+    page.gauges("shoal_list_memory", "Memory of a list.", Some(Unit::Bytes), by_list(ListCounter::bytes))?;
+    let [allowed, denied] = lists.faulty_networks();
+    let of_networks = [([("list", "networks_allow")], allowed), ([("list", "networks_deny")], denied)];
+    page.gauges(
+        "shoal_list_sources_faulty",
+        "Sources of a list that could not be read as a whole when they were read last.",
+        None,
+        by_list(ListCounter::faulty_sources).into_iter().chain(of_networks),
+    )?;
+    page.gauges(
+        "shoal_list_applied_timestamp",
+        "When the lists last changed or were read again, since 1970.",
+        Some(Unit::Seconds),
+        by_list(ListCounter::applied_unix_s),
+    )?;
+    let sources = lists.sources();
+    let by_source = |read: fn(&SourceCounter) -> u64| {
+        let sample = |(number, source): (usize, &Arc<SourceCounter>)| {
+            // URLs that differ in their secrets only look the same.
+            let is_same =
+                |other: &&Arc<SourceCounter>| other.list == source.list && other.source == source.source;
+            let earlier = sources[..number].iter().filter(is_same).count();
+            let suffix = if earlier > 0 { format!(" #{}", earlier + 1) } else { String::new() };
+            (
+                [("list", source.list.to_owned()), ("source", format!("{}{suffix}", source.source))],
+                read(source),
+            )
+        };
+        sources.iter().enumerate().map(sample).collect::<Vec<_>>()
+    };
+    page.counters(
+        "shoal_list_source_failures",
+        "How often a source of a list could not be read as a whole.",
+        by_source(SourceCounter::failures),
+    )?;
+    page.gauges(
+        "shoal_list_source_age",
+        "Time since a source of a list was last known to be read as it is now, or since it was configured.",
+        Some(Unit::Seconds),
+        by_source(SourceCounter::age_s),
+    )
+}
