@@ -22,8 +22,8 @@ use crate::replace_file;
 /// The role of the control plane, as without URLs.
 const CONTROL: Role = Role::Control { loads_libraries: false, has_data_path: false };
 
-/// The environment variable of the child process of the test that ends its process.
-const CHILD: &str = "SHOAL_TEST_STARTS_A_PROGRAM";
+/// The environment variable of the child processes of tests whose attempt ends their process.
+const CHILD: &str = "SHOAL_TEST_ENDS_ITS_PROCESS";
 
 /// A configuration with this text, in which `DIR` stands for the directory.
 fn config(text: &str, directory: &TempDir) -> Config {
@@ -56,6 +56,22 @@ fn with_calls(role: Role, attempt: impl FnOnce() + Send) {
         attempt();
     };
     thread::scope(|scope| scope.spawn(body).join().unwrap());
+}
+
+/// Returns whether this process is the child of a test.
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// Runs a test in a child process, which the kernel must end. Returns its standard output.
+fn end_in_child(test: &str) -> String {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("sandbox::tests::{test}"), "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    assert_eq!(child.status.signal(), Some(libc::SIGSYS), "{child:?}");
+    String::from_utf8(child.stdout).unwrap()
 }
 
 fn kind<T>(outcome: io::Result<T>) -> Option<ErrorKind> {
@@ -261,20 +277,14 @@ fn the_control_plane_binds_no_sockets_and_loads_no_code() {
 
 #[test]
 fn a_process_that_starts_a_program_is_ended() {
-    if std::env::var_os(CHILD).is_some() {
+    if is_child() {
         return with_calls(CONTROL, || {
             let error = Command::new("echo").arg("reached").exec();
             println!("reached {error}");
         });
     }
-    let name = "sandbox::tests::a_process_that_starts_a_program_is_ended";
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
-    assert_eq!(child.status.signal(), Some(libc::SIGSYS), "{child:?}");
-    assert!(!String::from_utf8_lossy(&child.stdout).contains("reached"), "{child:?}");
+    let output = end_in_child("a_process_that_starts_a_program_is_ended");
+    assert!(!output.contains("reached"), "{output}");
 }
 
 /// Calls `bpf` with a command and the descriptor of no map.
@@ -288,7 +298,7 @@ fn bpf(command: i64) -> Option<i32> {
 
 #[test]
 fn an_xdp_data_path_needs_maps_and_the_addresses_of_the_host_only() {
-    if std::env::var_os(CHILD).is_some() {
+    if is_child() {
         return with_calls(Role::Control { loads_libraries: false, has_data_path: true }, || {
             assert!(nix::ifaddrs::getifaddrs().is_ok_and(|mut addresses| addresses.next().is_some()));
             assert_eq!(kind(UdpSocket::bind("127.0.0.1:0")), Some(ErrorKind::PermissionDenied));
@@ -299,13 +309,6 @@ fn an_xdp_data_path_needs_maps_and_the_addresses_of_the_host_only() {
             println!("reached {:?}", bpf(5));
         });
     }
-    let name = "sandbox::tests::an_xdp_data_path_needs_maps_and_the_addresses_of_the_host_only";
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
-    assert_eq!(child.status.signal(), Some(libc::SIGSYS), "{child:?}");
-    let reached = String::from_utf8_lossy(&child.stdout).matches("reached").count();
-    assert_eq!(reached, 1, "{child:?}");
+    let output = end_in_child("an_xdp_data_path_needs_maps_and_the_addresses_of_the_host_only");
+    assert_eq!(output.matches("reached").count(), 1, "{output}");
 }
