@@ -6,7 +6,7 @@
 // continues the slot. Requests come from several sources, each with a connection id that the program takes from the
 // connect replies.
 
-#include "../../xdp/bpf/kernel.h"
+#include "../../xdp/bpf/headers.h"
 
 static long (*const redirect)(u32 interface, u64 flags) = (void *)23;
 static long (*const adjust_head)(struct xdp_md *context, int bytes) = (void *)44;
@@ -32,19 +32,11 @@ enum {
     PEER_BYTES = 6,
     PAYLOAD_MAX = CONNECT_BYTES + SCRAPE_HASHES_MAX * HASH_BYTES,
 
-    TYPE_IPV4 = 0x0800,
     // A frame that user space injects (IEEE 802, local experimental).
     TYPE_SEED = 0x88b5,
-    PROTOCOL_UDP = 17,
     VERSION_AND_WORDS = 0x45,
     DO_NOT_FRAGMENT = 0x4000,
     FRAGMENT_MASK = 0x3fff,
-    HOPS = 64,
-
-    ACTION_CONNECT = 0,
-    ACTION_ANNOUNCE = 1,
-    ACTION_SCRAPE = 2,
-    ACTION_ERROR = 3,
 
     // The kind of a request is its action and 1, so that a transaction id is never 0.
     KIND_CONNECT = 1,
@@ -57,32 +49,6 @@ enum {
     // A seed with this slot becomes a connect of a flood.
     FLOOD_SLOT = 0xffff,
     FLOOD_PORT_MIN = 1024,
-};
-
-struct ethernet {
-    u8 destination[6];
-    u8 source[6];
-    u16 type;
-};
-
-struct ipv4 {
-    u8 version_and_words;
-    u8 service;
-    u16 length;
-    u16 id;
-    u16 fragment;
-    u8 hops;
-    u8 protocol;
-    u16 checksum;
-    u32 source;
-    u32 destination;
-};
-
-struct udp {
-    u16 source;
-    u16 destination;
-    u16 length;
-    u16 checksum;
 };
 
 struct seed {
@@ -172,61 +138,17 @@ struct counts {
 _Static_assert(sizeof(struct control) == 184 && sizeof(struct source) == 24 && sizeof(struct slot) == 16, "the layout in Rust");
 _Static_assert(sizeof(struct request) == 256 && sizeof(struct counts) == 136, "the layout in Rust");
 
-struct {
-    NUMBER(type, MAP_ARRAY);
-    NUMBER(map_flags, MAP_MMAPABLE);
-    NUMBER(max_entries, 1);
-    TYPE(key, u32);
-    TYPE(value, struct control);
-} controls SECTION(".maps");
+MAPPED_ARRAY(controls, struct control, 1);
 
-struct {
-    NUMBER(type, MAP_ARRAY);
-    NUMBER(map_flags, MAP_MMAPABLE);
-    NUMBER(max_entries, SOURCES_MAX);
-    TYPE(key, u32);
-    TYPE(value, struct source);
-} sources SECTION(".maps");
+MAPPED_ARRAY(sources, struct source, SOURCES_MAX);
 
-struct {
-    NUMBER(type, MAP_ARRAY);
-    NUMBER(map_flags, MAP_MMAPABLE);
-    NUMBER(max_entries, SLOTS);
-    TYPE(key, u32);
-    TYPE(value, struct slot);
-} slots SECTION(".maps");
+MAPPED_ARRAY(slots, struct slot, SLOTS);
 
-struct {
-    NUMBER(type, MAP_ARRAY);
-    NUMBER(map_flags, MAP_MMAPABLE);
-    NUMBER(max_entries, RING);
-    TYPE(key, u32);
-    TYPE(value, struct request);
-} requests SECTION(".maps");
+MAPPED_ARRAY(requests, struct request, RING);
 
-struct {
-    NUMBER(type, MAP_ARRAY);
-    NUMBER(map_flags, MAP_MMAPABLE);
-    NUMBER(max_entries, SAMPLES);
-    TYPE(key, u32);
-    TYPE(value, u64);
-} samples SECTION(".maps");
+MAPPED_ARRAY(samples, u64, SAMPLES);
 
-struct {
-    NUMBER(type, MAP_PERCPU_ARRAY);
-    NUMBER(max_entries, 1);
-    TYPE(key, u32);
-    TYPE(value, struct counts);
-} counters SECTION(".maps");
-
-INLINE u16 fold(u64 sum)
-{
-    sum = (sum & 0xffffffff) + (sum >> 32);
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    return (u16)sum;
-}
+PERCPU_ARRAY(counters, struct counts, 1);
 
 // Draws by SplitMix64. Two processors may draw the same number, which does no harm.
 INLINE u32 draw(struct control *control)
@@ -354,9 +276,8 @@ INLINE int send_next(struct xdp_md *context, struct control *control, struct cou
     u16 source_port = BE16((u16)(control->first_port + source_number));
     u64 sum = write_headers(data, control, source->ip, source_port, payload_bytes) + transaction;
     if (!request) {
-        // The number that marks the protocol.
-        payload[0] = BE32(0x417);
-        payload[1] = BE32(0x27101980);
+        payload[0] = BE32(MAGIC_HIGH);
+        payload[1] = BE32(MAGIC_LOW);
         counts->requests[0] += 1;
     } else {
         payload[0] = source->connection_id[0];
@@ -395,8 +316,8 @@ INLINE int send_flood(struct xdp_md *context, struct control *control, struct co
         return XDP_DROP;
     u32 ip = control->flood_network | (draw(control) & control->flood_hosts), random = draw(control);
     u64 sum = write_headers(data, control, ip, BE16((u16)random | FLOOD_PORT_MIN), CONNECT_BYTES);
-    payload[0] = BE32(0x417);
-    payload[1] = BE32(0x27101980);
+    payload[0] = BE32(MAGIC_HIGH);
+    payload[1] = BE32(MAGIC_LOW);
     payload[2] = 0;
     payload[3] = random;
     u16 checksum = ~fold(sum + payload[0] + payload[1] + payload[3]);

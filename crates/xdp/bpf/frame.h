@@ -1,49 +1,7 @@
-// Frames: headers, checksums and addresses. `src/frame.rs` is the same in Rust.
+// Frames: datagrams for the tracker, their checksums and addresses. `src/frame.rs` is the same in Rust.
 #pragma once
 
-#include "kernel.h"
-
-// Headers. Fields of more than one byte are in network byte order.
-
-struct ethernet {
-    u8 destination[6];
-    u8 source[6];
-    u16 type;
-};
-
-struct tag {
-    u16 control;
-    u16 type;
-};
-
-struct ipv4 {
-    u8 version_and_words;
-    u8 service;
-    u16 length;
-    u16 id;
-    u16 fragment;
-    u8 hops;
-    u8 protocol;
-    u16 checksum;
-    u32 source;
-    u32 destination;
-};
-
-struct ipv6 {
-    u32 version_and_flow;
-    u16 length;
-    u8 protocol;
-    u8 hops;
-    u32 source[4];
-    u32 destination[4];
-};
-
-struct udp {
-    u16 source;
-    u16 destination;
-    u16 length;
-    u16 checksum;
-};
+#include "headers.h"
 
 // The head of all requests (BEP 15).
 struct request {
@@ -58,19 +16,10 @@ struct reply {
     u32 id[2];
 };
 
-_Static_assert(sizeof(struct ethernet) == 14 && sizeof(struct tag) == 4, "headers of Ethernet");
-_Static_assert(sizeof(struct ipv4) == 20 && sizeof(struct ipv6) == 40 && sizeof(struct udp) == 8, "headers of IP");
 _Static_assert(sizeof(struct request) == 16 && sizeof(struct reply) == 16, "a reply is as long as its request");
 
 enum {
-    TYPE_IPV4 = 0x0800,
-    TYPE_IPV6 = 0x86dd,
-    TYPE_TAG = 0x8100,
-    TYPE_PROVIDER_TAG = 0x88a8,
     TAGS_MAX = 2,
-    PROTOCOL_UDP = 17,
-    PROTOCOL_FRAGMENT = 44,
-    HOPS = 64,
     // The longest payload of a frame of 1500 bytes. Longer requests are left to user space.
     PAYLOAD_MAX = 1472,
     PAYLOAD_MAX_MASK = 0x7ff,
@@ -80,19 +29,7 @@ enum {
     FRAME_MIN = 60,
     // The longest frame for a socket: longer ones would not leave room for the reply in the memory of a frame.
     REDIRECTED_MAX = 2304,
-    MAGIC_HIGH = 0x417,
-    MAGIC_LOW = 0x27101980,
 };
-
-// Checksums: sums of words of 16 or 32 bits, in the order of the machine, which gives the same bytes (RFC 1071, 2 B).
-
-INLINE u16 fold(u64 sum) {
-    sum = (sum & 0xffffffff) + (sum >> 32);
-    sum = (sum & 0xffffffff) + (sum >> 32);
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    return (sum & 0xffff) + (sum >> 16);
-}
 
 INLINE u64 sum_words(const u32 *words, int count) {
     u64 sum = 0;

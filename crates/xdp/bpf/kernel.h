@@ -58,4 +58,28 @@ static u64 (*const ktime_coarse_ns)(void) = (void *)160;
 #define NUMBER(name, value) int (*name)[value]
 #define TYPE(name, type) type *name
 
+// An array that only the program reads and writes, one that user space has mapped, and one with a copy for each processor.
+#define ARRAY(name, entry, entries) \
+    struct { \
+        NUMBER(type, MAP_ARRAY); \
+        NUMBER(max_entries, entries); \
+        TYPE(key, u32); \
+        TYPE(value, entry); \
+    } name SECTION(".maps")
+#define MAPPED_ARRAY(name, entry, entries) \
+    struct { \
+        NUMBER(type, MAP_ARRAY); \
+        NUMBER(map_flags, MAP_MMAPABLE); \
+        NUMBER(max_entries, entries); \
+        TYPE(key, u32); \
+        TYPE(value, entry); \
+    } name SECTION(".maps")
+#define PERCPU_ARRAY(name, entry, entries) \
+    struct { \
+        NUMBER(type, MAP_PERCPU_ARRAY); \
+        NUMBER(max_entries, entries); \
+        TYPE(key, u32); \
+        TYPE(value, entry); \
+    } name SECTION(".maps")
+
 SECTION("license") static const char license_text[] = "Apache-2.0 OR MIT";

@@ -1,7 +1,7 @@
 // The maps, through which user space gives settings and reads counts. `src/program/layout.rs` has their types in Rust.
 #pragma once
 
-#include "kernel.h"
+#include "headers.h"
 
 struct rate {
     // The time in which one token comes back, and in which an empty bucket fills up.
@@ -58,13 +58,7 @@ struct control {
     struct settings settings[SETTINGS];
 };
 
-struct {
-    NUMBER(type, MAP_ARRAY);
-    NUMBER(map_flags, MAP_MMAPABLE);
-    NUMBER(max_entries, 1);
-    TYPE(key, u32);
-    TYPE(value, struct control);
-} controls SECTION(".maps");
+MAPPED_ARRAY(controls, struct control, 1);
 
 struct endpoint {
     // An IPv4 address is in the first word, and the others are 0.
@@ -121,12 +115,7 @@ struct line {
     u64 cells[CELLS];
 };
 
-struct {
-    NUMBER(type, MAP_ARRAY);
-    NUMBER(max_entries, 1);
-    TYPE(key, u32);
-    TYPE(value, struct line);
-} buckets SECTION(".maps");
+ARRAY(buckets, struct line, 1);
 
 struct {
     NUMBER(type, MAP_XSKMAP);
@@ -145,16 +134,7 @@ struct backlog {
     u64 unused_consumed[6];
 };
 
-struct {
-    NUMBER(type, MAP_ARRAY);
-    NUMBER(map_flags, MAP_MMAPABLE);
-    NUMBER(max_entries, 1);
-    TYPE(key, u32);
-    TYPE(value, struct backlog);
-} backlogs SECTION(".maps");
-
-// The actions of requests (BEP 15).
-enum { ACTION_CONNECT, ACTION_ANNOUNCE, ACTION_SCRAPE };
+MAPPED_ARRAY(backlogs, struct backlog, 1);
 
 // The fate of a frame. Each but the last has a counter.
 enum outcome {
@@ -185,12 +165,7 @@ struct counts {
     u64 of[COUNTS];
 };
 
-struct {
-    NUMBER(type, MAP_PERCPU_ARRAY);
-    NUMBER(max_entries, 1);
-    TYPE(key, u32);
-    TYPE(value, struct counts);
-} counters SECTION(".maps");
+PERCPU_ARRAY(counters, struct counts, 1);
 
 INLINE void count(enum outcome outcome) {
     u32 zero = 0;

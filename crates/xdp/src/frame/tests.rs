@@ -203,8 +203,9 @@ fn any_bytes_are_survived() {
 
 /// Returns the value of a constant of the eBPF program.
 fn constant_of_program(name: &str) -> usize {
-    let source = include_str!("../../bpf/frame.h");
-    let line = source.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(" = "));
+    let sources = [include_str!("../../bpf/headers.h"), include_str!("../../bpf/frame.h")];
+    let mut lines = sources.into_iter().flat_map(str::lines);
+    let line = lines.find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(" = "));
     let value = line.and_then(|line| line.strip_suffix(',')).unwrap_or_else(|| panic!("{name} is not there"));
     match value.strip_prefix("0x") {
         Some(hexadecimal) => usize::from_str_radix(hexadecimal, 16),
