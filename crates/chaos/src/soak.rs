@@ -19,6 +19,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use rustix::process::Signal;
 use shoal_compare::cpu_assignment::CpuAssignment;
 use shoal_compare::network::VethPair;
 use shoal_compare::topology::allowed;
@@ -115,6 +116,15 @@ struct Soak<'s> {
     processes: u32,
 }
 
+/// The outcome of a disturbance.
+struct Disturbed {
+    /// The counters from which those of the round count on: those of a process that has ended are taken over to those of the next
+    /// one.
+    earlier: Counters,
+    /// How long the process took to end, if one has ended without a successor.
+    ending: Option<Duration>,
+}
+
 impl Soak<'_> {
     /// Connects the generator. Each attempt fails while the tracker starts.
     fn open_session(&mut self, hook: &DriverHook) -> Result<Session> {
@@ -132,7 +142,7 @@ impl Soak<'_> {
         cancel: &AtomicBool,
     ) -> Result<Round> {
         let before = self.read()?;
-        let (report, earlier) = thread::scope(|scope| {
+        let (report, disturbed) = thread::scope(|scope| {
             let run = || {
                 let stop = Stop { after: Some(duration), requests: None };
                 let mut watch = Watch { cancel, progress: &mut |_: &Progress| {} };
@@ -140,19 +150,18 @@ impl Soak<'_> {
             };
             let load = scope.spawn(run);
             thread::sleep(duration / 3);
-            let earlier = self.disturb(event, &before);
+            let disturbed = self.disturb(event, &before);
             let report = load.join().map_err(|_panic| anyhow!("the load has panicked"))?;
-            Ok::<(Report, Counters), anyhow::Error>((report, earlier?))
+            Ok::<(Report, Disturbed), anyhow::Error>((report, disturbed?))
         })?;
-        let after = self.settle()?;
-        Ok(Round::new(event, &Load::of(&report), &after.since(&earlier)))
+        let changes = self.settle()?.since(&disturbed.earlier);
+        Ok(Round::new(event, &Load::of(&report), &changes, disturbed.ending))
     }
 
-    /// Disturbs the tracker. Returns the counters from which those of the round count on: those of a process that ends are
-    /// taken over to those of the next one.
-    fn disturb(&mut self, event: Event, before: &Counters) -> Result<Counters> {
+    /// Disturbs the tracker.
+    fn disturb(&mut self, event: Event, before: &Counters) -> Result<Disturbed> {
         let last = self.read()?;
-        let mut earlier = before.clone();
+        let (mut earlier, mut ending) = (before.clone(), None);
         match event {
             Event::Reload => {
                 for variant in 0..4 {
@@ -172,14 +181,14 @@ impl Soak<'_> {
             Event::Upgrade | Event::Stop | Event::Kill => {
                 match event {
                     Event::Upgrade => self.tracker.upgrade()?,
-                    Event::Stop => self.tracker.restart_after_stop()?,
-                    _ => self.tracker.restart_after_kill()?,
+                    Event::Stop => ending = Some(self.tracker.restart(Signal::TERM)?),
+                    _ => ending = Some(self.tracker.restart(Signal::KILL)?),
                 }
                 self.processes += 1;
                 earlier.begin_anew(&last);
             }
         }
-        Ok(earlier)
+        Ok(Disturbed { earlier, ending })
     }
 
     /// Waits until all frames are free and nothing is counted any more, or for too long. Returns the last counters.

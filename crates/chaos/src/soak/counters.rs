@@ -32,8 +32,26 @@ pub(super) struct Changes {
 /// The requests that the driver of the load's interface has passed on. It is no drop.
 const QUEUED: &str = "queued";
 
-/// Redirects that have failed at the driver. Those to a full AF_XDP socket are counted there too.
+/// Redirects that have failed at the driver.
 const REDIRECTS_FAILED: &str = "driver/redirects-failed";
+
+/// Replies that a socket had no route for.
+const WITHOUT_ROUTE: &str = "kernel/ip-replies-without-route";
+
+/// Replies that the driver of the tracker's interface has not sent, because the queue of the other end was full.
+const REPLIES_DROPPED: &str = "driver/replies-dropped";
+
+/// Counters that contain what others have counted. A full AF_XDP socket fails a redirect, and a reply without a route fails the call
+/// that sends it. What veth drops of a program (`xdp_tx_err` in drivers/net/veth.c) and of a socket, which IP learns of, is part of all
+/// that it drops.
+const COUNTED_TWICE: [(&str, &[&str]); 3] = [
+    (REDIRECTS_FAILED, &["socket/kernel_ring_full", "socket/kernel_other"]),
+    (WITHOUT_ROUTE, &["reply/unreachable"]),
+    (REPLIES_DROPPED, &[QUEUE_FULL, "kernel/ip-replies-discarded"]),
+];
+
+/// Those of them that the program has answered.
+const QUEUE_FULL: &str = "driver/reply-queue-full";
 
 impl Counters {
     /// Reads the metrics of a tracker.
@@ -79,7 +97,7 @@ impl Counters {
             ("Ip", "InAddrErrors", "kernel/ip-address-errors"),
             ("Ip", "InDiscards", "kernel/ip-discards"),
             ("Ip", "OutDiscards", "kernel/ip-replies-discarded"),
-            ("Ip", "OutNoRoutes", "kernel/ip-replies-without-route"),
+            ("Ip", "OutNoRoutes", WITHOUT_ROUTE),
         ];
         for (protocol, field, name) in wanted {
             self.host.insert(name.to_owned(), snmp_field(snmp, protocol, field).unwrap_or(0));
@@ -87,7 +105,7 @@ impl Counters {
         let line = devices.lines().find_map(|line| line.trim().strip_prefix(interface)?.strip_prefix(':'));
         // Eight numbers of what was received, then bytes, packets, errors and drops of what was sent.
         let dropped = line.and_then(|line| line.split_whitespace().nth(11)?.parse().ok());
-        self.host.insert("driver/replies-dropped".to_owned(), dropped.unwrap_or(0));
+        self.host.insert(REPLIES_DROPPED.to_owned(), dropped.unwrap_or(0));
     }
 
     /// Adds the counts of the drivers at both ends, as `ethtool -S` prints them.
@@ -95,7 +113,7 @@ impl Counters {
         let wanted = [
             (QUEUED, load, "tx_queue_0_xdp_xmit"),
             ("driver/queue-full", load, "tx_queue_0_xdp_xmit_errors"),
-            ("driver/reply-queue-full", tracker, "rx_queue_0_xdp_tx_errors"),
+            (QUEUE_FULL, tracker, "rx_queue_0_xdp_tx_errors"),
             (REDIRECTS_FAILED, tracker, "rx_queue_0_drops"),
         ];
         for (name, text, field) in wanted {
@@ -126,10 +144,11 @@ impl Counters {
         let mut drops = difference(&self.host, &before.host);
         drops.extend(difference(&self.process, &before.process));
         let queued = drops.remove(QUEUED).unwrap_or(0);
-        let at_socket = |name: &str| drops.get(name).copied().unwrap_or(0);
-        let at_sockets = at_socket("socket/kernel_ring_full") + at_socket("socket/kernel_other");
-        if let Some(failed) = drops.get_mut(REDIRECTS_FAILED) {
-            *failed = failed.saturating_sub(at_sockets);
+        for (name, counted) in COUNTED_TWICE {
+            let counted: u64 = counted.iter().filter_map(|name| drops.get(*name)).sum();
+            if let Some(all) = drops.get_mut(name) {
+                *all = all.saturating_sub(counted);
+            }
         }
         drops.retain(|_, value| *value > 0);
         Changes { drops, queued, frames: self.frames, frames_free: self.frames_free }
@@ -200,6 +219,31 @@ shoal_worker_heartbeat_age_seconds{worker=\"0\"} 0.001
         assert_eq!((changes.drops, changes.queued), (drops(expected), 900));
         assert_eq!((counters.frames, counters.frames_free), (4096, 4000));
         assert!(!counters.are_all_frames_free() && !Counters::default().are_all_frames_free());
+    }
+
+    #[test]
+    fn replies_without_a_route_are_counted_once() {
+        let of = |unreachable: u64, without_route: u64| {
+            let metrics = format!("shoal_reply_drops_total{{reason=\"unreachable\"}} {unreachable}\n");
+            let mut counters = Counters::of_tracker(&metrics);
+            counters.add_kernel(&format!("Ip: OutNoRoutes\nIp: {without_route}\n"), "", "trk1");
+            counters.since(&Counters::default()).drops
+        };
+        assert_eq!(of(14, 14), drops([("reply/unreachable", 14)]));
+        // Errors of ICMP to the load, and replies that the kernel refuses for another reason.
+        assert_eq!(of(14, 16), drops([("reply/unreachable", 14), (WITHOUT_ROUTE, 2)]));
+        assert_eq!(of(14, 3), drops([("reply/unreachable", 14)]));
+    }
+
+    #[test]
+    fn replies_that_the_driver_drops_are_counted_once() {
+        let mut counters = Counters::default();
+        let devices = "  trk1: 1 2 3 4 5 6 7 8 9 10 11 2512 13 14 15 16\n";
+        counters.add_kernel("Ip: OutDiscards\nIp: 427\n", devices, "trk1");
+        counters.add_drivers("", "     rx_queue_0_xdp_tx_errors: 371\n");
+        let expected =
+            [(QUEUE_FULL, 371), (REPLIES_DROPPED, 2512 - 371 - 427), ("kernel/ip-replies-discarded", 427)];
+        assert_eq!(counters.since(&Counters::default()).drops, drops(expected));
     }
 
     #[test]

@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::Write;
+use std::time::Duration;
 
 use serde::Serialize;
 use shoal_load::Report;
 
-use super::WINDOW;
 use super::counters::Changes;
+use super::{TIMEOUT, WINDOW};
 
 /// A disturbance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -47,6 +48,8 @@ pub struct Round {
     pub unaccounted: i64,
     /// The most of them that there may be.
     pub unaccounted_max: u32,
+    /// How long the process took from SIGKILL or SIGTERM to its end, in milliseconds.
+    pub ending_ms: Option<u64>,
     /// Frames of the AF_XDP sockets, and how many were free when the counters had settled.
     pub frames: u64,
     /// See `frames`.
@@ -84,10 +87,18 @@ impl Event {
 
     /// Returns how many requests may get lost uncounted. Those are on their way when a process ends at once, or when the queue of
     /// an interface vanishes with what is in it.
-    const fn unaccounted_max(self) -> u32 {
+    ///
+    /// A process that is killed has no thread any more when the kernel begins to close its sockets and to detach its program. Until
+    /// that is done, the program hands requests to rings that end with it. The load sends each request that is not answered once
+    /// more after its timeout. So `ending`, the time in which the process has ended, decides how many there are.
+    fn unaccounted_max(self, ending: Option<Duration>) -> u32 {
         match self {
             Self::Reload | Self::Upgrade | Self::Deny => 0,
-            Self::Kill | Self::Stop | Self::Down => WINDOW,
+            Self::Stop | Self::Down => WINDOW,
+            Self::Kill => {
+                let repeats = ending.map_or(0, |ending| ending.as_millis() / TIMEOUT.as_millis());
+                WINDOW.saturating_mul(1 + u32::try_from(repeats).unwrap_or(u32::MAX - 1))
+            }
         }
     }
 }
@@ -119,7 +130,7 @@ impl Load {
 }
 
 impl Round {
-    pub(super) fn new(event: Event, load: &Load, changes: &Changes) -> Self {
+    pub(super) fn new(event: Event, load: &Load, changes: &Changes, ending: Option<Duration>) -> Self {
         let (sent, replied) = (load.sent, load.replied);
         let mut drops = changes.drops.clone();
         let of_queue = changes.queued + drops.get("driver/queue-full").copied().unwrap_or(0);
@@ -139,7 +150,8 @@ impl Round {
             responses_per_s: load.responses_per_s,
             drops,
             unaccounted: i64::try_from(unaccounted).unwrap_or(i64::MIN),
-            unaccounted_max: event.unaccounted_max(),
+            unaccounted_max: event.unaccounted_max(ending),
+            ending_ms: ending.map(|ending| u64::try_from(ending.as_millis()).unwrap_or(u64::MAX)),
             frames: changes.frames,
             frames_free: changes.frames_free,
             failures: Vec::new(),
@@ -175,6 +187,9 @@ impl fmt::Display for Round {
         let Self { event, sent, replied, responses_per_s, unaccounted, frames, frames_free, .. } = self;
         write!(f, "{event:<8} {sent:>10} sent {replied:>10} replies {responses_per_s:>9.0}/s")?;
         write!(f, "  {frames_free}/{frames} frames free  {unaccounted} unaccounted")?;
+        if let Some(ending_ms) = self.ending_ms {
+            write!(f, "  ended in {ending_ms} ms")?;
+        }
         for (name, count) in &self.drops {
             write!(f, "  {name} {count}")?;
         }
@@ -242,7 +257,7 @@ mod tests {
     }
 
     fn failures(event: Event, load: &Load, changes: &Changes) -> Vec<String> {
-        Round::new(event, load, changes).failures
+        Round::new(event, load, changes, None).failures
     }
 
     #[test]
@@ -267,9 +282,25 @@ mod tests {
     }
 
     #[test]
+    fn requests_are_lost_again_while_a_killed_process_ends() {
+        let lost = |requests: u64| Load { sent: 990 + requests, ..load() };
+        let queued = Changes { queued: 2000, ..changes(0) };
+        for (ending_ms, requests_max) in [(0, 224), (199, 224), (200, 448), (450, 672)] {
+            let ending = Some(Duration::from_millis(ending_ms));
+            let passes =
+                |event, requests| Round::new(event, &lost(requests), &queued, ending).failures.is_empty();
+            assert!(
+                passes(Event::Kill, requests_max) && !passes(Event::Kill, requests_max + 1),
+                "{ending_ms}"
+            );
+            assert!(passes(Event::Stop, 224) && !passes(Event::Stop, 225));
+        }
+    }
+
+    #[test]
     fn requests_that_the_driver_refuses_are_known_while_the_interface_is_down() {
         let many = Load { sent: 1500, ..load() };
-        let round = Round::new(Event::Down, &many, &changes(10));
+        let round = Round::new(Event::Down, &many, &changes(10), None);
         assert_eq!((round.drops["driver/down"], round.unaccounted), (500, 0));
         assert_eq!(failures(Event::Kill, &many, &changes(10)).len(), 1);
     }
@@ -294,10 +325,10 @@ mod tests {
         let mut result = SoakResult::default();
         for event in Event::ALL {
             assert!(!result.passed());
-            result.add(Round::new(event, &load(), &changes(10)));
+            result.add(Round::new(event, &load(), &changes(10), None));
         }
         assert!(result.passed() && result.summary().ends_with("passed\n"));
-        result.add(Round::new(Event::Reload, &load(), &changes(9)));
+        result.add(Round::new(Event::Reload, &load(), &changes(9), None));
         assert!(!result.passed() && result.summary().ends_with("FAILED: 1 rounds\n"));
     }
 }

@@ -84,23 +84,18 @@ impl<'p> Tracker<'p> {
         self.wait_until_it_serves()
     }
 
-    pub(super) fn restart_after_kill(&mut self) -> Result<()> {
-        self.process.signal(Signal::KILL);
-        self.restart()
-    }
-
-    pub(super) fn restart_after_stop(&mut self) -> Result<()> {
-        self.process.signal(Signal::TERM);
-        self.restart()
-    }
-
-    /// Waits until it has ended, and starts it again.
-    fn restart(&mut self) -> Result<()> {
+    /// Ends its process by a signal, and starts it again. Returns the time from the signal to the end, at which the kernel has closed
+    /// its sockets and detached its program.
+    pub(super) fn restart(&mut self, signal: Signal) -> Result<Duration> {
+        let clock = Clock::start();
+        self.process.signal(signal);
         self.wait_until_it_has_ended()?;
+        let ending = Duration::from_nanos(clock.now_ns());
         self.pair
             .on_tracker_side(|| self.process.start_again(&self.program))?
             .context("cannot start the tracker again")?;
-        self.wait_until_it_serves()
+        self.wait_until_it_serves()?;
+        Ok(ending)
     }
 
     /// Stops it for good.
