@@ -116,6 +116,16 @@ struct Follower {
     periods: u64,
 }
 
+/// The values that programs are told in a period.
+struct News<'f> {
+    /// Those of all interfaces.
+    settings: Settings,
+    /// The present slot, and its end by the monotonic clock in nanoseconds.
+    slot: (u64, u64),
+    endpoints: Option<&'f BTreeSet<SocketAddr>>,
+    networks: Option<&'f (Vec<Network>, NetworkRule)>,
+}
+
 /// The lists that networks come from.
 #[derive(Clone, Debug, Default)]
 struct Lists {
@@ -214,17 +224,19 @@ impl Follower {
         if looks {
             self.look(&live);
         }
-        let (slot, slot_end_ns) = self.slot();
+        self.update_slot();
         let lacks_networks = self.interfaces.iter().any(|followed| !followed.has_networks);
         let networks = (looks && lacks_networks).then(|| networks(&live));
+        let news = News {
+            settings: self.settings,
+            slot: self.slot,
+            endpoints: looks.then_some(&self.endpoints),
+            networks: networks.as_ref(),
+        };
         for followed in &mut self.interfaces {
-            followed.maps.set_slot(slot, slot_end_ns);
-            let (mac, is_native) = (Some(followed.mac), followed.is_native);
-            followed.maps.set_settings(&Settings { mac, is_native, ..self.settings });
-            let mut outcome = followed.follow_link();
-            if looks {
-                outcome = followed.update(&self.endpoints, networks.as_ref()).and(outcome);
-            }
+            // A program that takes the place of another one knows all of it by then.
+            let outcome = followed.tell(&news);
+            let outcome = followed.follow_link().and(outcome);
             followed.report(outcome);
             followed.count(&mut self.tally);
         }
@@ -268,15 +280,14 @@ impl Follower {
         }
     }
 
-    /// Returns the present slot and its end, which stays the same while the clocks agree: they are read one after the other.
-    fn slot(&mut self) -> (u64, u64) {
+    /// Updates the present slot and its end, which stays the same while the clocks agree: they are read one after the other.
+    fn update_slot(&mut self) {
         let now = now_ms();
         let (slot, end_s) = slot_at(now.0 / 1000);
         let end_ns = monotonic_ns_at(end_s, now);
         if self.slot.0 != slot || self.slot.1.abs_diff(end_ns) > NS_PER_S {
             self.slot = (slot, end_ns);
         }
-        self.slot
     }
 }
 
@@ -300,22 +311,24 @@ impl Followed {
         }
     }
 
-    /// Tells the program the endpoints and networks, if it does not know them.
-    fn update(
-        &mut self,
-        endpoints: &BTreeSet<SocketAddr>,
-        networks: Option<&(Vec<Network>, NetworkRule)>,
-    ) -> anyhow::Result<()> {
-        if !self.has_endpoints {
-            let endpoints: Vec<SocketAddr> = endpoints.iter().copied().collect();
-            self.maps.set_endpoints(&endpoints)?;
-            self.has_endpoints = true;
-        }
-        if let Some((networks, otherwise)) = networks.filter(|_| !self.has_networks) {
-            self.maps.set_networks(networks, *otherwise)?;
-            self.has_networks = true;
-        }
-        Ok(())
+    /// Tells the program the settings; and the endpoints and networks, if it does not know them.
+    fn tell(&mut self, news: &News<'_>) -> anyhow::Result<()> {
+        let (mac, is_native) = (Some(self.mac), self.is_native);
+        let Self { maps, has_endpoints, has_networks, .. } = self;
+        maps.change(|maps| {
+            maps.set_slot(news.slot.0, news.slot.1);
+            maps.set_settings(&Settings { mac, is_native, ..news.settings });
+            if let Some(endpoints) = news.endpoints.filter(|_| !*has_endpoints) {
+                let endpoints: Vec<SocketAddr> = endpoints.iter().copied().collect();
+                maps.set_endpoints(&endpoints)?;
+                *has_endpoints = true;
+            }
+            if let Some((networks, otherwise)) = news.networks.filter(|_| !*has_networks) {
+                maps.set_networks(networks, *otherwise)?;
+                *has_networks = true;
+            }
+            Ok(())
+        })
     }
 
     /// Takes over the link of another process, and looks whether the program is still attached.
@@ -502,12 +515,17 @@ mod tests {
     fn what_the_kernel_has_refused_is_tried_again() {
         let mut followed = followed();
         let networks = (Vec::new(), NetworkRule::default());
-        let outcome = followed.update(&addresses(0..9), Some(&networks));
+        let tell = |followed: &mut Followed, endpoints: &BTreeSet<SocketAddr>| {
+            let (settings, slot) = (Settings::default(), (1, 2));
+            let networks = Some(&networks);
+            followed.tell(&News { settings, slot, endpoints: Some(endpoints), networks })
+        };
+        let outcome = tell(&mut followed, &addresses(0..9));
         assert!(outcome.is_err() && !followed.has_endpoints);
         followed.report(outcome);
         followed.report(Ok(()));
         assert!(followed.failure.is_some(), "it is not logged each time that it is tried");
-        followed.update(&addresses(0..2), Some(&networks)).unwrap();
+        tell(&mut followed, &addresses(0..2)).unwrap();
         assert!(followed.has_endpoints && followed.has_networks);
         followed.report(Ok(()));
         assert_eq!(followed.failure, None);

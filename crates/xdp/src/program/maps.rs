@@ -43,6 +43,8 @@ pub struct Maps {
     /// The settings that the program knows, and which of them are active.
     published: layout::Settings,
     active: usize,
+    /// Whether several changes are being made, which are published together.
+    is_held: bool,
     present_endpoints: BTreeMap<[u8; 20], u32>,
 }
 
@@ -98,10 +100,21 @@ impl Maps {
             settings,
             published: layout::Settings::default(),
             active: 0,
+            is_held: false,
             present_endpoints: BTreeMap::new(),
         };
         maps.publish();
         Ok(maps)
+    }
+
+    /// Makes several changes, whose settings are published together: at the end, or before [`Self::set_networks`] removes
+    /// networks. Only if that removes the last one of a family, they are published twice.
+    pub fn change<T>(&mut self, changes: impl FnOnce(&mut Self) -> T) -> T {
+        self.is_held = true;
+        let result = changes(self);
+        self.is_held = false;
+        self.publish();
+        result
     }
 
     /// Replaces the settings. Frames that arrive from now on are served by them.
@@ -176,15 +189,17 @@ impl Maps {
         self.networks_v4.insert(&v4).map_err(failed)?;
         self.networks_v6.insert(&v6).map_err(failed)?;
         self.settings.network_default = otherwise.flags();
-        self.publish_networks();
+        self.note_families();
+        self.publish_now();
         self.networks_v4.remove_others(&v4).map_err(failed)?;
         self.networks_v6.remove_others(&v6).map_err(failed)?;
-        self.publish_networks();
+        self.note_families();
+        self.publish();
         Ok(())
     }
 
-    /// Publishes the settings, with the families that have networks.
-    fn publish_networks(&mut self) {
+    /// Notes in the settings which families have networks.
+    fn note_families(&mut self) {
         for (is_empty, flag) in [
             (self.networks_v4.is_empty(), layout::HAS_NETWORKS_V4),
             (self.networks_v6.is_empty(), layout::HAS_NETWORKS_V6),
@@ -192,7 +207,6 @@ impl Maps {
             let flags = self.settings.flags;
             self.settings.flags = if is_empty { flags & !flag } else { flags | flag };
         }
-        self.publish();
     }
 
     /// Hands the datagrams of a queue to an AF_XDP socket, which must be bound to that queue of the interface; or to none.
@@ -236,9 +250,16 @@ impl Maps {
         self.counters.clone()
     }
 
+    /// Makes the settings active, unless further changes follow.
+    fn publish(&mut self) {
+        if !self.is_held {
+            self.publish_now();
+        }
+    }
+
     /// Makes the settings active, if they differ from the active ones. They are written where no frame is served by them: a frame
     /// that is being served reads those that were active when it came, which are written again only after all others.
-    fn publish(&mut self) {
+    fn publish_now(&mut self) {
         if self.settings == self.published {
             return;
         }
