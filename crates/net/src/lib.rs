@@ -54,7 +54,7 @@ pub use socket::{
 };
 pub use uring::{UringIo, UringSettings};
 pub use waker::Waker;
-pub use xdp::{XdpIo, XdpQueue};
+pub use xdp::{QueueLoss, XdpIo, XdpQueue};
 
 /// Maximum length of a request. A longer datagram is dropped and counted, never served in part. The longest honest
 /// request, a scrape or an announce with options, fits an Ethernet frame of 1500 bytes.

@@ -19,7 +19,7 @@ use shoal_xdp::socket::{Answered, Failure, Frame};
 use crate::mmsg::OTHERS_MAX;
 use crate::stream::Readiness;
 use crate::{Counters, DatagramIo, MmsgIo, POLL_BATCHES_MAX, REQUEST_BYTES_MAX, Sockets};
-pub use queue::XdpQueue;
+pub use queue::{QueueLoss, XdpQueue};
 
 /// How many rounds that served frames pass before the ordinary sockets are looked at as well. That takes a system call, a
 /// microsecond or two; a full round takes some 250.
@@ -87,7 +87,7 @@ impl XdpIo {
             for index in (0..self.queues.len()).rev() {
                 match exchange(&mut self.queues[index], self.sockets.counters(), service) {
                     Ok(arrived) => taken += arrived,
-                    Err(_failure) => self.lose(index),
+                    Err(reason) => self.lose(index, reason),
                 }
             }
             if taken == before {
@@ -101,17 +101,17 @@ impl XdpIo {
     }
 
     /// Gives a queue up. Frames that arrive at it go to the ordinary sockets from now on.
-    fn lose(&mut self, index: usize) {
+    fn lose(&mut self, index: usize, reason: Failure) {
         self.sockets.remove_other(index);
-        self.queues.remove(index).abandon();
+        self.queues.remove(index).abandon(reason);
         self.sockets.counters().xdp.lost.add(1);
     }
 
     /// Does to each queue what may fail, and gives up those where it does.
     fn try_each(&mut self, mut action: impl FnMut(&mut XdpQueue) -> Result<(), Failure>) {
         for index in (0..self.queues.len()).rev() {
-            if action(&mut self.queues[index]).is_err() {
-                self.lose(index);
+            if let Err(reason) = action(&mut self.queues[index]) {
+                self.lose(index, reason);
             }
         }
     }

@@ -20,7 +20,7 @@ use shoal_net::{AnyIo, Backend, Counters, DatagramIo, Echo, Sockets, XdpIo, XdpQ
 use shoal_xdp::frame::Head;
 use shoal_xdp::interface::Interface;
 use shoal_xdp::program::{Link, Maps, Mode, Program, Sizes};
-use shoal_xdp::socket::{SocketSettings, XdpSocket, ZeroCopy};
+use shoal_xdp::socket::{Failure, SocketSettings, XdpSocket, ZeroCopy};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -344,9 +344,12 @@ fn assert_answered_again(client: &std::net::UdpSocket) {
 fn the_ordinary_sockets_go_on_when_an_interface_vanishes() {
     with_peer(|peer| {
         let mut path = attach("here", &ADDRESSES);
-        let server = server(&[V4, "127.0.0.1:0"], path.queue(64));
+        let queue = path.queue(64);
+        let loss = queue.loss();
+        let server = server(&[V4, "127.0.0.1:0"], queue);
         let client = peer.connect("192.0.2.9:0", V4);
         assert_eq!(ask(&client, b"by a frame"), b"by a frame");
+        assert!(loss.reason().is_none());
         configure("ip link del here").unwrap();
         let local = common::connect(server.addrs[1]);
         let is_lost = (0..1000).any(|_| {
@@ -354,6 +357,7 @@ fn the_ordinary_sockets_go_on_when_an_interface_vanishes() {
             server.counters.xdp.lost.read() == 1
         });
         assert!(is_lost);
+        assert!(matches!(loss.reason(), Some(Failure::InterfaceGone)));
     });
 }
 

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context, ensure};
 use shoal_config::{Config, InterfaceName, Toggle, XdpConfig, XdpMode};
-use shoal_net::XdpQueue;
+use shoal_net::{QueueLoss, XdpQueue};
 use shoal_xdp::interface::Interface;
 use shoal_xdp::program::{Link, Maps, Mode, Program, Sizes, interface_of_link};
 use shoal_xdp::socket::{CHUNK_BYTES, Parts, SocketSettings, XdpSocket, ZeroCopy};
@@ -50,6 +50,8 @@ struct Attached {
     link: Attachment,
     /// The queues, from the first on, until workers take them.
     queues: Vec<XdpQueue>,
+    /// The numbers of the queues with a socket, and what will tell why a worker has given it up.
+    losses: Vec<(u32, QueueLoss)>,
 }
 
 /// How a program is attached.
@@ -162,7 +164,8 @@ impl Attached {
             Some((link, mode)) => Attachment::Handed(link, mode),
             None => Attachment::Own(program.attach(interface.index, mode(config.mode))?),
         };
-        Ok(Self { interface, program, maps, link, queues })
+        let losses = queues.iter().map(|queue| (queue.socket().queue(), queue.loss())).collect();
+        Ok(Self { interface, program, maps, link, queues, losses })
     }
 
     fn log(&self, config: &XdpConfig) {

@@ -3,6 +3,8 @@
 //! The program passes frames on only as long as fewer are on their way than the socket has room for, and leaves the others to
 //! the kernel. It knows how many it has passed on; this module tells it how many of these have come through.
 
+use std::sync::{Arc, OnceLock};
+
 use shoal_xdp::program::Backlog;
 use shoal_xdp::socket::{Answered, Failure, Faults, Frame, XdpSocket};
 
@@ -26,6 +28,19 @@ pub struct XdpQueue {
     has_unsent: bool,
     kernel: KernelCounts,
     faults: Faults,
+    loss: QueueLoss,
+}
+
+/// Why a socket was given up, once it was. Another thread than its worker reads it.
+#[derive(Clone, Debug, Default)]
+pub struct QueueLoss(Arc<OnceLock<Failure>>);
+
+impl QueueLoss {
+    /// Returns the reason, if the socket was given up.
+    #[must_use]
+    pub fn reason(&self) -> Option<&Failure> {
+        self.0.get()
+    }
 }
 
 /// The counts of the kernel at the socket when it was last asked.
@@ -49,7 +64,17 @@ impl XdpQueue {
     #[must_use]
     pub fn handed_over(socket: XdpSocket, backlog: Option<Backlog>) -> Self {
         let (kernel, faults) = (KernelCounts::read(&socket).unwrap_or_default(), socket.faults());
-        Self { socket, backlog, is_own: false, consumed: 0, idle_at: None, has_unsent: false, kernel, faults }
+        Self {
+            socket,
+            backlog,
+            is_own: false,
+            consumed: 0,
+            idle_at: None,
+            has_unsent: false,
+            kernel,
+            faults,
+            loss: QueueLoss::default(),
+        }
     }
 
     /// Returns whether no other process uses the rings.
@@ -69,8 +94,16 @@ impl XdpQueue {
         &self.socket
     }
 
+    /// Returns what will tell why the socket was given up.
+    #[must_use]
+    pub fn loss(&self) -> QueueLoss {
+        self.loss.clone()
+    }
+
     /// Ends it. The program leaves all frames to the kernel.
-    pub(super) fn abandon(self) {
+    pub(super) fn abandon(self, reason: Failure) {
+        // It is given up once.
+        let _ = self.loss.0.set(reason);
         if let Some(backlog) = &self.backlog {
             backlog.set_frames_max(0);
         }

@@ -4,7 +4,7 @@
 //! One thread does all of it, several times a second. A program takes the next time slot by itself, and leaves connect requests to the
 //! workers if this thread is late for longer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use shoal_engine::connection_id::{ConnectionIds, SharedIds, slot_at};
 use shoal_engine::counter::{Counters, Family, Kind, Tally};
 use shoal_engine::limits::{self, Activity};
 use shoal_engine::policy::Protocol;
+use shoal_net::QueueLoss;
 use shoal_xdp::interface::{LocalAddresses, local_addresses};
 use shoal_xdp::program::{
     Counters as ProgramCounters, Counts, Ids, Link, Maps, Mode, Network, NetworkRule, Program, Rate, Settings,
@@ -85,6 +86,8 @@ struct Followed {
     has_endpoints: bool,
     has_networks: bool,
     counts: Counts,
+    /// The queues whose sockets are in use, as far as is known.
+    sockets: Vec<(u32, QueueLoss)>,
     /// The text of the last error, which is not logged again.
     failure: Option<String>,
 }
@@ -238,6 +241,7 @@ impl Follower {
             let outcome = followed.tell(&news);
             let outcome = followed.follow_link().and(outcome);
             followed.report(outcome);
+            followed.report_losses();
             followed.count(&mut self.tally);
         }
         self.told = Some(live);
@@ -293,7 +297,7 @@ impl Follower {
 
 impl Followed {
     fn new(attached: Attached) -> Self {
-        let Attached { interface, program, maps, link, .. } = attached;
+        let Attached { interface, program, maps, link, losses, .. } = attached;
         // A link of another process holds the program of that one.
         let is_attached = matches!(link, Attachment::Own(_));
         let hook = Mutex::new(Hook { link: Some(link), is_attached });
@@ -307,6 +311,7 @@ impl Followed {
             has_endpoints: false,
             has_networks: false,
             counts: Counts::default(),
+            sockets: losses,
             failure: None,
         }
     }
@@ -361,6 +366,31 @@ impl Followed {
                 self.failure = Some(error);
             }
         }
+    }
+
+    /// Logs the sockets that workers have given up since the last time: a line for each reason, however many queues there are.
+    fn report_losses(&mut self) {
+        for (reason, queues) in self.take_losses() {
+            tracing::error!(
+                interface = self.shared.name,
+                reason,
+                ?queues,
+                sockets = self.sockets.len(),
+                "AF_XDP sockets are given up; what arrives at their queues goes to the ordinary sockets. \
+                 a restart opens new ones"
+            );
+        }
+    }
+
+    /// Takes the queues whose sockets were given up, by reason.
+    fn take_losses(&mut self) -> BTreeMap<String, Vec<u32>> {
+        let mut lost = BTreeMap::<String, Vec<u32>>::new();
+        self.sockets.retain(|(queue, loss)| {
+            let Some(reason) = loss.reason() else { return true };
+            lost.entry(reason.to_string()).or_default().push(*queue);
+            false
+        });
+        lost
     }
 
     /// Counts the requests that the program has answered or dropped since the last time.
@@ -495,6 +525,7 @@ mod tests {
             has_endpoints: false,
             has_networks: false,
             counts: Counts::default(),
+            sockets: Vec::new(),
             failure: None,
         }
     }

@@ -298,9 +298,14 @@ fn the_sockets_serve_when_the_interface_goes_down_or_vanishes() {
         server.command("ip link del server");
         let line = tracker.wait_for_line("the interface is gone");
         assert_eq!(line["interface"], "server");
+        let losses =
+            || tracker.log().lines().filter(|line| line.contains("given up")).collect::<Vec<_>>().join("\n");
+        let loss = eventually("the loss is logged", || Some(losses()).filter(|loss| !loss.is_empty()));
+        assert!(loss.contains(r#""queues":"[0]""#) && loss.contains("has vanished"), "{loss}");
         let local = Client::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT));
         assert_eq!(local.announce(&Announce::leecher(hash(1), 1002)).seeders, 1);
         assert_eq!(tracker.metric("shoal_xdp_detached", &[]), 1);
+        assert_eq!(losses(), loss);
     });
 }
 
