@@ -1,10 +1,13 @@
 //! One shard: a part of the swarms of one family, with the memory they live in. Only one thread uses it at a time.
 
+mod downloads;
+mod larges;
 mod listing;
+mod prefetch;
 mod sampling;
+mod walk;
 
 use core::cmp;
-use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,18 +16,18 @@ use shoal_insight::ChangeBuffer;
 use shoal_source::{Networks, Recent};
 use shoal_types::{Action, Counts, InfoHash, PeerChange};
 
+pub(crate) use self::larges::Larges;
+use crate::Place;
 use crate::age::{AgeClock, StoredAge};
-use crate::api::{Announce, Announced, Listed, Rejection};
+use crate::api::{Announce, Announced, Rejection};
 use crate::arena::Arena;
 use crate::expiry::Sweep;
 use crate::family::{Family, PeerRow};
 use crate::hash::{HashKey, Seed};
-use crate::large::Large;
 use crate::memory::Memory;
 use crate::peer_line::PeerEntry;
-use crate::prefetch::prefetch;
 use crate::pressure::Pressure;
-use crate::retained::{Retained, RetainedEntry, Retention};
+use crate::retained::{Retained, Retention};
 use crate::small::SmallMut;
 use crate::source_limit::SourceLimit;
 use crate::stamp::{Stamp, Ticks};
@@ -32,7 +35,6 @@ use crate::swarm::{Change, Outcome};
 use crate::swarm_id::SwarmId;
 use crate::swarm_line::{DOWNLOADS_MAX, Form, Swarm, SwarmRow};
 use crate::table::{At, Bucket, Table};
-use crate::{Place, sample};
 
 /// Totals of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,10 +68,6 @@ pub(crate) struct Rules {
     pub(crate) pressure: Arc<Pressure>,
 }
 
-/// Number of completed downloads of a torrent that are counted for one source during one timeout, unless the number of
-/// its peers is not limited either. Several clients behind one address may download the same torrent.
-const DOWNLOADS_PER_SOURCE_MAX: u32 = 8;
-
 /// A part of the swarms of one family.
 #[derive(Debug)]
 pub(crate) struct Shard<P: Family, I: SwarmId> {
@@ -100,61 +98,6 @@ pub(crate) struct Shard<P: Family, I: SwarmId> {
 /// walk finds both swarms of a torrent together.
 pub(crate) fn seed_of_swarms(key: &HashKey, shard: u64) -> Seed {
     key.seed(shard, 0)
-}
-
-/// The large swarms of a shard, by index.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(bound = "")]
-pub(crate) struct Larges<P: Family> {
-    list: Vec<Option<Box<Large<P>>>>,
-    vacant: Vec<u32>,
-    /// Inputs of the seeds of their tables: a number that no other shard has, and the number of seeds made so far.
-    origin: u64,
-    made: u64,
-}
-
-impl<P: Family> Larges<P> {
-    fn new(shard: u64) -> Self {
-        // There are few shards, and a peer has less than 256 bytes, so no two shards of a store have the same origin.
-        let origin = u64::MAX - (shard << 8 | size_of::<P>() as u64);
-        Self { list: Vec::new(), vacant: Vec::new(), origin, made: 0 }
-    }
-
-    /// Returns the seeds of the two tables of the next large swarm.
-    pub(crate) fn next_table_seeds(&mut self, key: &HashKey) -> [Seed; 2] {
-        self.made += 2;
-        [key.seed(self.origin, self.made), key.seed(self.origin, self.made + 1)]
-    }
-
-    pub(crate) fn add(&mut self, large: Large<P>) -> u32 {
-        let index = self.vacant.pop().unwrap_or_else(|| {
-            self.list.push(None);
-            u32::try_from(self.list.len() - 1).expect("a large swarm takes far more than 64 bytes")
-        });
-        self.list[index as usize] = Some(Box::new(large));
-        index
-    }
-
-    pub(crate) fn remove(&mut self, index: u32) -> Box<Large<P>> {
-        self.vacant.push(index);
-        self.list[index as usize].take().expect("a swarm keeps its tables")
-    }
-
-    /// Returns the large swarm with an index, which may be out of date.
-    #[inline]
-    fn get(&self, index: u32) -> Option<&Large<P>> {
-        self.list.get(index as usize)?.as_deref()
-    }
-
-    #[inline]
-    pub(crate) fn large(&self, index: u32) -> &Large<P> {
-        self.list[index as usize].as_deref().expect("a swarm keeps its tables")
-    }
-
-    #[inline]
-    pub(crate) fn large_mut(&mut self, index: u32) -> &mut Large<P> {
-        self.list[index as usize].as_deref_mut().expect("a swarm keeps its tables")
-    }
 }
 
 impl<P: Family, I: SwarmId> Shard<P, I> {
@@ -203,91 +146,6 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     #[inline(always)]
     pub(crate) fn search(&self, place: &Place) -> Option<(At, &I::Line<P>)> {
         self.swarms.find(&self.memory, place.hash, |line| line.slot(I::of_place(&place.id)))
-    }
-
-    /// Prefetches the line in which the swarm is or would be.
-    #[inline(always)]
-    pub(crate) fn prefetch_swarm(&self, place: &Place) {
-        self.swarms.prefetch(&self.memory, place.hash);
-    }
-
-    /// Prefetches the peers of a small swarm, or the header of a large one, and notes in `place` where it was found.
-    #[inline(always)]
-    pub(crate) fn prefetch_large(&self, place: &mut Place) {
-        (place.hint, place.large) = (None, None);
-        let Some((at, line)) = self.search(place) else { return };
-        place.hint = Some(at);
-        match line.form(at.slot()) {
-            Form::Single { .. } => {}
-            Form::Small { block, .. } => self.memory.prefetch_block(block),
-            Form::Large { index } => {
-                prefetch(self.larges.large(index));
-                place.large = Some(index);
-            }
-        }
-    }
-
-    /// Prefetches the entry of the swarm, and notes in `place` where it probably is: only the tag was compared, since the rest of
-    /// the identity is still to be loaded.
-    #[inline(always)]
-    pub(crate) fn prefetch_entry(&self, place: &mut Place) {
-        (place.hint, place.large) = (None, None);
-        let id = I::of_place(&place.id);
-        if let Some((at, line)) = self.swarms.find(&self.memory, place.hash, |line| line.candidate(id)) {
-            line.prefetch_entry(at.slot());
-            place.hint = Some(at);
-        }
-    }
-
-    /// As `prefetch_large`, for a place that `prefetch_entry` has prefetched. Prefetches small swarms as a whole.
-    #[inline(always)]
-    pub(crate) fn prefetch_found(&self, place: &mut Place) {
-        if place.hint.is_none() {
-            return;
-        }
-        let found = self.find(place);
-        let (hint, form) = (found.map(|(at, _)| at), found.map(|(at, line)| line.form(at.slot())));
-        place.hint = hint;
-        match form {
-            None | Some(Form::Single { .. }) => {}
-            Some(Form::Small { block, class, .. }) => self.memory.prefetch_whole_block(block, class),
-            Some(Form::Large { index }) => {
-                prefetch(self.larges.large(index));
-                place.large = Some(index);
-            }
-        }
-    }
-
-    /// Prefetches the lines in which the peer is or would be in a large swarm, and those that an announce with an equal
-    /// `rng` will sample. A peer that renews its announce is looked for in its role only.
-    #[inline]
-    pub(crate) fn prefetch_peers(
-        &self,
-        place: &Place,
-        announce: &Announce<P>,
-        joins: bool,
-        rng: &mut fastrand::Rng,
-    ) {
-        let Some(large) = place.large.and_then(|index| self.larges.get(index)) else { return };
-        let memory = &self.memory;
-        let hash = announce.peer.hash(&self.key);
-        if joins || announce.action != Action::Leech {
-            large.seeders.prefetch(memory, hash);
-        }
-        if joins || announce.action != Action::Seed {
-            large.leechers.prefetch(memory, hash);
-        }
-        let wanted = announce.peers_wanted;
-        match announce.action {
-            Action::Stop => {}
-            Action::Seed | Action::Complete => sample::prefetch_table(&large.leechers, memory, wanted, rng),
-            Action::Leech => {
-                let (seeders, leechers) = (large.seeders.len(), large.leechers.len());
-                let share = sample::share_of_seeders(wanted, seeders as usize, leechers as usize, rng);
-                sample::prefetch_table(&large.seeders, memory, share, rng);
-                sample::prefetch_table(&large.leechers, memory, wanted - share, rng);
-            }
-        }
     }
 
     /// Applies an announce, and writes a sample of peers to `out`.
@@ -463,32 +321,6 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         Announced { counts: self.counts(line, at.slot(), I::of_place(&place.id)), peers, change }
     }
 
-    /// Returns the last selector that is in the same segment as `selector`, both of swarms and of torrents without peers.
-    pub(crate) fn last_selector(&self, selector: u32) -> u32 {
-        self.swarms.last_selector(selector).min(self.retained.table.last_selector(selector))
-    }
-
-    /// Returns the last selector of the window that begins with `first`, where a segment has this many windows.
-    pub(crate) fn last_of_window(&self, first: u32, windows: u32) -> u32 {
-        let last = self.swarms.last_of_window(first, windows);
-        last.min(self.retained.table.last_of_window(first, windows))
-    }
-
-    /// Visits the swarms whose selectors are among `selectors`, which must belong to one segment, in no particular order.
-    pub(crate) fn visit_swarms(&self, selectors: RangeInclusive<u32>, visit: impl FnMut(&I::Line<P>, usize)) {
-        self.swarms.visit_segment(&self.memory, &self.key, selectors, visit);
-    }
-
-    /// As [`visit_swarms`](Self::visit_swarms), for the torrents without peers whose downloads are retained.
-    pub(crate) fn visit_retained(
-        &self,
-        selectors: RangeInclusive<u32>,
-        mut visit: impl FnMut(&RetainedEntry<I>),
-    ) {
-        let table = &self.retained.table;
-        table.visit_segment(&self.memory, &self.key, selectors, |line, slot| visit(&line.entry(slot)));
-    }
-
     /// Makes room for this many swarms, if there are none.
     pub(crate) fn reserve(&mut self, swarms: usize) {
         self.swarms.reserve(&mut self.memory, &self.key, swarms);
@@ -498,37 +330,6 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     fn counts(&self, line: &I::Line<P>, slot: usize, id: &I) -> Counts {
         let (seeders, leechers) = self.roles(&line.form(slot));
         Counts { seeders, leechers, completed: self.completed(line.downloads(slot), id) }
-    }
-
-    /// Returns the completed downloads of a torrent whose line has this number, which may be the maximum.
-    #[inline]
-    pub(crate) fn completed(&self, downloads: u8, id: &I) -> u32 {
-        match downloads {
-            DOWNLOADS_MAX => self.many_downloads.get(id).copied().unwrap_or(DOWNLOADS_MAX.into()),
-            downloads => downloads.into(),
-        }
-    }
-
-    /// Counts a completed download of a swarm that was just found. Returns the number in its line.
-    #[cold]
-    fn count_download(&mut self, at: At, id: &I) -> u8 {
-        self.add_downloads(at, id, 1)
-    }
-
-    /// Counts some completed downloads of a swarm that was just found. Returns the number in its line.
-    pub(crate) fn add_downloads(&mut self, at: At, id: &I, more: u32) -> u8 {
-        let line = self.swarms.line_mut(&mut self.memory, at);
-        let before = match line.downloads(at.slot()) {
-            DOWNLOADS_MAX => self.many_downloads.get(id).copied().unwrap_or(DOWNLOADS_MAX.into()),
-            downloads => downloads.into(),
-        };
-        let after = before.saturating_add(more);
-        let in_line = u8::try_from(after).unwrap_or(DOWNLOADS_MAX);
-        line.set_downloads(at.slot(), in_line);
-        if in_line == DOWNLOADS_MAX {
-            self.many_downloads.insert(*id, after);
-        }
-        in_line
     }
 
     /// Returns the numbers of seeders and leechers of a swarm.
@@ -560,44 +361,6 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         }
         self.swarms.remove(&mut self.memory, at);
         self.tally.swarms -= 1;
-    }
-
-    /// As `take_out_swarm`, for a swarm whose peers have left: its completed downloads are retained.
-    pub(crate) fn take_out_empty_swarm(&mut self, at: At, now_s: u32) {
-        let line = self.swarms.line_mut(&mut self.memory, at);
-        match line.downloads(at.slot()) {
-            0 => self.take_out_swarm(at),
-            downloads => {
-                let id = line.id(at.slot());
-                let completed = self.completed(downloads, &id);
-                self.take_out_swarm(at);
-                self.retain(id, completed, 0, now_s);
-            }
-        }
-    }
-
-    /// Retains the completed downloads of a torrent whose last peer left `age_s` ago.
-    #[cold]
-    pub(crate) fn retain(&mut self, id: I, completed: u32, age_s: u32, now_s: u32) {
-        let (now, hour) = (self.ages.at(now_s), self.ages.hour_of_age(age_s, now_s));
-        let entry = RetainedEntry { id, completed, hour };
-        self.retained.insert(&mut self.memory, &self.key, &entry, now);
-    }
-
-    /// Gives the new swarm at `at` the completed downloads that are retained. Returns their number.
-    #[inline]
-    pub(crate) fn return_retained(&mut self, at: At, place: &Place) -> u32 {
-        let id = I::of_place(&place.id);
-        let completed = self.retained.take(&mut self.memory, &self.key, place.hash, id);
-        if completed > 0 {
-            self.add_downloads(at, id, completed);
-        }
-        completed
-    }
-
-    /// Forgets the completed downloads of a torrent without a swarm.
-    pub(crate) fn forget_retained(&mut self, place: &Place) {
-        self.retained.take(&mut self.memory, &self.key, place.hash, I::of_place(&place.id));
     }
 
     /// Creates a swarm with its first peer, which receives no peers.
@@ -641,25 +404,6 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         self.tally.leechers += u64::from(!seeds);
         self.note_change(place.hash, &place.id);
         Some(at)
-    }
-
-    /// Returns whether the download that a peer has completed should be counted.
-    #[cold]
-    fn counts_download(&mut self, place: &Place, peer: &P, now_s: u32) -> bool {
-        let (torrent, whole) = (place.hash, peer.as_bytes());
-        let of_peer = whole.chunks(8).fold(torrent, |hash, chunk| {
-            let mut bytes = [0; 8];
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            self.key.hash(hash, u64::from_le_bytes(bytes), 0)
-        });
-        if self.completions.is_known(of_peer, now_s) {
-            return false;
-        }
-        let of_source = self.key.hash(torrent, peer.source(), 1);
-        // The source comes first: one that is refused must not use entries of others.
-        let is_counted =
-            self.source_limit.is_none() || self.completions.admit(of_source, DOWNLOADS_PER_SOURCE_MAX, now_s);
-        is_counted && self.completions.admit(of_peer, 1, now_s)
     }
 
     /// Notes that the counts of a torrent have changed, if changes are watched.
@@ -718,18 +462,5 @@ impl<P: Family> Shard<P, InfoHash> {
     pub(crate) fn age_s(&self, place: &Place, now_s: u32) -> Option<u32> {
         let (at, line) = self.search(place)?;
         Some(line.age(at.slot()).age_s(&self.ages, now_s))
-    }
-
-    /// Lists the torrents whose selectors are among `selectors`, which must belong to one segment, in no particular order:
-    /// those with a swarm, and those whose downloads are retained.
-    pub(crate) fn list(&self, selectors: RangeInclusive<u32>, listed: &mut Vec<Listed>) {
-        self.visit_swarms(selectors.clone(), |line, slot| {
-            let info_hash = line.id(slot);
-            listed.push(Listed { info_hash, counts: self.counts(line, slot, &info_hash) });
-        });
-        self.visit_retained(selectors, |entry| {
-            let counts = Counts { completed: entry.completed, ..Counts::default() };
-            listed.push(Listed { info_hash: entry.id, counts });
-        });
     }
 }

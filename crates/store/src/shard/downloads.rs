@@ -1,0 +1,103 @@
+//! Completed downloads: which ones count, where their number is while the torrent has peers, and how it is retained afterwards.
+
+use super::Shard;
+use crate::Place;
+use crate::family::Family;
+use crate::retained::RetainedEntry;
+use crate::swarm_id::SwarmId;
+use crate::swarm_line::{DOWNLOADS_MAX, SwarmRow};
+use crate::table::At;
+
+/// Number of completed downloads of a torrent that are counted for one source during one timeout, unless the number of
+/// its peers is not limited either. Several clients behind one address may download the same torrent.
+const DOWNLOADS_PER_SOURCE_MAX: u32 = 8;
+
+impl<P: Family, I: SwarmId> Shard<P, I> {
+    /// Returns the completed downloads of a torrent whose line has this number, which may be the maximum.
+    #[inline]
+    pub(crate) fn completed(&self, downloads: u8, id: &I) -> u32 {
+        match downloads {
+            DOWNLOADS_MAX => self.many_downloads.get(id).copied().unwrap_or(DOWNLOADS_MAX.into()),
+            downloads => downloads.into(),
+        }
+    }
+
+    /// Counts a completed download of a swarm that was just found. Returns the number in its line.
+    #[cold]
+    pub(super) fn count_download(&mut self, at: At, id: &I) -> u8 {
+        self.add_downloads(at, id, 1)
+    }
+
+    /// Counts some completed downloads of a swarm that was just found. Returns the number in its line.
+    pub(crate) fn add_downloads(&mut self, at: At, id: &I, more: u32) -> u8 {
+        let line = self.swarms.line_mut(&mut self.memory, at);
+        let before = match line.downloads(at.slot()) {
+            DOWNLOADS_MAX => self.many_downloads.get(id).copied().unwrap_or(DOWNLOADS_MAX.into()),
+            downloads => downloads.into(),
+        };
+        let after = before.saturating_add(more);
+        let in_line = u8::try_from(after).unwrap_or(DOWNLOADS_MAX);
+        line.set_downloads(at.slot(), in_line);
+        if in_line == DOWNLOADS_MAX {
+            self.many_downloads.insert(*id, after);
+        }
+        in_line
+    }
+
+    /// Returns whether the download that a peer has completed should be counted.
+    #[cold]
+    pub(super) fn counts_download(&mut self, place: &Place, peer: &P, now_s: u32) -> bool {
+        let (torrent, whole) = (place.hash, peer.as_bytes());
+        let of_peer = whole.chunks(8).fold(torrent, |hash, chunk| {
+            let mut bytes = [0; 8];
+            bytes[..chunk.len()].copy_from_slice(chunk);
+            self.key.hash(hash, u64::from_le_bytes(bytes), 0)
+        });
+        if self.completions.is_known(of_peer, now_s) {
+            return false;
+        }
+        let of_source = self.key.hash(torrent, peer.source(), 1);
+        // The source comes first: one that is refused must not use entries of others.
+        let is_counted =
+            self.source_limit.is_none() || self.completions.admit(of_source, DOWNLOADS_PER_SOURCE_MAX, now_s);
+        is_counted && self.completions.admit(of_peer, 1, now_s)
+    }
+
+    /// As `take_out_swarm`, for a swarm whose peers have left: its completed downloads are retained.
+    pub(crate) fn take_out_empty_swarm(&mut self, at: At, now_s: u32) {
+        let line = self.swarms.line_mut(&mut self.memory, at);
+        match line.downloads(at.slot()) {
+            0 => self.take_out_swarm(at),
+            downloads => {
+                let id = line.id(at.slot());
+                let completed = self.completed(downloads, &id);
+                self.take_out_swarm(at);
+                self.retain(id, completed, 0, now_s);
+            }
+        }
+    }
+
+    /// Retains the completed downloads of a torrent whose last peer left `age_s` ago.
+    #[cold]
+    pub(crate) fn retain(&mut self, id: I, completed: u32, age_s: u32, now_s: u32) {
+        let (now, hour) = (self.ages.at(now_s), self.ages.hour_of_age(age_s, now_s));
+        let entry = RetainedEntry { id, completed, hour };
+        self.retained.insert(&mut self.memory, &self.key, &entry, now);
+    }
+
+    /// Gives the new swarm at `at` the completed downloads that are retained. Returns their number.
+    #[inline]
+    pub(crate) fn return_retained(&mut self, at: At, place: &Place) -> u32 {
+        let id = I::of_place(&place.id);
+        let completed = self.retained.take(&mut self.memory, &self.key, place.hash, id);
+        if completed > 0 {
+            self.add_downloads(at, id, completed);
+        }
+        completed
+    }
+
+    /// Forgets the completed downloads of a torrent without a swarm.
+    pub(crate) fn forget_retained(&mut self, place: &Place) {
+        self.retained.take(&mut self.memory, &self.key, place.hash, I::of_place(&place.id));
+    }
+}

@@ -1,0 +1,98 @@
+//! Prefetches for a batch: each pass asks the processor for the lines whose addresses the one before has brought.
+
+use shoal_types::Action;
+
+use super::Shard;
+use crate::api::Announce;
+use crate::family::Family;
+use crate::prefetch::prefetch;
+use crate::swarm_id::SwarmId;
+use crate::swarm_line::{Form, SwarmRow};
+use crate::{Place, sample};
+
+impl<P: Family, I: SwarmId> Shard<P, I> {
+    /// Prefetches the line in which the swarm is or would be.
+    #[inline(always)]
+    pub(crate) fn prefetch_swarm(&self, place: &Place) {
+        self.swarms.prefetch(&self.memory, place.hash);
+    }
+
+    /// Prefetches the peers of a small swarm, or the header of a large one, and notes in `place` where it was found.
+    #[inline(always)]
+    pub(crate) fn prefetch_large(&self, place: &mut Place) {
+        (place.hint, place.large) = (None, None);
+        let Some((at, line)) = self.search(place) else { return };
+        place.hint = Some(at);
+        match line.form(at.slot()) {
+            Form::Single { .. } => {}
+            Form::Small { block, .. } => self.memory.prefetch_block(block),
+            Form::Large { index } => {
+                prefetch(self.larges.large(index));
+                place.large = Some(index);
+            }
+        }
+    }
+
+    /// Prefetches the entry of the swarm, and notes in `place` where it probably is: only the tag was compared, since the rest of
+    /// the identity is still to be loaded.
+    #[inline(always)]
+    pub(crate) fn prefetch_entry(&self, place: &mut Place) {
+        (place.hint, place.large) = (None, None);
+        let id = I::of_place(&place.id);
+        if let Some((at, line)) = self.swarms.find(&self.memory, place.hash, |line| line.candidate(id)) {
+            line.prefetch_entry(at.slot());
+            place.hint = Some(at);
+        }
+    }
+
+    /// As `prefetch_large`, for a place that `prefetch_entry` has prefetched. Prefetches small swarms as a whole.
+    #[inline(always)]
+    pub(crate) fn prefetch_found(&self, place: &mut Place) {
+        if place.hint.is_none() {
+            return;
+        }
+        let found = self.find(place);
+        let (hint, form) = (found.map(|(at, _)| at), found.map(|(at, line)| line.form(at.slot())));
+        place.hint = hint;
+        match form {
+            None | Some(Form::Single { .. }) => {}
+            Some(Form::Small { block, class, .. }) => self.memory.prefetch_whole_block(block, class),
+            Some(Form::Large { index }) => {
+                prefetch(self.larges.large(index));
+                place.large = Some(index);
+            }
+        }
+    }
+
+    /// Prefetches the lines in which the peer is or would be in a large swarm, and those that an announce with an equal
+    /// `rng` will sample. A peer that renews its announce is looked for in its role only.
+    #[inline]
+    pub(crate) fn prefetch_peers(
+        &self,
+        place: &Place,
+        announce: &Announce<P>,
+        joins: bool,
+        rng: &mut fastrand::Rng,
+    ) {
+        let Some(large) = place.large.and_then(|index| self.larges.get(index)) else { return };
+        let memory = &self.memory;
+        let hash = announce.peer.hash(&self.key);
+        if joins || announce.action != Action::Leech {
+            large.seeders.prefetch(memory, hash);
+        }
+        if joins || announce.action != Action::Seed {
+            large.leechers.prefetch(memory, hash);
+        }
+        let wanted = announce.peers_wanted;
+        match announce.action {
+            Action::Stop => {}
+            Action::Seed | Action::Complete => sample::prefetch_table(&large.leechers, memory, wanted, rng),
+            Action::Leech => {
+                let (seeders, leechers) = (large.seeders.len(), large.leechers.len());
+                let share = sample::share_of_seeders(wanted, seeders as usize, leechers as usize, rng);
+                sample::prefetch_table(&large.seeders, memory, share, rng);
+                sample::prefetch_table(&large.leechers, memory, wanted - share, rng);
+            }
+        }
+    }
+}
