@@ -238,17 +238,12 @@ fn at(monotonic_s: u32) -> Now {
 
 fn store() -> SharedStore {
     let settings = Settings {
-        memory_bytes_max: 4 << 30,
-        peer_timeout_s: TIMEOUT_S,
         peers_per_source_max: 64,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [
-            0x243f_6a88_85a3_08d3,
-            0x1319_8a2e_0370_7344,
-            0xa409_3822_299f_31d0,
-            0x082e_fa98_ec4e_6c89,
-        ],
+        ..Settings::new(
+            4 << 30,
+            TIMEOUT_S,
+            [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0, 0x082e_fa98_ec4e_6c89],
+        )
     };
     SharedStore::new(&settings, 8, None).expect("address space")
 }

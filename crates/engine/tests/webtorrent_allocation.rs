@@ -40,15 +40,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let relay = shoal_relay::Settings {
-            peers_max: 10_000,
-            memory_bytes_max: u64::MAX,
-            relay_rate_max: 0,
-            swarm_share_max: 0,
-            holdings: None,
-            peer_lifetime_s: 400,
-            hash_key: [1, 2],
-        };
+        let relay = shoal_relay::Settings::new(10_000, 400, [1, 2]);
         let (swarms, mailboxes) = (Arc::new(Swarms::new(&relay)), Mailboxes::new(WORKERS));
         let worker = |number: u16| {
             let tally = Tally::default();

@@ -40,15 +40,7 @@ pub fn remote_messages(input: &[u8]) {
 }
 
 fn deliver(messages: &[u8]) {
-    let settings = Settings {
-        peers_max: 100,
-        memory_bytes_max: 1 << 20,
-        relay_rate_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        peer_lifetime_s: 400,
-        hash_key: [1, 2],
-    };
+    let settings = Settings { memory_bytes_max: 1 << 20, ..Settings::new(100, 400, [1, 2]) };
     let (swarms, mailboxes) = (Arc::new(Swarms::new(&settings)), Mailboxes::with_remote(1, 1 << 20));
     let offers: [OfferKey; 1] = [swarms.offer_key(OFFER_ID)];
     let announce = Announce {

@@ -51,14 +51,7 @@ fn block(timeout_s: u32, family: u8, parts: &[u8]) -> Vec<u8> {
 }
 
 fn replica(secret: u64) -> Replica {
-    let settings = Settings {
-        memory_bytes_max: 8 << 20,
-        peer_timeout_s: 2700,
-        peers_per_source_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [secret, 2, 3, 4],
-    };
+    let settings = Settings::new(8 << 20, 2700, [secret, 2, 3, 4]);
     let store = SharedStore::new(&settings, 1, None).expect("8 MiB can be reserved");
     let mut replica = Replica::new(Applier::new(Arc::new(Policy::new(Config::default())), store));
     replica.set_now(NOW);

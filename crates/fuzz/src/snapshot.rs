@@ -54,12 +54,9 @@ fn take(block: &Block) {
         assert!(part.seeders <= part.ages.len());
     }
     let settings = Settings {
-        memory_bytes_max: 8 << 20,
-        peer_timeout_s: TIMEOUT_S,
         peers_per_source_max: 16,
         swarm_share_max: 50,
-        holdings: None,
-        hash_key: [1, 2, 3, 4],
+        ..Settings::new(8 << 20, TIMEOUT_S, [1, 2, 3, 4])
     };
     let store = SharedStore::from(Store::with_shards(&settings, 1).expect("8 MiB can be reserved"));
     let restored = store.restore(set, &parts, &Ages::new(TIMEOUT_S, TIMEOUT_S, 100), 5);

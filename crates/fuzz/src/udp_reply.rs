@@ -74,19 +74,11 @@ impl Harness {
         config.announce.numwant_max = if choices & 8 == 0 { 200 } else { 3 };
         config.scrape.hashes_max = if choices & 16 == 0 { 74 } else { 2 };
         config.udp.reply_bytes_max_v4 = if choices & 32 == 0 { 1232 } else { 548 };
-        let store = shoal_store::Settings {
-            memory_bytes_max: 64 << 20,
-            peer_timeout_s: 2700,
-            peers_per_source_max: 0,
-            swarm_share_max: 0,
-            holdings: None,
-            hash_key: [
-                0x243f_6a88_85a3_08d3,
-                0x1319_8a2e_0370_7344,
-                0xa409_3822_299f_31d0,
-                0x082e_fa98_ec4e_6c89,
-            ],
-        };
+        let store = shoal_store::Settings::new(
+            64 << 20,
+            2700,
+            [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0, 0x082e_fa98_ec4e_6c89],
+        );
         let store = Arc::new(Store::new(&store).expect("address space for a small store"));
         let rng = fastrand::Rng::with_seed(1);
         Self {

@@ -165,15 +165,7 @@ impl Times {
 
 impl World {
     fn new(layout: Layout) -> Self {
-        let settings = Settings {
-            peers_max: 1 << 30,
-            memory_bytes_max: u64::MAX,
-            relay_rate_max: 0,
-            swarm_share_max: 0,
-            holdings: None,
-            peer_lifetime_s: LIFETIME_S,
-            hash_key: [1, 2],
-        };
+        let settings = Settings::new(1 << 30, LIFETIME_S, [1, 2]);
         Self { swarms: Swarms::new(&settings), layout, rng: fastrand::Rng::with_seed(1), targets: Vec::new() }
     }
 

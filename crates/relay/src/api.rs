@@ -45,6 +45,22 @@ pub const PEER_BYTES: u64 = 360;
 /// Maximum memory of a peer, including its offers.
 pub const PEER_BYTES_MAX: u64 = PEER_BYTES + PENDING_OFFERS_BYTES_MAX;
 
+impl Settings {
+    /// Returns settings without limits other than `peers_max`.
+    #[must_use]
+    pub const fn new(peers_max: u64, peer_lifetime_s: u32, hash_key: [u64; 2]) -> Self {
+        Self {
+            peers_max,
+            peer_lifetime_s,
+            hash_key,
+            memory_bytes_max: u64::MAX,
+            relay_rate_max: 0,
+            swarm_share_max: 0,
+            holdings: None,
+        }
+    }
+}
+
 impl fmt::Debug for Settings {
     /// Shows all fields but the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -138,15 +138,7 @@ mod tests {
     }
 
     fn pressure() -> Pressure {
-        Pressure::new(&Settings {
-            peers_max: 1 << 20,
-            memory_bytes_max: u64::MAX,
-            relay_rate_max: 0,
-            swarm_share_max: 0,
-            holdings: None,
-            peer_lifetime_s: LIFETIME_S,
-            hash_key: [1, 2],
-        })
+        Pressure::new(&Settings::new(1 << 20, LIFETIME_S, [1, 2]))
     }
 
     fn join((shard, pressure): &mut (Shard, Pressure), torrent: u32, peer: u32, now_s: u32) {

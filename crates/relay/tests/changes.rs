@@ -13,15 +13,7 @@ use shoal_types::{Action, Counts, InfoHash, PeerId};
 const LIFETIME_S: u32 = 80;
 
 fn swarms() -> Swarms {
-    Swarms::new(&Settings {
-        peers_max: 1 << 20,
-        memory_bytes_max: u64::MAX,
-        relay_rate_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        peer_lifetime_s: LIFETIME_S,
-        hash_key: [3, 9],
-    })
+    Swarms::new(&Settings::new(1 << 20, LIFETIME_S, [3, 9]))
 }
 
 fn info_hash(number: u32) -> InfoHash {

@@ -134,15 +134,7 @@ impl ModelSwarm {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let settings = Settings {
-            peers_max: PEERS_MAX as u64,
-            memory_bytes_max: u64::MAX,
-            relay_rate_max: 0,
-            swarm_share_max: 0,
-            holdings: None,
-            peer_lifetime_s: LIFETIME_S,
-            hash_key: [seed, 5],
-        };
+        let settings = Settings::new(PEERS_MAX as u64, LIFETIME_S, [seed, 5]);
         Self {
             swarms: Swarms::new(&settings),
             model: BTreeMap::new(),

@@ -23,15 +23,7 @@ struct World {
 
 impl World {
     fn new(peers_max: u64, memory_bytes_max: u64) -> Self {
-        let settings = Settings {
-            peers_max,
-            memory_bytes_max,
-            relay_rate_max: 0,
-            swarm_share_max: 0,
-            holdings: None,
-            peer_lifetime_s: LIFETIME_S,
-            hash_key: [3, 4],
-        };
+        let settings = Settings { memory_bytes_max, ..Settings::new(peers_max, LIFETIME_S, [3, 4]) };
         Self {
             swarms: Swarms::new(&settings),
             rng: fastrand::Rng::with_seed(1),

@@ -15,15 +15,7 @@ use shoal_types::{Action, Counts, InfoHash, PeerId};
 const TORRENT: InfoHash = InfoHash([7; 20]);
 
 fn swarms() -> Swarms {
-    Swarms::new(&Settings {
-        peers_max: 1000,
-        memory_bytes_max: u64::MAX,
-        relay_rate_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        peer_lifetime_s: 600,
-        hash_key: [1, 9],
-    })
+    Swarms::new(&Settings::new(1000, 600, [1, 9]))
 }
 
 fn peer_id(peer: u8) -> PeerId {

@@ -17,15 +17,7 @@ struct Swarm {
 impl Swarm {
     /// Creates a swarm. Leechers are numbered from 0, then seeders; they join in random order.
     fn of(leechers: u32, seeders: u32) -> Self {
-        let settings = Settings {
-            peers_max: 10_000,
-            memory_bytes_max: u64::MAX,
-            relay_rate_max: 0,
-            swarm_share_max: 0,
-            holdings: None,
-            peer_lifetime_s: 100,
-            hash_key: [1, 2],
-        };
+        let settings = Settings::new(10_000, 100, [1, 2]);
         let mut swarm = Self { swarms: Swarms::new(&settings), rng: fastrand::Rng::with_seed(4) };
         let mut numbers: Vec<u32> = (0..leechers + seeders).collect();
         swarm.rng.shuffle(&mut numbers);

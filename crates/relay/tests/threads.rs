@@ -21,15 +21,7 @@ fn handle(index: u32) -> Handle {
 
 #[test]
 fn concurrent_changes_leave_consistent_totals() {
-    let settings = Settings {
-        peers_max: 400,
-        memory_bytes_max: u64::MAX,
-        relay_rate_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        peer_lifetime_s: 40,
-        hash_key: [3, 9],
-    };
+    let settings = Settings::new(400, 40, [3, 9]);
     let swarms = Swarms::new(&settings);
     thread::scope(|scope| {
         for worker in 0..WORKERS {

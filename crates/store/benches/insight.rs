@@ -78,12 +78,8 @@ fn timed<T>(total_ns: &mut u64, work: impl FnOnce() -> T) -> T {
 /// Creates a store of torrents with one peer each.
 fn store(torrents: u32) -> Arc<Store> {
     let settings = Settings {
-        memory_bytes_max: 4 << 30,
-        peer_timeout_s: 2700,
         peers_per_source_max: 64,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [0x9e37_79b9, 0x7f4a_7c15, 0x2545_f491, 0x4f6c_dd1d],
+        ..Settings::new(4 << 30, 2700, [0x9e37_79b9, 0x7f4a_7c15, 0x2545_f491, 0x4f6c_dd1d])
     };
     let store = Arc::new(Store::with_shards(&settings, SHARDS).expect("there is address space"));
     (0..torrents).for_each(|torrent| announce(&store, torrent, 0, Action::Leech));

@@ -108,14 +108,7 @@ fn peers(store: &SharedStore) -> u64 {
 }
 
 fn settings(hash_key: [u64; 4]) -> Settings {
-    Settings {
-        memory_bytes_max: 4 << 30,
-        peer_timeout_s: TIMEOUT_S,
-        peers_per_source_max: 64,
-        swarm_share_max: 50,
-        holdings: None,
-        hash_key,
-    }
+    Settings { peers_per_source_max: 64, swarm_share_max: 50, ..Settings::new(4 << 30, TIMEOUT_S, hash_key) }
 }
 
 /// Creates an empty store in a memory file, as a tracker does, or in private memory if the kernel cannot.

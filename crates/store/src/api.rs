@@ -43,6 +43,21 @@ pub struct Settings {
     pub holdings: Option<Arc<Holdings>>,
 }
 
+impl Settings {
+    /// Returns settings without limits of sources.
+    #[must_use]
+    pub const fn new(memory_bytes_max: u64, peer_timeout_s: u32, hash_key: [u64; 4]) -> Self {
+        Self {
+            memory_bytes_max,
+            peer_timeout_s,
+            hash_key,
+            peers_per_source_max: 0,
+            swarm_share_max: 0,
+            holdings: None,
+        }
+    }
+}
+
 impl fmt::Debug for Settings {
     /// Shows all fields but the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -75,14 +75,7 @@ mod tests {
     }
 
     fn store(torrents: u32) -> Store {
-        let settings = Settings {
-            memory_bytes_max: 1 << 28,
-            peer_timeout_s: 1800,
-            peers_per_source_max: 0,
-            swarm_share_max: 0,
-            holdings: None,
-            hash_key: [1, 2, 3, 4],
-        };
+        let settings = Settings::new(1 << 28, 1800, [1, 2, 3, 4]);
         let (store, mut rng) = (Store::new(&settings).unwrap(), fastrand::Rng::with_seed(1));
         for number in 0..torrents {
             let place = store.v4.locate(&info_hash(number));

@@ -2,13 +2,17 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
+#[path = "support/export.rs"]
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use shoal_store::{
-    Adopted, Ages, Announce, Export, FingerprintKey, PeerChange, Settings, SharedStore, SwarmPart, SwarmSet,
+    Adopted, Ages, Announce, FingerprintKey, PeerChange, Settings, SharedStore, SwarmPart, SwarmSet,
 };
 use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
+use support::{OwnPart, export};
 
 const TIMEOUT_S: u32 = 2700;
 const TICK_S: u32 = TIMEOUT_S.div_ceil(64);
@@ -20,14 +24,7 @@ const DOUBT_S: u32 = 3 * TICK_S + 10;
 const SIZES: [u16; 5] = [1, 2, 40, 250, 2000];
 
 fn settings(secret: u64) -> Settings {
-    Settings {
-        memory_bytes_max: 1 << 30,
-        peer_timeout_s: TIMEOUT_S,
-        peers_per_source_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [secret, 22, 33, 44],
-    }
+    Settings::new(1 << 30, TIMEOUT_S, [secret, 22, 33, 44])
 }
 
 fn hash(swarm: usize) -> InfoHash {
@@ -73,37 +70,6 @@ fn announce(
         }
     };
     announced.unwrap().change
-}
-
-/// A part with memory of its own.
-#[derive(Clone)]
-struct OwnPart {
-    set: SwarmSet,
-    id: InfoHash,
-    completed: u32,
-    age_s: u32,
-    seeders: usize,
-    peers: Vec<u8>,
-    ages: Vec<u8>,
-}
-
-impl OwnPart {
-    fn part(&self) -> SwarmPart<'_> {
-        let Self { id, completed, age_s, seeders, .. } = *self;
-        SwarmPart { id, completed, age_s, seeders, peers: &self.peers, ages: &self.ages }
-    }
-}
-
-fn export(store: &SharedStore, now_s: u32) -> Vec<OwnPart> {
-    let (mut export, mut parts) = (Export::default(), Vec::new());
-    while let Some(set) = export.set() {
-        export.next(store, now_s, |part| {
-            let SwarmPart { id, completed, age_s, seeders, peers, ages } = *part;
-            let (peers, ages) = (peers.to_vec(), ages.to_vec());
-            parts.push(OwnPart { set, id, completed, age_s, seeders, peers, ages });
-        });
-    }
-    parts
 }
 
 fn adopt(store: &SharedStore, parts: &[OwnPart], now_s: u32) -> Adopted {

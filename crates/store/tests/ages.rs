@@ -9,14 +9,7 @@ use shoal_types::{Action, InfoHash, PeerV4, PeerV6};
 
 const TIMEOUT_S: u32 = 600;
 
-const SETTINGS: Settings = Settings {
-    memory_bytes_max: 1 << 28,
-    peer_timeout_s: TIMEOUT_S,
-    peers_per_source_max: 0,
-    swarm_share_max: 0,
-    holdings: None,
-    hash_key: [5, 6, 7, 8],
-};
+const SETTINGS: Settings = Settings::new(1 << 28, TIMEOUT_S, [5, 6, 7, 8]);
 
 fn info_hash(number: u32) -> InfoHash {
     let mut bytes = [0x5a; 20];

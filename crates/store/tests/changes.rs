@@ -11,14 +11,7 @@ use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
 const TIMEOUT_S: u32 = 640;
 
 fn settings() -> Settings {
-    Settings {
-        memory_bytes_max: 1 << 26,
-        peer_timeout_s: TIMEOUT_S,
-        peers_per_source_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [1, 2, 3, 4],
-    }
+    Settings::new(1 << 26, TIMEOUT_S, [1, 2, 3, 4])
 }
 
 fn info_hash(number: u32) -> InfoHash {

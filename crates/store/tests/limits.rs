@@ -8,15 +8,7 @@ use shoal_types::{Action, InfoHash, PeerV4, PeerV6};
 const TIMEOUT_S: u32 = 1800;
 
 fn store(memory_bytes_max: u64) -> Store {
-    Store::new(&Settings {
-        memory_bytes_max,
-        peer_timeout_s: TIMEOUT_S,
-        peers_per_source_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [1, 2, 3, 4],
-    })
-    .expect("address space")
+    Store::new(&Settings::new(memory_bytes_max, TIMEOUT_S, [1, 2, 3, 4])).expect("address space")
 }
 
 fn info_hash(number: u32) -> InfoHash {

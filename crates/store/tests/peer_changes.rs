@@ -18,14 +18,7 @@ const SIZES: [u16; 6] = [1, 2, 5, 60, 300, 3000];
 const BEGIN_S: u32 = 100_000;
 
 fn store() -> Store {
-    let settings = Settings {
-        memory_bytes_max: 1 << 30,
-        peer_timeout_s: TIMEOUT_S,
-        peers_per_source_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [1, 2, 3, 4],
-    };
+    let settings = Settings::new(1 << 30, TIMEOUT_S, [1, 2, 3, 4]);
     Store::new(&settings).unwrap()
 }
 

@@ -10,12 +10,8 @@ const CEILINGS: [u64; 2] = [8 << 20, 64 << 20];
 
 fn store(memory_bytes_max: u64) -> Store {
     let settings = Settings {
-        memory_bytes_max,
-        peer_timeout_s: TIMEOUT_S,
         peers_per_source_max: 64,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [5, 1 << 60, 7 << 33, 9],
+        ..Settings::new(memory_bytes_max, TIMEOUT_S, [5, 1 << 60, 7 << 33, 9])
     };
     Store::new(&settings).unwrap()
 }

@@ -3,6 +3,9 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
+#[path = "support/export.rs"]
+mod support;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -12,6 +15,7 @@ use shoal_store::{
     SwarmPart, SwarmSet, Swarms, Walk,
 };
 use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
+use support::{OwnPart, export, export_next};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -29,14 +33,7 @@ const STEP_S: u32 = 300;
 const SWEEPS_S: u32 = 2 * HOUR_S + 2 * STEP_S;
 
 fn settings() -> Settings {
-    Settings {
-        memory_bytes_max: 1 << 28,
-        peer_timeout_s: TIMEOUT_S,
-        peers_per_source_max: 64,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [1, 2, 3, 4],
-    }
+    Settings { peers_per_source_max: 64, ..Settings::new(1 << 28, TIMEOUT_S, [1, 2, 3, 4]) }
 }
 
 fn whole(shards: usize) -> SharedStore {
@@ -116,43 +113,7 @@ fn pass(store: &SharedStore, now_s: &mut u32, end_s: u32) {
     }
 }
 
-/// A part as the file of a snapshot would hold it.
-#[derive(Clone, Debug)]
-struct Owned {
-    set: SwarmSet,
-    id: InfoHash,
-    completed: u32,
-    age_s: u32,
-    seeders: usize,
-    peers: Vec<u8>,
-    ages: Vec<u8>,
-}
-
-impl Owned {
-    fn part(&self) -> SwarmPart<'_> {
-        let Self { id, completed, age_s, seeders, ref peers, ref ages, .. } = *self;
-        SwarmPart { id, completed, age_s, seeders, peers, ages }
-    }
-}
-
-fn export_next(export: &mut Export, store: &SharedStore, now_s: u32, parts: &mut Vec<Owned>) {
-    let Some(set) = export.set() else { return };
-    export.next(store, now_s, |part| {
-        let SwarmPart { id, completed, age_s, seeders, peers, ages } = *part;
-        let (peers, ages) = (peers.to_vec(), ages.to_vec());
-        parts.push(Owned { set, id, completed, age_s, seeders, peers, ages });
-    });
-}
-
-fn export(store: &SharedStore, now_s: u32) -> Vec<Owned> {
-    let (mut export, mut parts) = (Export::default(), Vec::new());
-    while export.set().is_some() {
-        export_next(&mut export, store, now_s, &mut parts);
-    }
-    parts
-}
-
-fn restore(store: &SharedStore, parts: &[Owned], elapsed_s: u32, now_s: u32) -> Restored {
+fn restore(store: &SharedStore, parts: &[OwnPart], elapsed_s: u32, now_s: u32) -> Restored {
     let ages = Ages::new(TIMEOUT_S, TIMEOUT_S, elapsed_s);
     let mut restored = Restored::default();
     for part in parts {

@@ -22,14 +22,7 @@ struct Swarm {
 impl Swarm {
     /// Leechers numbered from 0, then seeders.
     fn of(leechers: u32, seeders: u32) -> Self {
-        let settings = Settings {
-            memory_bytes_max: 1 << 28,
-            peer_timeout_s: 1800,
-            peers_per_source_max: 0,
-            swarm_share_max: 0,
-            holdings: None,
-            hash_key: [5, 1 << 60, 7 << 33, 0xabcdef],
-        };
+        let settings = Settings::new(1 << 28, 1800, [5, 1 << 60, 7 << 33, 0xabcdef]);
         let mut swarm = Self { store: Store::new(&settings).unwrap(), rng: fastrand::Rng::with_seed(9) };
         for number in 0..leechers + seeders {
             swarm.announce(number, if number < leechers { Action::Leech } else { Action::Seed }, 0);

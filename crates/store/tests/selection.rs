@@ -12,14 +12,8 @@ const SWARM: InfoHash = InfoHash([7; 20]);
 const PEERS_PER_SOURCE_MAX: u32 = 64;
 
 fn store(peers_per_source_max: u32) -> Store {
-    let settings = Settings {
-        memory_bytes_max: 1 << 28,
-        peer_timeout_s: 1800,
-        peers_per_source_max,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [5, 1 << 60, 7 << 33, 9],
-    };
+    let settings =
+        Settings { peers_per_source_max, ..Settings::new(1 << 28, 1800, [5, 1 << 60, 7 << 33, 9]) };
     Store::new(&settings).unwrap()
 }
 

@@ -2,6 +2,9 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
+#[path = "support/export.rs"]
+mod support;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,35 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use shoal_source::{HoldingLimits, Holdings};
 use shoal_store::{
-    Ages, Announce, Export, FingerprintKey, PrivateNetwork, Restored, Settings, SharedStore, Store,
-    SwarmPart, SwarmSet,
+    Ages, Announce, FingerprintKey, PrivateNetwork, Restored, Settings, SharedStore, Store, SwarmSet,
 };
 use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
+use support::{OwnPart, export};
 
 const TIMEOUT_S: u32 = 1800;
 const START_S: u32 = 1_000_000;
 
-/// A part as the file of a snapshot would hold it.
-#[derive(Clone, Debug)]
-struct Owned {
-    set: SwarmSet,
-    id: InfoHash,
-    completed: u32,
-    age_s: u32,
-    seeders: usize,
-    peers: Vec<u8>,
-    ages: Vec<u8>,
-}
-
 fn settings(hash_key: [u64; 4]) -> Settings {
-    Settings {
-        memory_bytes_max: 1 << 28,
-        peer_timeout_s: TIMEOUT_S,
-        peers_per_source_max: 64,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key,
-    }
+    Settings { peers_per_source_max: 64, ..Settings::new(1 << 28, TIMEOUT_S, hash_key) }
 }
 
 fn store(hash_key: [u64; 4], shards: usize) -> SharedStore {
@@ -73,37 +57,10 @@ fn announce(store: &SharedStore, torrent: u32, peer: u32, v6: bool, action: Acti
     }
 }
 
-fn export(store: &SharedStore, now_s: u32) -> Vec<Owned> {
-    let (mut export, mut parts) = (Export::default(), Vec::new());
-    while let Some(set) = export.set() {
-        export.next(store, now_s, |part| {
-            let SwarmPart { id, completed, age_s, seeders, peers, ages } = *part;
-            assert_eq!(peers.len(), ages.len() * set.peer_bytes());
-            parts.push(Owned {
-                set,
-                id,
-                completed,
-                age_s,
-                seeders,
-                peers: peers.to_vec(),
-                ages: ages.to_vec(),
-            });
-        });
-    }
-    parts
-}
-
-fn restore(store: &SharedStore, parts: &[Owned], ages: &Ages, now_s: u32) -> Restored {
+fn restore(store: &SharedStore, parts: &[OwnPart], ages: &Ages, now_s: u32) -> Restored {
     let mut restored = Restored::default();
     for set in SwarmSet::ALL {
-        let of_set: Vec<_> = parts.iter().filter(|part| part.set == set).collect();
-        let parts: Vec<_> = of_set
-            .iter()
-            .map(|part| {
-                let Owned { id, completed, age_s, seeders, ref peers, ref ages, .. } = **part;
-                SwarmPart { id, completed, age_s, seeders, peers, ages }
-            })
-            .collect();
+        let parts: Vec<_> = parts.iter().filter(|part| part.set == set).map(OwnPart::part).collect();
         store.reserve(set, parts.len() as u64);
         restored += store.restore(set, &parts, ages, now_s);
     }

@@ -9,14 +9,7 @@ use shoal_types::{Action, InfoHash, PeerV4};
 
 #[test]
 fn threads_that_announce_sample_and_expire_agree_in_the_end() {
-    let settings = Settings {
-        memory_bytes_max: 16 << 20,
-        peer_timeout_s: 60,
-        peers_per_source_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [4, 3, 2, 1],
-    };
+    let settings = Settings::new(16 << 20, 60, [4, 3, 2, 1]);
     let store = Store::new(&settings).unwrap();
     thread::scope(|scope| {
         for seed in 0..4_u8 {

@@ -15,14 +15,7 @@ fn peer(number: u16) -> PeerV4 {
 }
 
 fn store() -> Store {
-    let settings = Settings {
-        memory_bytes_max: 1 << 28,
-        peer_timeout_s: 1800,
-        peers_per_source_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [5, 1 << 60, 7 << 33, 9],
-    };
+    let settings = Settings::new(1 << 28, 1800, [5, 1 << 60, 7 << 33, 9]);
     Store::new(&settings).unwrap()
 }
 

@@ -27,14 +27,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let settings = Settings {
-            memory_bytes_max: 1 << 28,
-            peer_timeout_s: TIMEOUT_S,
-            peers_per_source_max: 0,
-            swarm_share_max: 0,
-            holdings: None,
-            hash_key: [11, 22, 33, 44],
-        };
+        let settings = Settings::new(1 << 28, TIMEOUT_S, [11, 22, 33, 44]);
         Self {
             store: Store::new(&settings).unwrap(),
             rng: fastrand::Rng::with_seed(1),

@@ -22,17 +22,12 @@ const HOSTS: u8 = 100;
 
 fn store() -> Arc<Store> {
     let settings = shoal_store::Settings {
-        memory_bytes_max: 256 << 20,
-        peer_timeout_s: 2700,
         peers_per_source_max: 65_535,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [
-            0x243f_6a88_85a3_08d3,
-            0x1319_8a2e_0370_7344,
-            0xa409_3822_299f_31d0,
-            0x082e_fa98_ec4e_6c89,
-        ],
+        ..shoal_store::Settings::new(
+            256 << 20,
+            2700,
+            [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0, 0x082e_fa98_ec4e_6c89],
+        )
     };
     Arc::new(Store::new(&settings).expect("address space"))
 }

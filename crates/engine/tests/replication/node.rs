@@ -44,14 +44,7 @@ pub(crate) struct Node {
 }
 
 pub(crate) fn settings(secret: u64) -> Settings {
-    Settings {
-        memory_bytes_max: 256 << 20,
-        peer_timeout_s: TIMEOUT_S,
-        peers_per_source_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [secret, 22, 33, 44],
-    }
+    Settings::new(256 << 20, TIMEOUT_S, [secret, 22, 33, 44])
 }
 
 pub(crate) fn hash(number: u16) -> InfoHash {

@@ -1,5 +1,8 @@
 //! A tracker without sockets, and its clients.
 
+#[path = "../support/config.rs"]
+mod config;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -7,13 +10,14 @@ use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::counter::{Counters, Drop, Family, Kind, Outcome, Tally};
-use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::Policy;
 use shoal_engine::udp::Responder;
 use shoal_store::Store;
 use shoal_transport::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_types::{Event, InfoHash, PeerId, PeerV4, PeerV6};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Reply, Request, ScrapeEntry, TransactionId};
+
+pub(crate) use config::{configured, policy};
 
 pub(crate) const TRANSACTION: TransactionId = TransactionId(0x5eed_cafe);
 pub(crate) const HASH: InfoHash = InfoHash([0xaa; 20]);
@@ -33,33 +37,12 @@ pub(crate) struct Swarm {
     pub(crate) peers: Vec<SocketAddr>,
 }
 
-/// Returns the policy of a configuration.
-pub(crate) fn policy(config: &Config) -> Policy {
-    Policy::new(config.clone())
-        .with_limits(Limits::of(&config.limits, &Arc::new(SourceRates::new([1, 2, 3, 4]))))
-}
-
-/// Returns the default configuration with changes.
-pub(crate) fn configured(change: impl FnOnce(&mut Config)) -> Config {
-    let mut config = Config::default();
-    change(&mut config);
-    config
-}
-
 pub(crate) fn store_settings() -> shoal_store::Settings {
-    shoal_store::Settings {
-        memory_bytes_max: 256 << 20,
-        peer_timeout_s: 2700,
-        peers_per_source_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [
-            0x243f_6a88_85a3_08d3,
-            0x1319_8a2e_0370_7344,
-            0xa409_3822_299f_31d0,
-            0x082e_fa98_ec4e_6c89,
-        ],
-    }
+    shoal_store::Settings::new(
+        256 << 20,
+        2700,
+        [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0, 0x082e_fa98_ec4e_6c89],
+    )
 }
 
 /// Returns a leecher that leaves the number of peers to the tracker.

@@ -1,5 +1,8 @@
 //! A tracker without sockets or clocks, and clients that exchange JSON messages with it.
 
+#[path = "../support/config.rs"]
+mod config;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,7 +10,6 @@ use std::sync::Arc;
 use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Tally};
-use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::Policy;
 use shoal_engine::replication::{RecordedDeltas, presence_ring};
 use shoal_engine::tokens::SocketToken;
@@ -15,6 +17,8 @@ use shoal_engine::webtorrent::{Member, Responder};
 use shoal_relay::{Dispatcher, Mailboxes, Swarms};
 use shoal_transport::stream::Handle;
 use shoal_types::{Counts, InfoHash, Presence};
+
+pub(crate) use config::{configured, policy};
 
 /// A torrent, as it is written in messages.
 pub(crate) const HASH: &str = "aaaaaaaaaaaaaaaaaaaa";
@@ -47,29 +51,8 @@ pub(crate) struct Client {
     member: Member,
 }
 
-/// Returns the policy of a configuration.
-pub(crate) fn policy(config: &Config) -> Policy {
-    Policy::new(config.clone())
-        .with_limits(Limits::of(&config.limits, &Arc::new(SourceRates::new([1, 2, 3, 4]))))
-}
-
-/// Returns the default configuration with changes.
-pub(crate) fn configured(change: impl FnOnce(&mut Config)) -> Config {
-    let mut config = Config::default();
-    change(&mut config);
-    config
-}
-
 pub(crate) fn relay_settings() -> shoal_relay::Settings {
-    shoal_relay::Settings {
-        peers_max: 100_000,
-        memory_bytes_max: u64::MAX,
-        relay_rate_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        peer_lifetime_s: 400,
-        hash_key: [11, 22],
-    }
+    shoal_relay::Settings::new(100_000, 400, [11, 22])
 }
 
 /// Returns the `n`th of many IPv4 addresses.

@@ -29,29 +29,15 @@ fn service() -> Service {
         listeners: vec![ListenerProtocols { tls: false, proxy_protocol: false }],
         ..SessionSettings::default()
     };
-    let store = shoal_store::Settings {
-        memory_bytes_max: 64 << 20,
-        peer_timeout_s: 2700,
-        peers_per_source_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [1, 2, 3, 4],
-    };
+    let store = shoal_store::Settings::new(64 << 20, 2700, [1, 2, 3, 4]);
     let store = Arc::new(Store::new(&store).unwrap());
     let mut config = Config::default();
     config.http.full_scrape = true;
     let policy = Arc::new(Policy::new(config));
     let requests =
         http::Responder::new(Arc::clone(&policy), store, Tally::default(), fastrand::Rng::with_seed(1));
-    let swarms = shoal_relay::Settings {
-        peers_max: 1000,
-        memory_bytes_max: 64 << 20,
-        relay_rate_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        peer_lifetime_s: 600,
-        hash_key: [1, 2],
-    };
+    let swarms =
+        shoal_relay::Settings { memory_bytes_max: 64 << 20, ..shoal_relay::Settings::new(1000, 600, [1, 2]) };
     let messages = webtorrent::Responder::new(
         policy,
         Arc::new(shoal_relay::Swarms::new(&swarms)),

@@ -34,12 +34,8 @@ fn service(webtorrent: Option<webtorrent::Responder>, tls: Option<shoal_tls::Ser
     settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
     settings.proxy.header = Some(ClientHeader::XForwardedFor);
     let store = shoal_store::Settings {
-        memory_bytes_max: 64 << 20,
-        peer_timeout_s: 2700,
         peers_per_source_max: 64,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [1, 2, 3, 4],
+        ..shoal_store::Settings::new(64 << 20, 2700, [1, 2, 3, 4])
     };
     let store = Arc::new(Store::new(&store).unwrap());
     let responder = Responder::new(Arc::default(), store, Tally::default(), fastrand::Rng::with_seed(1));

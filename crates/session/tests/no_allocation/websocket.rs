@@ -12,15 +12,7 @@ use super::{NOW, open, service};
 
 /// Creates a WebTorrent service.
 fn webtorrent_service() -> Service {
-    let swarms = shoal_relay::Settings {
-        peers_max: 1000,
-        memory_bytes_max: u64::MAX,
-        relay_rate_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        peer_lifetime_s: 600,
-        hash_key: [1, 2],
-    };
+    let swarms = shoal_relay::Settings::new(1000, 600, [1, 2]);
     let dispatcher = shoal_relay::Dispatcher::new(0, shoal_relay::Mailboxes::new(1));
     let responder = webtorrent::Responder::new(
         Arc::default(),

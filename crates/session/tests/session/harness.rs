@@ -74,12 +74,8 @@ impl Tracker {
         let mut config = Config::default();
         configure(&mut config);
         let store = shoal_store::Settings {
-            memory_bytes_max: 64 << 20,
-            peer_timeout_s: 2700,
             peers_per_source_max: 64,
-            swarm_share_max: 0,
-            holdings: None,
-            hash_key: [1, 2, 3, 4],
+            ..shoal_store::Settings::new(64 << 20, 2700, [1, 2, 3, 4])
         };
         let store = Arc::new(Store::new(&store).unwrap());
         let tally = Tally::default();

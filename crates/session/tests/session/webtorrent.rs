@@ -19,15 +19,7 @@ pub(crate) fn responder(config: Config) -> Responder {
 }
 
 pub(crate) fn swarms() -> Arc<Swarms> {
-    let settings = shoal_relay::Settings {
-        peers_max: 1_000_000,
-        memory_bytes_max: u64::MAX,
-        relay_rate_max: 0,
-        swarm_share_max: 0,
-        holdings: None,
-        peer_lifetime_s: 600,
-        hash_key: [1, 2],
-    };
+    let settings = shoal_relay::Settings::new(1_000_000, 600, [1, 2]);
     Arc::new(Swarms::new(&settings))
 }
 

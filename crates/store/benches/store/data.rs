@@ -86,12 +86,12 @@ pub(crate) fn store() -> Store {
 /// As `store`, in either mode.
 pub(crate) fn store_of<I: Mode>() -> Store<I> {
     let settings = Settings {
-        memory_bytes_max: 16 << 30,
-        peer_timeout_s: 2700,
         peers_per_source_max: 64,
-        swarm_share_max: 0,
-        holdings: None,
-        hash_key: [0x9e37, 0x79b9, 0x7f4a, 0x7c15].map(|key: u64| key.wrapping_mul(0x2545_f491_4f6c_dd1d)),
+        ..Settings::new(
+            16 << 30,
+            2700,
+            [0x9e37, 0x79b9, 0x7f4a, 0x7c15].map(|key: u64| key.wrapping_mul(0x2545_f491_4f6c_dd1d)),
+        )
     };
     I::create(&settings).expect("address space for 16 GiB")
 }
