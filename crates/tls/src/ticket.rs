@@ -63,7 +63,7 @@ struct ExportedKeys {
     previous: Option<Arc<Key>>,
 }
 
-/// What a server that runs has done with the keys of another one.
+/// The use that a running server has made of the keys of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adoption {
     /// It uses them.

@@ -42,8 +42,8 @@ const WITHOUT_ROUTE: &str = "kernel/ip-replies-without-route";
 const REPLIES_DROPPED: &str = "driver/replies-dropped";
 
 /// Counters that contain what others have counted. A full AF_XDP socket fails a redirect, and a reply without a route fails the call
-/// that sends it. What veth drops of a program (`xdp_tx_err` in drivers/net/veth.c) and of a socket, which IP learns of, is part of all
-/// that it drops.
+/// that sends it. The drops of veth that a program (`xdp_tx_err` in drivers/net/veth.c) or IP learns of are among all of
+/// its drops.
 const COUNTED_TWICE: [(&str, &[&str]); 3] = [
     (REDIRECTS_FAILED, &["socket/kernel_ring_full", "socket/kernel_other"]),
     (WITHOUT_ROUTE, &["reply/unreachable"]),

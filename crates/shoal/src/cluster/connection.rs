@@ -146,7 +146,7 @@ impl Traffic {
     }
 }
 
-/// What an operator can look at, by the reason why NATS is away.
+/// Advice to the operator, by the reason why NATS is away.
 #[derive(Clone, Debug, Default)]
 struct Advice {
     /// The keys of the credentials.

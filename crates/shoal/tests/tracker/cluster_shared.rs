@@ -461,7 +461,7 @@ fn a_flood_of_entries_takes_bounded_memory_and_none_of_the_room_of_earlier_ones(
     let addition = json!({ "torrents": [hex([2; 20])] });
     let refused = request_api(&one, "POST", "/api/v1/lists/deny/add", ADMIN, Some(&addition));
     assert!(refused.status == 409 && refused.body.contains("more than 63 MiB of memory"), "{refused:?}");
-    // What is removed leaves room, and those that were ignored apply.
+    // A removal leaves room, and those that were ignored apply.
     let mut removal = HeaderMap::new();
     removal.insert("KV-Operation", "DEL");
     let (known_ones, ignored) = flood.split_at(20_000);

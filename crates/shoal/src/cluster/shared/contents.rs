@@ -381,7 +381,7 @@ mod tests {
         let full = Err(Ignored::Full);
         assert_eq!(contents.apply(&key(len), Some(long.as_bytes()), 1), full);
         let ban = br#"{"reason":"","by":"","since_unix_s":1}"#;
-        // What is there can be replaced by what takes no more, and removed.
+        // An entry can be replaced by one that takes no more, and removed.
         assert!(contents.apply(&key(0), Some(long.replace('x', "y").as_bytes()), 1).is_ok());
         assert!(contents.apply(&key(0), Some(b"{}"), 1).is_ok());
         assert!(contents.apply("bans.c0000200-24", Some(ban), 1).is_ok());
