@@ -20,6 +20,9 @@ const PORT: u16 = 6969;
 const NETWORK: (Ipv4Addr, u32) = (Ipv4Addr::new(198, 19, 0, 0), 16);
 const DURATION: Duration = Duration::from_secs(5);
 
+/// The time of a flood before and after the one that is measured.
+const MARGIN: Duration = Duration::from_millis(500);
+
 /// The queue of a veth holds 256 frames. The honest clients need some of them, as the flood must not fill the wire.
 const WINDOW: u32 = 128;
 
@@ -33,8 +36,10 @@ pub(crate) struct Floods {
     /// Honest announces meanwhile, and those of them without a good reply.
     pub(crate) honest: u64,
     pub(crate) unanswered: u64,
-    /// Datagrams per second that came from a denied network, and the time of the tracker's core for each.
+    /// Datagrams per second that came from a denied network, the share of time in which the tracker's core was busy, and its time for
+    /// each datagram.
     pub(crate) denied_per_s: f64,
+    pub(crate) denied_busy: f64,
     pub(crate) denied_ns: f64,
 }
 
@@ -50,9 +55,7 @@ pub(crate) fn measure(shoal: &Path) -> Floods {
     let (honest, flood) = beside_honest_clients(&network);
     drop(open);
     let denying = start(shoal, &network, true);
-    let before = (received(&network), busy_s());
-    let denied = flood_from(&network, None);
-    let (frames, busy) = (received(&network) - before.0, busy_s() - before.1);
+    let denied = denied_flood(&network);
     drop(denying);
     #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
     let float = |count: u64| count as f64;
@@ -60,9 +63,52 @@ pub(crate) fn measure(shoal: &Path) -> Floods {
         answered_per_s: float(flood.replies) / flood.elapsed.as_secs_f64(),
         honest: honest.requests.total() + honest.unsent,
         unanswered: honest.requests.total() + honest.unsent - honest.responses.total(),
-        denied_per_s: float(frames) / denied.elapsed.as_secs_f64(),
-        denied_ns: busy * 1e9 / float(frames.max(1)),
+        denied_per_s: float(denied.frames) / denied.elapsed_s,
+        denied_busy: denied.busy_s / denied.elapsed_s,
+        denied_ns: denied.busy_s * 1e9 / float(denied.frames.max(1)),
     }
+}
+
+/// What has happened on the tracker's side up to a moment, or between two moments.
+struct Work {
+    elapsed_s: f64,
+    /// Frames that have come to its interface.
+    frames: u64,
+    /// How long its core has been busy.
+    busy_s: f64,
+}
+
+impl Work {
+    fn now(network: &Network) -> Self {
+        Self { elapsed_s: uptime_s(), frames: received(network), busy_s: busy_s() }
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            elapsed_s: self.elapsed_s - before.elapsed_s,
+            frames: self.frames - before.frames,
+            busy_s: self.busy_s - before.busy_s,
+        }
+    }
+}
+
+/// Floods the tracker from a network that it denies. Returns the work meanwhile, without the beginning and the end.
+fn denied_flood(network: &Network) -> Work {
+    thread::scope(|scope| {
+        let flood = scope.spawn(|| flood_from(network, None, MARGIN + DURATION + MARGIN));
+        thread::sleep(MARGIN);
+        let before = Work::now(network);
+        thread::sleep(DURATION);
+        let work = Work::now(network).since(&before);
+        flood.join().unwrap();
+        work
+    })
+}
+
+/// Returns the time since the host was started.
+fn uptime_s() -> f64 {
+    let text = fs::read_to_string("/proc/uptime").unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// A tracker, and the folder of its files.
@@ -113,7 +159,7 @@ fn beside_honest_clients(network: &Network) -> (Report, FloodReport) {
     let (never, mut ignore) = (AtomicBool::new(false), |_: &shoal_load::Progress| {});
     assert_eq!(session.fill(&mut Watch { cancel: &never, progress: &mut ignore }).failure, None);
     thread::scope(|scope| {
-        let flood = scope.spawn(|| flood_from(network, Some(WINDOW)));
+        let flood = scope.spawn(|| flood_from(network, Some(WINDOW), DURATION));
         let stop = Stop { after: Some(DURATION), requests: None };
         let mut watch = Watch { cancel: &never, progress: &mut ignore };
         let report = session.run(Pace::Open { rate: HONEST_RATE }, stop, &mut watch);
@@ -121,9 +167,9 @@ fn beside_honest_clients(network: &Network) -> (Report, FloodReport) {
     })
 }
 
-fn flood_from(network: &Network, window: Option<u32>) -> FloodReport {
+fn flood_from(network: &Network, window: Option<u32>, duration: Duration) -> FloodReport {
     let (source, prefix_bits) = NETWORK;
-    let flood = Flood { target: target(), network: source, prefix_bits, window, duration: DURATION };
+    let flood = Flood { target: target(), network: source, prefix_bits, window, duration };
     network.hook().unwrap().flood(&flood).unwrap()
 }
 

@@ -171,6 +171,7 @@ impl Output {
         self.line("xdp/flood/honest-announces", float(floods.honest), "");
         self.line("xdp/flood/honest-unanswered", float(floods.unanswered), "");
         self.line("xdp/flood/denied", floods.denied_per_s, "/s");
+        self.line("xdp/flood/denied-busy", floods.denied_busy, "share");
         self.line("xdp/flood/denied-core", floods.denied_ns, "ns");
         self.line("xdp/flood/denied-core/bar", DENIED_NS_MAX, "ns");
         self.has_missed |= floods.unanswered > 0 || floods.denied_ns > DENIED_NS_MAX;

@@ -40,6 +40,9 @@ pub struct FloodReport {
 /// Connects of a flood without a window that one system call sends.
 const CONNECTS_PER_CALL: u32 = 16_384;
 
+/// Connects that are allocated and sent together.
+const BATCH: u32 = 64;
+
 /// With a window, connects without a reply for so long are given up.
 const PATIENCE_NS: u64 = 100_000_000;
 
@@ -73,7 +76,7 @@ impl DriverHook {
         let (mut given_up, mut answered_ns, mut answered) = (0, 0, 0);
         while clock.now_ns() < end_ns {
             let Some(window) = flood.window else {
-                program.flood(CONNECTS_PER_CALL)?;
+                program.flood(CONNECTS_PER_CALL, BATCH)?;
                 continue;
             };
             let now_ns = clock.now_ns();
@@ -88,7 +91,7 @@ impl DriverHook {
             }
             let space = window.saturating_sub(u32::try_from(on_way).unwrap_or(u32::MAX));
             if space >= window / 2 {
-                program.flood(space.max(1))?;
+                program.flood(space.max(1), BATCH)?;
             } else {
                 std::thread::sleep(PAUSE);
             }

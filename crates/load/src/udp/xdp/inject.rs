@@ -11,8 +11,8 @@ use std::ptr;
 const BPF_PROG_RUN: libc::c_int = 10;
 const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
 
-/// Most frames that the kernel allocates and sends together. Its own limit is 256.
-const BATCH_MAX: u32 = 64;
+/// Most frames that the kernel allocates and sends together (`TEST_XDP_MAX_BATCH` of net/bpf/test_run.c).
+pub(super) const BATCH_MAX: u32 = 256;
 
 /// The part of `union bpf_attr` that the command uses.
 #[repr(C)]
@@ -50,11 +50,19 @@ struct Context {
 
 const _: () = assert!(size_of::<RunAttributes>() == 80 && size_of::<Context>() == 24);
 
-/// Runs `program` on copies of a frame, as if they had come from `interface`, and does with each what the program says.
+/// Runs `program` on copies of a frame, as if they had come from `interface`, and does with each what the program says. `batch` of
+/// them are allocated and sent together, at most [`BATCH_MAX`]. Copies that were sent and freed are used again, and are then as the
+/// program has left them.
 ///
 /// # Errors
 /// If the kernel refuses.
-pub(super) fn inject(program: BorrowedFd<'_>, interface: u32, frame: &[u8], repeat: u32) -> io::Result<()> {
+pub(super) fn inject(
+    program: BorrowedFd<'_>,
+    interface: u32,
+    frame: &[u8],
+    repeat: u32,
+    batch: u32,
+) -> io::Result<()> {
     let data_bytes = u32::try_from(frame.len()).map_err(io::Error::other)?;
     let context = Context { data_end: data_bytes, interface, ..Context::default() };
     let attributes = RunAttributes {
@@ -65,7 +73,7 @@ pub(super) fn inject(program: BorrowedFd<'_>, interface: u32, frame: &[u8], repe
         context_bytes: u32::try_from(size_of::<Context>()).map_err(io::Error::other)?,
         context: ptr::from_ref(&context).expose_provenance() as u64,
         flags: BPF_F_TEST_XDP_LIVE_FRAMES,
-        batch: repeat.min(BATCH_MAX),
+        batch: batch.min(repeat).min(BATCH_MAX),
         ..RunAttributes::default()
     };
     // SAFETY: the attributes have the size that is stated. The frame and the context live until the call returns and

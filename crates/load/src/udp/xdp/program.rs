@@ -74,6 +74,18 @@ const FIRST_PORT: u16 = 10_000;
 /// The slot of a frame that becomes a connect of a flood.
 const FLOOD_SLOT: u16 = u16::MAX;
 
+/// The length of an injected frame. The kernel uses the memory of its copies again, with what the program has left there. A connect
+/// of a flood is written to the end of the frame, so the mark at its beginning is still there the next time.
+const SEED_BYTES: usize = 128;
+
+const _: () = assert!(MARK_BYTES + CONNECT_FRAME_BYTES <= SEED_BYTES);
+
+/// An Ethernet header, a slot and a number.
+const MARK_BYTES: usize = 14 + 2 + 8;
+
+/// Headers of Ethernet, IPv4 and UDP, and a connect.
+const CONNECT_FRAME_BYTES: usize = 14 + 20 + 8 + 16;
+
 /// The type of an injected frame.
 const SEED_TYPE: u16 = 0x88b5;
 
@@ -149,21 +161,21 @@ impl Program {
 
     /// Puts a frame into a slot, which carries one request after the other from then on.
     pub(super) fn start_slot(&self, slot: u16) -> Result<(), String> {
-        self.inject(slot, 1)
+        self.inject(slot, 1, 1)
     }
 
-    /// Sends connects of the flood.
-    pub(super) fn flood(&self, connects: u32) -> Result<(), String> {
-        self.inject(FLOOD_SLOT, connects)
+    /// Sends connects of the flood, `batch` at a time.
+    pub(super) fn flood(&self, connects: u32, batch: u32) -> Result<(), String> {
+        self.inject(FLOOD_SLOT, connects, batch)
     }
 
-    fn inject(&self, slot: u16, frames: u32) -> Result<(), String> {
+    fn inject(&self, slot: u16, frames: u32, batch: u32) -> Result<(), String> {
         let (interface, magic) = (self.interface, self.magic);
-        let mut frame = [0; 64];
+        let mut frame = [0; SEED_BYTES];
         frame[12..14].copy_from_slice(&SEED_TYPE.to_be_bytes());
         frame[14..16].copy_from_slice(&slot.to_ne_bytes());
         frame[16..24].copy_from_slice(&magic.to_ne_bytes());
-        inject(self.descriptor.as_fd(), interface, &frame, frames)
+        inject(self.descriptor.as_fd(), interface, &frame, frames, batch)
             .map_err(|error| format!("the kernel injects no frames (BPF_PROG_RUN): {error}"))
     }
 
