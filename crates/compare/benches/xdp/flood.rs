@@ -69,7 +69,7 @@ pub(crate) fn measure(shoal: &Path) -> Floods {
     }
 }
 
-/// What has happened on the tracker's side up to a moment, or between two moments.
+/// The part that has happened on the tracker's side up to a moment, or between two moments.
 struct Work {
     elapsed_s: f64,
     /// Frames that have come to its interface.
