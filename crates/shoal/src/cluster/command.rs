@@ -182,7 +182,11 @@ fn shared_text(shared: &SharedStateStats) -> String {
     let ignored: String = ignored
         .map(|(reason, ignored)| format!(", {} ignored: {}", count(*ignored), printable::line(reason)))
         .collect();
-    format!("{} ({entries}{ignored}){faults}", printable::line(&shared.state))
+    let unwritten = match shared.unwritten {
+        0 => String::new(),
+        unwritten => format!(", {} not in the bucket yet", count(unwritten)),
+    };
+    format!("{} ({entries}{ignored}{unwritten}){faults}", printable::line(&shared.state))
 }
 
 /// Returns the credit of users, as one line.

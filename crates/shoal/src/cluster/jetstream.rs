@@ -102,6 +102,8 @@ pub(super) struct StreamInfo {
     /// When it was created. Another time is another stream.
     pub(super) created: String,
     pub(super) replicas: u64,
+    /// The revision of its last change.
+    pub(super) revision: u64,
 }
 
 /// A message of a watch.
@@ -407,6 +409,7 @@ impl StreamInfo {
         Self {
             created: reply["created"].as_str().unwrap_or_default().to_owned(),
             replicas: reply["config"]["num_replicas"].as_u64().unwrap_or(1),
+            revision: reply["state"]["last_seq"].as_u64().unwrap_or(u64::MAX),
         }
     }
 }

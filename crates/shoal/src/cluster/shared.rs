@@ -11,10 +11,12 @@ mod apply;
 mod contents;
 mod copy;
 mod entry;
+mod fill;
 mod keys;
 mod session;
 mod write;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -28,7 +30,9 @@ use tokio::time::Instant;
 pub(crate) use self::apply::{SharedThread, Targets};
 use self::contents::{Contents, Ignored, Parts, Secrets};
 pub(crate) use self::copy::Copy;
+use self::entry::Key;
 pub(crate) use self::entry::Value;
+use self::fill::{Fill, Filled};
 pub(crate) use self::keys::NodeKeys;
 use self::session::Bucket;
 pub(crate) use self::session::follow;
@@ -50,8 +54,8 @@ const BUCKET_BYTES_MAX: u64 = 32 << 20;
 /// add, with texts of 50 bytes each.
 const ENTRIES_BYTES_MAX: usize = 64 << 20;
 
-/// The memory of the shared state: its entries, and the keys that were removed.
-pub(crate) const BYTES_MAX: usize = ENTRIES_BYTES_MAX + session::REMOVED_BYTES_MAX;
+/// The memory of the shared state: its entries, the keys that were removed, and those that a bucket lacks.
+pub(crate) const BYTES_MAX: usize = ENTRIES_BYTES_MAX + session::REMOVED_BYTES_MAX + contents::KEYS_BYTES_MAX;
 
 /// The shared state, as this node knows it.
 #[derive(Debug)]
@@ -77,13 +81,16 @@ pub(crate) struct SharedState {
 #[derive(Debug)]
 struct Inner {
     phase: Phase,
+    /// Everything in the bucket, and what it lacks.
     contents: Contents,
     /// The parts that the thread has not applied yet.
     waiting: Parts,
-    /// When the bucket was created whose contents these are.
-    created: Option<String>,
+    fill: Fill,
+    /// Why the bucket cannot be filled, if so.
+    fill_fault: Option<String>,
     unreadable_log: Repeated,
     full_log: Repeated,
+    keys_log: Repeated,
     /// Why the values of the configuration do not apply here, if so.
     values_fault: Option<String>,
 }
@@ -107,6 +114,10 @@ pub(crate) struct Summary {
     pub(crate) torrents: usize,
     pub(crate) bans: usize,
     pub(crate) values: usize,
+    /// Entries that the bucket lacks.
+    pub(crate) unwritten: usize,
+    /// Why they cannot be written, if so.
+    pub(crate) fill_fault: Option<String>,
     /// Why the values do not apply here, if so.
     pub(crate) values_fault: Option<String>,
     /// Keys and values that were ignored, by reason.
@@ -129,15 +140,17 @@ impl SharedState {
         if !settings::shares_state(config) {
             return None;
         }
-        let (contents, created) = copy.into_parts();
+        let (contents, fill) = copy.into_parts();
         let waiting = Contents::default().differences(&contents);
         let inner = Inner {
             phase: Phase::Away(None),
             contents,
             waiting,
-            created,
+            fill,
+            fill_fault: None,
             unreadable_log: Repeated::default(),
             full_log: Repeated::default(),
+            keys_log: Repeated::default(),
             values_fault: None,
         };
         Some(Arc::new(Self {
@@ -168,6 +181,8 @@ impl SharedState {
             torrents: inner.contents.torrents_len(),
             bans: inner.contents.bans.len(),
             values: inner.contents.config.len(),
+            unwritten: inner.fill.unwritten.len(),
+            fill_fault: inner.fill_fault.clone().filter(|_| inner.fill.is_open()),
             values_fault: inner.values_fault.clone(),
             ignored: [("unreadable", &self.unreadable), ("full", &self.full)]
                 .map(|(reason, count)| (reason, count.load(Ordering::Relaxed))),
@@ -181,45 +196,107 @@ impl SharedState {
         Some(Bucket::new(jetstream, &self.name))
     }
 
-    /// Takes over the contents of a bucket that was read as a whole. Returns those of the bucket before, if this is another one: it
-    /// has lost them.
-    fn begin(&self, contents: Contents, info: &StreamInfo) -> Option<Contents> {
-        let mut inner = self.lock();
-        let is_other = inner.created.as_ref().is_some_and(|created| *created != info.created);
-        inner.waiting = inner.waiting.or(inner.contents.differences(&contents));
-        let before = core::mem::replace(&mut inner.contents, contents);
-        inner.created = Some(info.created.clone());
+    /// Returns the keys that this node knows and a bucket may lack, which has not been read yet.
+    fn candidates(&self, info: &StreamInfo) -> BTreeSet<String> {
+        let inner = self.lock();
+        inner.fill.candidates(&inner.contents, info)
+    }
+
+    /// Takes over the contents of a bucket that was read as a whole. `lacking` are the candidates that it never had.
+    fn begin(&self, mut contents: Contents, lacking: BTreeSet<String>, info: &StreamInfo) {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let is_other = inner.fill.begin(&inner.contents, &mut contents, lacking, info);
+        let fill = Parts { fill: is_other, ..Parts::default() };
+        inner.waiting = inner.waiting.or(inner.contents.differences(&contents)).or(fill);
+        inner.contents = contents;
+        inner.fill_fault = inner.fill_fault.take().filter(|_| !is_other);
         let was_followed = core::mem::replace(&mut inner.phase, Phase::Followed) == Phase::Followed;
-        let entries = inner.contents.len();
-        drop(inner);
+        let (entries, unwritten) = (inner.contents.len(), inner.fill.unwritten.len());
+        drop(guard);
         self.syncs.fetch_add(1, Ordering::Relaxed);
-        if is_other {
+        let bucket = &self.name;
+        if is_other || unwritten > 0 {
             tracing::warn!(
-                entries = before.len(),
-                "the bucket of the cluster is a new one; this node fills it"
+                bucket,
+                entries,
+                unwritten,
+                "the bucket of the cluster is a new one or has lost entries; they still apply here, and this node writes them"
             );
         } else if !was_followed {
-            let (bucket, replicas) = (&self.name, info.replicas);
+            let replicas = info.replicas;
             tracing::info!(bucket, entries, replicas, "this node has the shared state of the cluster");
         }
         self.wake_applier();
-        is_other.then_some(before)
     }
 
     /// Takes over a change of a key: a new value, or its removal.
     fn change(&self, key: &str, value: Option<&[u8]>, revision: u64) {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let applied = inner.contents.apply(key, value, revision);
+        let parts = inner.fill.note(key, &mut inner.contents).or(applied.unwrap_or_default());
+        inner.waiting = inner.waiting.or(parts);
+        drop(guard);
+        self.wake_applier();
+        if let Err(ignored) = applied {
+            self.note_ignored(key, ignored);
+        }
+    }
+
+    /// Returns whether the bucket is to be filled, or to be marked as filled.
+    fn is_filling(&self) -> bool {
+        self.lock().fill.is_open()
+    }
+
+    /// Returns the keys that the bucket lacks.
+    fn unwritten(&self) -> Vec<String> {
+        self.lock().fill.unwritten.iter().cloned().collect()
+    }
+
+    /// Returns a key and its value, if the bucket still lacks them.
+    fn unwritten_entry(&self, key: &str) -> Option<(Key, String)> {
+        let inner = self.lock();
+        let key = inner.fill.unwritten.contains(key).then(|| Key::parse(key))??;
+        inner.contents.value(&key).map(|value| (key, value))
+    }
+
+    /// Records that the bucket has had a key. Whether it was removed there is told by the watch.
+    fn note_written(&self, key: &str) {
+        self.lock().fill.unwritten.remove(key);
+    }
+
+    /// Returns the mark of a bucket that has had everything, if it is to be written.
+    fn filled(&self) -> Option<Filled> {
+        self.lock().fill.mark()
+    }
+
+    /// Records the end of an attempt to fill the bucket.
+    fn note_filled(&self, result: Result<(), Fault>) {
+        let reason = result.err().map(|fault| fault.to_string());
         let mut inner = self.lock();
-        match inner.contents.apply(key, value, revision) {
-            Ok(parts) => {
-                inner.waiting = inner.waiting.or(parts);
-                drop(inner);
-                self.wake_applier();
+        let is_known = reason.is_some() && inner.fill_fault == reason;
+        inner.fill_fault.clone_from(&reason);
+        let unwritten = inner.fill.unwritten.len();
+        let bucket = &self.name;
+        match reason {
+            Some(reason) if !is_known => {
+                tracing::warn!(
+                    bucket,
+                    unwritten,
+                    reason,
+                    "the bucket lacks entries that cannot be written yet"
+                );
             }
-            Err(ignored) => {
-                drop(inner);
-                self.note_ignored(key, ignored);
+            Some(_) => {}
+            None => {
+                inner.fill.former = None;
+                inner.waiting.fill = true;
+                tracing::info!(bucket, "the bucket of the cluster has all entries again");
             }
         }
+        drop(inner);
+        self.wake_applier();
     }
 
     /// Returns the secret keys of the bucket.
@@ -257,6 +334,14 @@ impl SharedState {
                 reason,
                 "the shared state of the cluster is away: this node goes on with what it has, and tries again and again"
             );
+        }
+    }
+
+    /// Logs that the bucket takes no secret keys of this node, at most once a minute.
+    fn note_keys_refused(&self, fault: &Fault) {
+        let noted = self.lock().keys_log.note(Instant::now());
+        if let Some(unlogged) = noted {
+            tracing::warn!(bucket = self.name, reason = %fault, unlogged, "the bucket takes no keys of this node");
         }
     }
 

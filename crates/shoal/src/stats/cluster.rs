@@ -58,8 +58,10 @@ pub(crate) struct SharedStateStats {
     /// `followed`; `away` if it cannot be reached at present; `unavailable` if the NATS server has no JetStream or does not
     /// permit its use. In these states, the node goes on with what it has.
     pub(crate) state: String,
-    /// Why it is not followed.
+    /// Why it is not followed, or why the bucket cannot be filled.
     pub(crate) fault: Option<String>,
+    /// Entries that apply at this node and that the bucket lacks, since it is a new one or has lost them. Nodes write them.
+    pub(crate) unwritten: u64,
     /// Why the values of the configuration do not apply at this node, if so.
     pub(crate) values_fault: Option<String>,
     /// The number of `torrents` of both lists, of `bans`, and of `values` of the configuration.
@@ -155,13 +157,22 @@ impl From<Summary> for SharedStateStats {
     fn from(summary: Summary) -> Self {
         let entries = summary.entries().map(|(kind, count)| (kind.to_owned(), count)).into();
         let ignored = summary.ignored.map(|(reason, count)| (reason.to_owned(), count)).into();
-        let Summary { phase, bucket, values_fault, syncs, .. } = summary;
+        let Summary { phase, bucket, unwritten, fill_fault, values_fault, syncs, .. } = summary;
         let (state, fault) = match phase {
-            Phase::Followed => ("followed", None),
+            Phase::Followed => ("followed", fill_fault),
             Phase::Away(reason) => ("away", reason),
             Phase::Unavailable(reason) => ("unavailable", Some(reason)),
         };
-        Self { bucket, state: state.to_owned(), fault, values_fault, entries, ignored, syncs }
+        Self {
+            bucket,
+            state: state.to_owned(),
+            fault,
+            unwritten: unwritten as u64,
+            values_fault,
+            entries,
+            ignored,
+            syncs,
+        }
     }
 }
 

@@ -134,12 +134,16 @@ fn publish(nats: &Server, messages: &[(String, HeaderMap, &str)]) {
     });
 }
 
-/// Sends a request to the API of JetStream.
+/// Sends a request without content to the API of JetStream.
 fn request(nats: &Server, subject: &str) -> Value {
+    request_with(nats, subject, "")
+}
+
+fn request_with(nats: &Server, subject: &str, content: &str) -> Value {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let client = async_nats::connect(nats.url()).await.expect("the server is there");
-        let reply = client.request(subject.to_owned(), "".into()).await.expect("it replies");
+        let reply = client.request(subject.to_owned(), content.to_owned().into()).await.expect("it replies");
         serde_json::from_slice(&reply.payload).expect("it is JSON")
     })
 }
@@ -304,10 +308,79 @@ fn a_bucket_that_is_deleted_comes_back_with_what_the_nodes_know() {
     let three = start_node("three", &nats.url(), &[]);
     wait_for_refusal(&three, TORRENT, true);
     assert_eq!(refusal(&three, [3; 20]), None);
+    eventually("the bucket is marked", || {
+        request_last(&nats, "$KV.shoal_shoal.bucket.filled").contains("revision").then_some(())
+    });
     wait_for_state(&one, "followed");
     change_deny(&one, "remove", TORRENT);
     for tracker in [&one, &two, &three] {
         wait_for_refusal(tracker, TORRENT, false);
+    }
+}
+
+/// Creates the bucket as an operator would, or changes its size.
+fn configure_bucket(nats: &Server, operation: &str, bytes_max: u64) -> Value {
+    let config = json!({
+        "name": "KV_shoal_shoal", "subjects": ["$KV.shoal_shoal.>"], "storage": "file", "discard": "new",
+        "max_bytes": bytes_max, "max_msgs_per_subject": 1, "allow_rollup_hdrs": true, "allow_direct": true,
+    });
+    request_with(nats, &format!("$JS.API.STREAM.{operation}.KV_shoal_shoal"), &config.to_string())
+}
+
+#[test]
+fn a_fill_that_is_interrupted_loses_no_entry() {
+    let directory = tempfile::tempdir().expect("there is room for files");
+    let settings = [("SHOAL_STATE_PATH", state_path(directory.path()))];
+    let mut nats = nats();
+    let mut one = start_node("one", &nats.url(), &settings);
+    let two = start_node("two", &nats.url(), &[]);
+    let torrents: Vec<[u8; 20]> = (1..=60).map(|number| [number; 20]).collect();
+    let denied: Vec<String> = torrents.iter().copied().map(hex).collect();
+    let body = json!({ "torrents": denied, "reason": "r".repeat(100) });
+    admin(&one, "POST", "/api/v1/lists/deny/add", Some(&body));
+    let wait_for = |tracker: &Tracker, what: &str, is_so: &dyn Fn(&Value) -> bool| {
+        eventually(what, || Some(shared(tracker)).filter(|shared| is_so(shared)))
+    };
+    let has_all = |shared: &Value| shared["entries"]["torrents"] == 60;
+    wait_for(&two, "the nodes have the entries", &has_all);
+    // The next bucket has no room for all of them, so that its fill stops halfway.
+    eventually("the bucket is a small one", || {
+        request(&nats, "$JS.API.STREAM.DELETE.KV_shoal_shoal");
+        (configure_bucket(&nats, "CREATE", 8000)["config"]["max_bytes"] == 8000).then_some(())
+    });
+    let is_stuck = |shared: &Value| {
+        let is_full = shared["fault"].as_str().is_some_and(|fault| fault.contains("no room"));
+        shared["state"] == "followed" && is_full && shared["unwritten"].as_u64() > Some(0)
+    };
+    let assert_stuck = |trackers: [&Tracker; 2]| {
+        for tracker in trackers {
+            let shared = wait_for(tracker, "the bucket lacks entries", &is_stuck);
+            assert!(has_all(&shared), "{shared}");
+            assert_eq!(torrents.iter().find(|torrent| refusal(tracker, **torrent).is_none()), None);
+        }
+    };
+    assert_stuck([&one, &two]);
+    nats.kill();
+    wait_for_state(&one, "away");
+    nats.restart().expect("its port is free");
+    assert_stuck([&one, &two]);
+    assert!(one.stop().success());
+    one = start_node("one", &nats.url(), &settings);
+    assert_stuck([&one, &two]);
+    assert_eq!(configure_bucket(&nats, "UPDATE", 1 << 20)["error"], Value::Null);
+    for tracker in [&one, &two] {
+        let shared = wait_for(tracker, "the bucket has everything", &|shared| shared["unwritten"] == 0);
+        assert!(has_all(&shared), "{shared}");
+    }
+    let three = start_node("three", &nats.url(), &[]);
+    assert!(has_all(&shared(&three)));
+    // A removal outlives the next start.
+    change_deny(&two, "remove", [7; 20]);
+    assert!(one.stop().success());
+    one = start_node("one", &nats.url(), &settings);
+    for tracker in [&one, &two, &three] {
+        wait_for_refusal(tracker, [7; 20], false);
+        assert_eq!(shared(tracker)["entries"]["torrents"], 59);
     }
 }
 
@@ -624,17 +697,7 @@ fn changes_survive_the_loss_of_a_nats_server() {
 #[test]
 fn a_full_bucket_refuses_a_change_and_stays_in_use() {
     let nats = nats();
-    let config = json!({
-        "name": "KV_shoal_shoal", "subjects": ["$KV.shoal_shoal.>"], "storage": "file", "discard": "new", "max_bytes": 8000,
-        "max_msgs_per_subject": 1, "allow_rollup_hdrs": true, "allow_direct": true,
-    });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let client = async_nats::connect(nats.url()).await.expect("the server is there");
-        let create = client.request("$JS.API.STREAM.CREATE.KV_shoal_shoal", config.to_string().into());
-        let reply: Value = serde_json::from_slice(&create.await.expect("it replies").payload).expect("JSON");
-        assert_eq!(reply["error"], Value::Null, "{reply}");
-    });
+    assert_eq!(configure_bucket(&nats, "CREATE", 8000)["error"], Value::Null);
     let nodes = ["a", "b"].map(|name| start_node(name, &nats.url(), &[]));
     let add = |number: u8| {
         let body = json!({ "torrents": [hex([number; 20])], "reason": "r".repeat(100) });

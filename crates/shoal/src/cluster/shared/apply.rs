@@ -10,7 +10,7 @@ use std::time::Duration;
 use shoal_config::Config;
 
 use super::copy::{self, CopyFile};
-use super::{Contents, Parts, SharedState, copy_file};
+use super::{Contents, Fill, Parts, SharedState, copy_file};
 use crate::access::ListControl;
 use crate::clock;
 use crate::periodic::PeriodicThread;
@@ -112,8 +112,8 @@ impl Applier {
     fn copy(&mut self) {
         self.is_due = false;
         let Some(file) = &self.file else { return };
-        let Some((contents, created)) = self.state.known() else { return };
-        if let Err(error) = file.write(&contents, &created) {
+        let Some((contents, fill)) = self.state.known() else { return };
+        if let Err(error) = file.write(&contents, &fill) {
             tracing::error!(
                 file = %file.path.display(), %error,
                 "the copy of the shared state cannot be written; a restart while NATS is away knows an older one"
@@ -142,8 +142,8 @@ impl SharedState {
     }
 
     /// Returns the contents and their bucket, once there was one.
-    fn known(&self) -> Option<(Contents, String)> {
+    fn known(&self) -> Option<(Contents, Fill)> {
         let inner = self.lock();
-        Some((inner.contents.clone(), inner.created.clone()?))
+        inner.fill.created.is_some().then(|| (inner.contents.clone(), inner.fill.clone()))
     }
 }

@@ -1,15 +1,15 @@
 //! The contents of the bucket as this node knows them.
 
 use core::fmt;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use serde::Deserialize;
 use shoal_types::InfoHash;
 
-use super::ENTRIES_BYTES_MAX;
 use super::entry::{Banned, ConnectionSecret, Key, TicketSecrets, VALUE_BYTES_MAX, Value};
+use super::{ENTRIES_BYTES_MAX, Filled};
 use crate::access::bans::Ban;
 use crate::access::{SharedTorrent, Which};
 
@@ -18,6 +18,9 @@ use crate::access::{SharedTorrent, Which};
 const TORRENTS_KNOWN_MAX: usize = 1 << 16;
 const BANS_KNOWN_MAX: usize = 1 << 14;
 const CONFIG_KNOWN_MAX: usize = 1 << 8;
+
+/// Memory of the keys of all entries, in a set and in the list of those that are being written, at 100 bytes each.
+pub(super) const KEYS_BYTES_MAX: usize = 2 * 100 * (TORRENTS_KNOWN_MAX + BANS_KNOWN_MAX + CONFIG_KNOWN_MAX);
 
 /// Memory of an entry without its texts, in all places that may have it at once: the contents before and after the bucket was read
 /// again, their copy while it is applied, and the tables or the list before and after.
@@ -53,6 +56,8 @@ pub(super) struct Contents {
     /// The bans with their revisions.
     pub(super) bans: BTreeMap<IpNet, (Ban, u64)>,
     pub(super) config: BTreeMap<String, Value>,
+    /// The mark that the bucket has had the entries of another one.
+    pub(super) filled: Option<Filled>,
     /// The memory of the entries, in all places.
     bytes: usize,
 }
@@ -103,6 +108,8 @@ pub(super) struct Parts {
     pub(super) torrents: bool,
     pub(super) bans: bool,
     pub(super) config: bool,
+    /// Which bucket it is, or which entries it lacks.
+    pub(super) fill: bool,
 }
 
 /// Why a key or a value was ignored.
@@ -123,7 +130,7 @@ impl fmt::Debug for Secrets {
 
 impl Parts {
     pub(super) const fn is_any(self) -> bool {
-        self.keys || self.torrents || self.bans || self.config
+        self.keys || self.torrents || self.bans || self.config || self.fill
     }
 
     pub(super) const fn or(self, other: Self) -> Self {
@@ -132,6 +139,7 @@ impl Parts {
             torrents: self.torrents || other.torrents,
             bans: self.bans || other.bans,
             config: self.config || other.config,
+            fill: self.fill || other.fill,
         }
     }
 }
@@ -213,6 +221,32 @@ impl Contents {
                 let config = set(&mut self.config, key, value, CONFIG_KNOWN_MAX, bytes)?;
                 Ok(Parts { config, ..Parts::default() })
             }
+            Key::Filled => {
+                self.filled = read(value, Some)?;
+                Ok(Parts::default())
+            }
+        }
+    }
+
+    /// Adds entries of other contents. Returns the keys of those for which there was room.
+    pub(super) fn adopt(&mut self, other: &Self, keys: BTreeSet<String>) -> BTreeSet<String> {
+        let (mut adopted, revision) = (keys, self.revision);
+        adopted.retain(|key| {
+            let value = Key::parse(key).and_then(|key| other.value(&key));
+            value.is_some_and(|value| self.apply(key, Some(value.as_bytes()), revision).is_ok())
+        });
+        adopted
+    }
+
+    /// Returns an entry as it is in the bucket.
+    pub(super) fn value(&self, key: &Key) -> Option<String> {
+        match key {
+            Key::Torrent(which, info_hash) => {
+                self.torrents(*which).get(info_hash).map(|listed| json(&**listed))
+            }
+            Key::Ban(network) => self.bans.get(network).map(|(ban, _)| json(&Banned::of(ban))),
+            Key::Config(key) => self.config.get(key).map(json),
+            Key::Connection | Key::Tickets | Key::Filled => None,
         }
     }
 
@@ -227,6 +261,7 @@ impl Contents {
             torrents: self.torrents != other.torrents,
             bans: !self.bans.values().map(|(ban, _)| ban).eq(other.bans.values().map(|(ban, _)| ban)),
             config: self.config != other.config,
+            fill: false,
         }
     }
 

@@ -1,15 +1,17 @@
 //! The copy of the bucket in the directory of the state, with which a tracker starts while NATS is away.
 //!
-//! Each line is an object: the first tells the bucket, all others a key and its value.
+//! Each line is an object: the first tells the bucket, all others a key and its value, and whether the bucket lacks it.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use shoal_access::HashKey;
 
 use super::contents::Contents;
 use super::entry::{ConnectionSecret, Key};
+use super::fill::Fill;
 use crate::access::bans::Ban;
 use crate::access::{SharedTables, Which};
 use crate::{config_file, replace_file};
@@ -24,7 +26,7 @@ const BYTES_MAX: u64 = 32 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Copy {
     contents: Contents,
-    created: Option<String>,
+    fill: Fill,
 }
 
 /// The file of the copy.
@@ -57,16 +59,22 @@ impl Copy {
     }
 
     fn of(text: &str) -> Self {
-        let mut copy = Self::default();
+        let (mut copy, mut revision) = (Self::default(), 0);
         for line in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
             if let Some(created) = line["created"].as_str() {
-                copy.created = Some(created.to_owned());
+                copy.fill.created = Some(created.to_owned());
+                copy.fill.former = Deserialize::deserialize(&line["former"]).unwrap_or_default();
+                revision = line["revision"].as_u64().unwrap_or(0);
             }
             if let Some(key) = line["key"].as_str() {
                 // An entry of a later version means nothing here.
-                let _ = copy.contents.apply(key, Some(line["value"].to_string().as_bytes()), 0);
+                let applied = copy.contents.apply(key, Some(line["value"].to_string().as_bytes()), 0);
+                if applied.is_ok() && line["unwritten"] == true {
+                    copy.fill.unwritten.insert(key.to_owned());
+                }
             }
         }
+        copy.contents.revision = revision;
         copy
     }
 
@@ -85,8 +93,8 @@ impl Copy {
         bans(&self.contents)
     }
 
-    pub(super) fn into_parts(self) -> (Contents, Option<String>) {
-        (self.contents, self.created)
+    pub(super) fn into_parts(self) -> (Contents, Fill) {
+        (self.contents, self.fill)
     }
 }
 
@@ -101,17 +109,21 @@ pub(super) fn bans(contents: &Contents) -> Vec<Ban> {
 
 impl CopyFile {
     /// Replaces the file by a copy of these contents.
-    pub(super) fn write(&self, contents: &Contents, created: &str) -> io::Result<()> {
+    pub(super) fn write(&self, contents: &Contents, fill: &Fill) -> io::Result<()> {
         replace_file::replace(&self.path, MODE, |file| {
             let mut file = BufWriter::new(file);
-            writeln!(file, "{}", json!({ "created": created }))?;
+            let Fill { created, former, unwritten } = fill;
+            let bucket = json!({ "created": created, "revision": contents.revision, "former": former });
+            writeln!(file, "{bucket}")?;
             if let Some(key) = contents.secrets.connection.0.filter(|_| self.has_keys) {
                 let (name, value) = (Key::Connection.to_string(), ConnectionSecret::of(key));
                 writeln!(file, "{}", json!({ "key": name, "value": value }))?;
             }
             for (key, value) in contents.entries() {
                 // The value is JSON already.
-                writeln!(file, "{{\"key\":{},\"value\":{value}}}", json!(key.to_string()))?;
+                let key = key.to_string();
+                let is_unwritten = if unwritten.contains(&key) { ",\"unwritten\":true" } else { "" };
+                writeln!(file, "{{\"key\":{},\"value\":{value}{is_unwritten}}}", json!(key))?;
             }
             let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
             Ok((file, ()))
@@ -122,6 +134,7 @@ impl CopyFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::jetstream::StreamInfo;
 
     #[test]
     fn a_copy_is_read_back_without_the_keys_that_may_not_be_stored() {
@@ -134,14 +147,22 @@ mod tests {
             .apply("keys.connection", Some(format!(r#"{{"key":"{}"}}"#, "07".repeat(16)).as_bytes()), 2)
             .unwrap();
         for has_keys in [true, false] {
-            CopyFile { path: path.clone(), has_keys }.write(&contents, "then").unwrap();
+            let created = Some("then".to_owned());
+            let mut known = Contents::default();
+            let mut fill = Fill { created, unwritten: [denied.clone()].into(), ..Fill::default() };
+            // The bucket is another one, and lacks the torrent.
+            let info = StreamInfo { created: "now".to_owned(), replicas: 1, revision: 1 };
+            let lacking = fill.candidates(&contents, &info);
+            assert!(fill.begin(&contents, &mut known, lacking, &info));
+            known.secrets = contents.secrets.clone();
+            known.revision = 1;
+            CopyFile { path: path.clone(), has_keys }.write(&known, &fill).unwrap();
             let copy = Copy::read(Some(&path));
             assert_eq!(copy.connection_key(), has_keys.then_some([7; 16]));
-            let (again, created) = copy.into_parts();
-            assert_eq!(
-                (again.torrents(Which::Deny), created.as_deref()),
-                (contents.torrents(Which::Deny), Some("then"))
-            );
+            let (again, fill_again) = copy.into_parts();
+            assert_eq!(again.torrents(Which::Deny), contents.torrents(Which::Deny));
+            assert_eq!((again.revision, &fill_again), (1, &fill));
+            assert!(fill.former.is_some() && fill.unwritten.contains(&denied));
         }
     }
 
@@ -151,7 +172,7 @@ mod tests {
         let copy = Copy::of(&format!(
             "{{\"created\":\"then\"}}\n{{\"key\":\"deny.\n\u{fffd}\n{denied}\n{{\"key\":\"x\"}}"
         ));
-        assert_eq!((copy.contents.len(), copy.created.as_deref()), (1, Some("then")));
-        assert!(Copy::read(Some(Path::new("/nonexistent/cluster"))).created.is_none());
+        assert_eq!((copy.contents.len(), copy.fill.created.as_deref()), (1, Some("then")));
+        assert!(Copy::read(Some(Path::new("/nonexistent/cluster"))).fill.created.is_none());
     }
 }

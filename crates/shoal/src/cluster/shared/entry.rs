@@ -7,6 +7,7 @@
 //! | `deny.INFO_HASH`, `allow.INFO_HASH` | [`SharedTorrent`](crate::access::SharedTorrent) |
 //! | `bans.ADDRESS-PREFIX`, the address in hexadecimal digits | [`Banned`] |
 //! | `config.SECTION.KEY` | [`Value`] |
+//! | `bucket.filled` | [`Filled`](super::fill::Filled) |
 //!
 //! Values are JSON. Later versions may add members and keys, which are ignored here.
 
@@ -36,6 +37,8 @@ pub(super) enum Key {
     Ban(IpNet),
     /// A key of the configuration.
     Config(String),
+    /// The mark that the bucket has had the entries of another one.
+    Filled,
 }
 
 /// The value of a banned network.
@@ -81,6 +84,7 @@ impl Key {
             "allow" => parse_info_hash(rest).map(|info_hash| Self::Torrent(Which::Allow, info_hash)),
             "bans" => parse_network(rest).map(Self::Ban),
             "config" => is_config_key(rest).then(|| Self::Config(rest.to_owned())),
+            "bucket" if rest == "filled" => Some(Self::Filled),
             _ => None,
         }
     }
@@ -97,6 +101,7 @@ impl fmt::Display for Key {
                 IpAddr::V6(ip) => write!(f, "bans.{:032x}-{}", u128::from(ip), network.prefix_len()),
             },
             Self::Config(key) => write!(f, "config.{key}"),
+            Self::Filled => f.write_str("bucket.filled"),
         }
     }
 }
@@ -200,6 +205,7 @@ mod tests {
             "bans.c0000200-24",
             "bans.20010db8000000000000000000000000-32",
             "config.announce.interval_s",
+            "bucket.filled",
         ] {
             assert_eq!(Key::parse(text).expect(text).to_string(), text);
         }

@@ -1,17 +1,20 @@
 //! A session with the bucket: from its opening to the first fault. Another one follows after a pause.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, pending};
+use futures_util::{StreamExt, stream};
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::contents::Contents;
+use super::contents::{Contents, json as to_json};
 use super::entry::{Key, VALUE_BYTES_MAX};
 use super::jetstream::{Copies, Fault, JetStream, StreamInfo, Update, Watch};
 use super::keys::FollowedKeys;
+use super::write::WRITES_AT_ONCE;
 use super::{BUCKET_BYTES_MAX, NodeKeys, SharedState};
 use crate::clock;
 
@@ -30,11 +33,14 @@ const TICKS_PER_CLEANING: u32 = 30;
 /// Minimum number of ticks between two times that the whole bucket is read, because there is room for entries that were ignored.
 const TICKS_PER_READING: u32 = 5;
 
+/// Number of ticks between two attempts to fill the bucket.
+const TICKS_PER_FILL: u32 = 5;
+
 /// Time for which the bucket has a ban that has ended. The clocks of nodes may be apart by minutes, and each node ends
 /// the ban by its own.
 const ENDED_BAN_S: u64 = 600;
 
-/// Time for which the bucket tells of removed entries. A node that fills a new bucket leaves these out.
+/// Time for which the bucket tells of removed entries. A node that fills a bucket leaves these out.
 const REMOVED_S: u64 = 24 * 60 * 60;
 
 /// Maximum number of removals that are remembered, of their subjects in bytes, and of those that are cleaned at once.
@@ -74,6 +80,9 @@ pub(crate) async fn follow(state: Arc<SharedState>, keys: NodeKeys) {
     }
 }
 
+/// An attempt to fill the bucket.
+type Filling<'s> = BoxFuture<'s, Result<(), Fault>>;
+
 struct Session<'s> {
     state: &'s SharedState,
     bucket: Bucket,
@@ -81,15 +90,15 @@ struct Session<'s> {
     removed: Removed,
 }
 
-impl Session<'_> {
+impl<'s> Session<'s> {
     /// Returns the fault that has ended the session, and whether everything in the bucket was known before.
     async fn run(mut self, copies: &mut Copies) -> (Fault, bool) {
         let mut has_begun = false;
         loop {
             match self.begin(copies).await {
-                Ok((watch, contents, info)) => {
+                Ok(watch) => {
                     has_begun = true;
-                    if let Err(fault) = self.go_on(watch, contents, &info).await {
+                    if let Err(fault) = self.go_on(watch).await {
                         return (fault, has_begun);
                     }
                 }
@@ -98,32 +107,35 @@ impl Session<'_> {
         }
     }
 
-    /// Opens the bucket, and reads all of it.
-    async fn begin(&mut self, copies: &mut Copies) -> Result<(Watch, Contents, StreamInfo), Fault> {
+    /// Opens the bucket, reads all of it, and takes that over.
+    async fn begin(&mut self, copies: &mut Copies) -> Result<Watch, Fault> {
         let info = self.bucket.open(copies).await?;
         let mut watch = self.bucket.jetstream.watch(&self.bucket.stream).await?;
         let mut contents = Contents::default();
         self.removed.clear();
         self.state.has_ignored_some.store(false, Ordering::Relaxed);
+        let mut lacking: BTreeSet<String> = self.state.candidates(&info);
         loop {
             match watch.next().await? {
                 Update::Change { subject, value, revision, unix_s } => {
                     self.note_removal(&subject, value.is_none(), (revision, unix_s));
                     let key = self.bucket.key(&subject);
+                    lacking.remove(key);
                     if let Err(ignored) = contents.apply(key, value.as_deref(), revision) {
                         self.state.note_ignored(key, ignored);
                     }
                 }
-                Update::Current => return Ok((watch, contents, info)),
+                Update::Current => {
+                    self.state.begin(contents, lacking, &info);
+                    return Ok(watch);
+                }
             }
         }
     }
 
     /// Follows the bucket until a fault, or until there is room for entries that were ignored, so that it has to be read again.
-    async fn go_on(&mut self, mut watch: Watch, contents: Contents, info: &StreamInfo) -> Result<(), Fault> {
-        if let Some(missing) = self.state.begin(contents, info) {
-            self.fill(missing).await?;
-        }
+    async fn go_on(&mut self, mut watch: Watch) -> Result<(), Fault> {
+        let mut filling = self.fill();
         let (mut tick, mut ticks) = (interval(TICK_EVERY), 0_u32);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut may_clean = true;
@@ -131,11 +143,24 @@ impl Session<'_> {
             self.keys.adopt(&self.state.secrets());
             let update = tokio::select! {
                 update = watch.next() => update,
+                filled = end_of(&mut filling) => {
+                    filling = None;
+                    self.state.note_filled(filled);
+                    continue;
+                }
                 _ = tick.tick() => {
-                    self.keys.offer(&self.bucket, &self.state.secrets()).await?;
+                    match self.keys.offer(&self.bucket, &self.state.secrets()).await {
+                        Ok(()) => {}
+                        // Changes still arrive.
+                        Err(fault @ (Fault::Full | Fault::Refused(_))) => self.state.note_keys_refused(&fault),
+                        Err(fault) => return Err(fault),
+                    }
                     ticks = ticks.wrapping_add(1);
                     if ticks.is_multiple_of(TICKS_PER_READING) && self.state.has_room_for_ignored() {
                         return Ok(());
+                    }
+                    if filling.is_none() && ticks.is_multiple_of(TICKS_PER_FILL) {
+                        filling = self.fill();
                     }
                     if ticks.is_multiple_of(TICKS_PER_CLEANING) && may_clean {
                         // A user that may not do this can do everything else.
@@ -163,14 +188,10 @@ impl Session<'_> {
         }
     }
 
-    /// Writes entries of a bucket before this one, unless this one has had them.
-    async fn fill(&self, missing: Contents) -> Result<(), Fault> {
-        for (key, value) in missing.entries() {
-            if !self.removed.contains_key(&self.bucket.subject(&key)) {
-                self.bucket.compare_and_set(&key, &value, 0).await?;
-            }
-        }
-        Ok(())
+    /// Returns an attempt to fill the bucket, if it lacks entries.
+    fn fill(&self) -> Option<Filling<'s>> {
+        let filling = fill(self.state, self.bucket.clone());
+        self.state.is_filling().then(|| Box::pin(filling) as Filling<'_>)
     }
 
     /// Removes bans that ended a while ago, and forgets entries that were removed long ago.
@@ -193,6 +214,44 @@ impl Session<'_> {
         }
         Ok(())
     }
+}
+
+/// Waits until an attempt to fill the bucket ends, forever if there is none.
+async fn end_of(filling: &mut Option<Filling<'_>>) -> Result<(), Fault> {
+    match filling {
+        Some(filling) => filling.await,
+        None => pending().await,
+    }
+}
+
+/// Writes the entries that the bucket lacks, unless it has had them by then, and the mark that it has had all of them.
+async fn fill(state: &SharedState, bucket: Bucket) -> Result<(), Fault> {
+    let mut keys = state.unwritten();
+    // Other nodes do the same: each write that one of them has made is one less.
+    fastrand::shuffle(&mut keys);
+    let write = |key: String| {
+        let bucket = &bucket;
+        async move {
+            let Some((name, value)) = state.unwritten_entry(&key) else { return Ok(()) };
+            bucket.compare_and_set(&name, &value, 0).await?;
+            state.note_written(&key);
+            Ok(())
+        }
+    };
+    let mut writes = std::pin::pin!(stream::iter(keys).map(write).buffer_unordered(WRITES_AT_ONCE));
+    let mut refused = Ok(());
+    while let Some(written) = writes.next().await {
+        match written {
+            // The bucket may take the others.
+            Err(fault @ Fault::Refused(_)) => refused = Err(fault),
+            written => written?,
+        }
+    }
+    refused?;
+    if let Some(filled) = state.filled() {
+        bucket.put(&Key::Filled, &to_json(&filled)).await?;
+    }
+    Ok(())
 }
 
 impl Bucket {

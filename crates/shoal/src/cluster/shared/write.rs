@@ -17,7 +17,7 @@ use crate::access::bans::{BANS_MAX, Ban};
 use crate::access::{SharedEntries, SharedError, SharedTorrent, Which};
 
 /// Maximum number of writes that wait for their replies.
-const WRITES_AT_ONCE: usize = 64;
+pub(super) const WRITES_AT_ONCE: usize = 64;
 
 /// Memory of entries that tools leave free.
 const SPARE_BYTES: usize = 1 << 20;
