@@ -38,7 +38,7 @@ pub use credit::{
 };
 pub use delta::{DELTA_BYTES_MAX, Deltas, decode_deltas, encode_delta, encode_presence};
 pub use message::Malformed;
-pub use node::{Node, WAITING_BYTES_MAX};
+pub use node::{MESSAGE_BYTES_MAX, Node, WAITING_BYTES_MAX};
 pub use outbox::BATCH_BYTES_MAX;
 pub use segment::{
     SEGMENT_ENTRY_HEAD_BYTES, SEGMENT_HEAD_BYTES, SegmentBatch, SegmentContents, SegmentEntry,

@@ -28,7 +28,7 @@ const OUTGOING_MAX: usize = 4096;
 pub const WAITING_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum size of a message that is read, in bytes: that of a part of a snapshot.
-const MESSAGE_BYTES_MAX: usize = 512 * 1024;
+pub const MESSAGE_BYTES_MAX: usize = 512 * 1024;
 
 /// The interval of hellos in milliseconds.
 const HELLO_MS: u64 = 1_000;

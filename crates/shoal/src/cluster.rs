@@ -176,7 +176,13 @@ impl Cluster {
 
     /// Waits until a thread fails, and returns the reason.
     pub(crate) async fn failure(&mut self) -> anyhow::Error {
-        let Self { node, applier, credit, .. } = self;
+        let Self { node, connection, applier, credit, .. } = self;
+        let of_connection = async {
+            match connection {
+                Some(connection) => connection.failure().await,
+                None => std::future::pending().await,
+            }
+        };
         let of_applier = async {
             match applier {
                 Some(applier) => applier.failure().await,
@@ -191,6 +197,7 @@ impl Cluster {
         };
         tokio::select! {
             error = node.failure() => error,
+            error = of_connection => error,
             error = of_applier => error,
             error = of_credit => error,
         }

@@ -16,6 +16,8 @@ pub struct Options {
     pub without_jetstream: bool,
     /// The domain of its JetStream, if it has a name. That of a leaf node is always `leaf`.
     pub domain: Option<String>,
+    /// The size of the largest message, in bytes, if it is not that of NATS.
+    pub payload_bytes_max: Option<u32>,
 }
 
 /// The clients that may connect to a server.
@@ -98,6 +100,9 @@ pub(crate) fn text(
     // A leaf node has a JetStream of its own, in a domain that differs from the one of its hub.
     let domain = remote.map(|_| "leaf").or(options.domain.as_deref());
     let domain = domain.map(|domain| format!(", domain: {domain:?}")).unwrap_or_default();
+    if let Some(bytes) = options.payload_bytes_max {
+        let _ = writeln!(text, "max_payload: {bytes}");
+    }
     if !options.without_jetstream {
         let _ = writeln!(text, "jetstream {{ store_dir: {streams:?}, max_file: 256MB{domain} }}");
     }

@@ -132,7 +132,8 @@ fn run_status(client: &ControlClient, json: bool) -> Result<(String, ExitCode), 
 fn text(status: &stats::Cluster) -> String {
     let shown = |text: &str| printable::line(text);
     let nats = match (status.connected, &status.server, &status.fault) {
-        (true, Some(server), _) => format!("connected to {}", shown(server)),
+        (true, Some(server), None) => format!("connected to {}", shown(server)),
+        (true, Some(server), Some(fault)) => format!("connected to {}; {}", shown(server), shown(fault)),
         (true, None, _) => "connected".to_owned(),
         (false, _, Some(fault)) => format!("away: {}", shown(fault)),
         (false, _, None) => "away".to_owned(),

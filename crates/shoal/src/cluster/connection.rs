@@ -6,7 +6,8 @@
 //! dropped and counted; the protocol of the nodes notices and asks again.
 //!
 //! The client library reads a line or a message of any length into memory. A server that sends bytes without an end is therefore
-//! left: the runtime is dropped with all buffers of the client library, and after a pause there is a new one.
+//! left: the runtime is dropped with all buffers of the client library, and after a pause there is a new one. The same happens if
+//! the task of the client library ends, as it does by a panic.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,14 +18,16 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context;
+use async_nats::client::PublishErrorKind;
 use async_nats::{AuthError, Client, ConnectOptions, Event, Server, ServerAddr, Subject};
 use futures_util::StreamExt;
 use futures_util::stream::select_all;
-use shoal_cluster::Outgoing;
+use shoal_cluster::{MESSAGE_BYTES_MAX, Outgoing};
 use shoal_config::{ClusterConfig, NatsServer};
 use shoal_net::Waker;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::Receiver;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::credentials::{Certificates, Credentials};
@@ -51,12 +54,24 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// Pauses between attempts to connect: the second one follows after about the first, and each pause is twice the one before.
 const RETRY_MS: (u64, u64) = (100, 4000);
 
+/// Pause after a connection that was given up.
+const PAUSE: Duration = Duration::from_millis(RETRY_MS.1);
+
 /// Number of refusals of the server that are remembered.
 const VIOLATIONS_MAX: usize = 8;
 
-/// Maximum number of bytes of a server without a message among them: several times that of the largest message. The client
-/// library collects as many bytes as a line or a message claims to have.
+/// Maximum number of bytes of a server without a message among them, unless the server permits messages of half of it or more: then
+/// twice the largest of them. The client library collects as many bytes as a line or a message claims to have.
 const SILENT_BYTES_MAX: u64 = 8 << 20;
+
+/// Largest message that a server can permit.
+const PAYLOAD_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes of a second that do not count: signs of life, and news of other servers.
+const SILENT_BYTES_PER_S: u64 = 4;
+
+/// Number of errors of the server that are told apart in the log.
+const ERRORS_MAX: usize = 8;
 
 /// Time between two looks at the bytes of the server.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -112,6 +127,8 @@ pub(crate) struct Link {
     slow_consumer: AtomicU64,
     /// Messages of the node that were dropped because too many waited for the connection.
     unsent: AtomicU64,
+    /// Messages of the node that were dropped because the server does not permit messages of their size.
+    too_large: AtomicU64,
     traffic_in: Traffic,
     traffic_out: Traffic,
     client: Mutex<Option<Client>>,
@@ -127,7 +144,11 @@ struct Notices {
     reason: String,
     /// The faults of the servers at the last attempt.
     server_faults: String,
-    errors: Repeated,
+    /// Why a server that is there does not suffice.
+    limit: Option<String>,
+    errors: Vec<(String, Repeated)>,
+    /// All errors beyond those.
+    other_errors: Repeated,
     /// The last refusals of the server because of a permission.
     violations: VecDeque<String>,
 }
@@ -208,6 +229,7 @@ impl Link {
             overflowed: AtomicU64::new(0),
             slow_consumer: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
+            too_large: AtomicU64::new(0),
             traffic_in: Traffic::default(),
             traffic_out: Traffic::default(),
             client: Mutex::default(),
@@ -241,6 +263,11 @@ impl Link {
         self.unsent.load(Ordering::Relaxed)
     }
 
+    /// Returns the messages of the node that were dropped because the server does not permit their size.
+    pub(crate) fn too_large(&self) -> u64 {
+        self.too_large.load(Ordering::Relaxed)
+    }
+
     /// Returns the messages and bytes since the start.
     pub(crate) fn flow(&self) -> Flow {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -258,10 +285,13 @@ impl Link {
         Some(client.server_info().server_name).filter(|name| !name.is_empty())
     }
 
-    /// Returns why NATS is away, while it is.
+    /// Returns why NATS is away, while it is, or why it does not suffice.
     pub(crate) fn fault(&self) -> Option<String> {
         let notices = self.notices();
-        (!self.is_connected() && !notices.reason.is_empty()).then(|| notices.reason.clone())
+        if self.is_connected() {
+            return notices.limit.clone();
+        }
+        Some(notices.reason.clone()).filter(|reason| !reason.is_empty())
     }
 
     /// Puts a message into the queue of the node, if there is room.
@@ -307,6 +337,23 @@ impl Link {
         notices.away_since.get_or_insert_with(Instant::now);
         if !is_known {
             tracing::warn!(reason, "NATS is away: this node goes on alone, and tries again and again");
+        }
+    }
+
+    /// Records the size of the largest message that the server permits, and logs it if that is too small.
+    fn note_payload_max(&self, bytes: usize) {
+        let mut notices = self.notices();
+        notices.limit = (bytes < MESSAGE_BYTES_MAX).then(|| {
+            format!(
+                "its max_payload is {bytes}, and nodes send messages of up to {MESSAGE_BYTES_MAX} bytes: set it to that or more"
+            )
+        });
+        if let Some(reason) = &notices.limit {
+            tracing::error!(
+                max_payload = bytes,
+                needed = MESSAGE_BYTES_MAX,
+                "the NATS server does not suffice: {reason}; larger messages are dropped, and nodes lack them"
+            );
         }
     }
 
@@ -375,7 +422,16 @@ impl Link {
 
     /// Logs an error of a connection that goes on, at most once a minute.
     fn log_error(&self, error: &str) {
-        if let Some(unlogged) = self.notices().errors.note(Instant::now()) {
+        let mut notices = self.notices();
+        let Notices { errors, other_errors, .. } = &mut *notices;
+        let known = errors.iter().position(|(text, _)| text == error);
+        if known.is_none() && errors.len() < ERRORS_MAX {
+            errors.push((error.to_owned(), Repeated::default()));
+        }
+        let index = known.unwrap_or(errors.len().saturating_sub(1));
+        let is_apart = errors.get(index).is_some_and(|(text, _)| text == error);
+        let repeated = if is_apart { &mut errors[index].1 } else { other_errors };
+        if let Some(unlogged) = repeated.note(Instant::now()) {
             tracing::warn!(error, unlogged, "NATS has refused something");
         }
     }
@@ -400,6 +456,8 @@ pub(super) struct Followed {
 /// The thread of the connection.
 pub(super) struct Connection {
     thread: JoinHandle<()>,
+    /// Ends with the thread.
+    running: oneshot::Receiver<()>,
 }
 
 impl Connection {
@@ -414,10 +472,13 @@ impl Connection {
         outgoing: Receiver<Outgoing>,
         followed: Followed,
     ) -> anyhow::Result<Self> {
-        let mut runtime = new_runtime()?;
+        let (runs, running) = oneshot::channel();
+        let runtime = new_runtime()?;
         let mut outgoing = outgoing;
         let body = move || {
-            loop {
+            let _runs: oneshot::Sender<()> = runs;
+            let mut next = Some(runtime);
+            while let Some(runtime) = next {
                 let ended =
                     runtime.block_on(pass_messages(&settings, &subjects, &link, &mut outgoing, &followed));
                 // A look-up of a name may still go on. The buffers of the client library end with its tasks.
@@ -425,19 +486,23 @@ impl Connection {
                 match ended {
                     Ok(End::Stopped) => return,
                     Ok(End::Flooded) => link.away("the server sends endless bytes without a message"),
-                    Err(error) => return tracing::error!("the connection to NATS has ended: {error:#}"),
+                    Ok(End::Lost) => {
+                        link.away("the client of NATS has ended, which is a bug, and is started again")
+                    }
+                    Err(error) => link.away(&format!("the client of NATS cannot start: {error:#}")),
                 }
-                match new_runtime() {
-                    Ok(new) => runtime = new,
-                    Err(error) => return tracing::error!("the connection to NATS has ended: {error}"),
-                }
-                if runtime.block_on(pause(&link, &mut outgoing)) == End::Stopped {
-                    return;
-                }
+                next = pause(&link, &mut outgoing);
             }
         };
         let thread = thread::Builder::new().name("nats".to_owned()).spawn(body)?;
-        Ok(Self { thread })
+        Ok(Self { thread, running })
+    }
+
+    /// Waits until the thread fails, and returns the reason.
+    pub(super) async fn failure(&mut self) -> anyhow::Error {
+        // Nothing is ever sent.
+        let _ended = (&mut self.running).await;
+        anyhow::anyhow!("the thread of the connection to NATS has ended")
     }
 
     /// Waits until the last messages are sent, or could not be sent in time.
@@ -454,6 +519,8 @@ enum End {
     Stopped,
     /// The server sends bytes that make no message.
     Flooded,
+    /// The task of the client library has ended.
+    Lost,
 }
 
 fn new_runtime() -> io::Result<Runtime> {
@@ -476,7 +543,7 @@ async fn pass_messages(
         subscriptions.push(client.subscribe(subject.clone()).await?);
     }
     let into = Arc::clone(link);
-    let receive = tokio::spawn(async move {
+    let mut receive = tokio::spawn(async move {
         let mut messages = select_all(subscriptions);
         while let Some(message) = messages.next().await {
             into.put(Received { subject: message.subject, payload: message.payload });
@@ -486,8 +553,10 @@ async fn pass_messages(
     let follow = shared.map(|(state, keys)| tokio::spawn(shared::follow(state, keys)));
     let publish = credit.map(|credit| tokio::spawn(credit::publish(credit)));
     let end = tokio::select! {
-        () = send_messages(&client, link, outgoing) => End::Stopped,
+        end = send_messages(&client, link, outgoing) => end,
         () = wait_for_flood(&client, link) => End::Flooded,
+        // Subscriptions end with the task that has the connection.
+        _ended = &mut receive => End::Lost,
     };
     receive.abort();
     follow.into_iter().chain(publish).for_each(|task| task.abort());
@@ -497,46 +566,77 @@ async fn pass_messages(
     Ok(end)
 }
 
-/// Publishes messages until the node ends.
-async fn send_messages(client: &Client, link: &Link, outgoing: &mut Receiver<Outgoing>) {
+/// Publishes messages until the node or the client ends.
+async fn send_messages(client: &Client, link: &Link, outgoing: &mut Receiver<Outgoing>) -> End {
     while let Some(message) = outgoing.recv().await {
         // Messages that wait while NATS is away would be out of date when it is back.
         if !link.is_connected() {
             link.count_unsent();
             continue;
         }
-        link.traffic_out.count(&message.subject, &message.payload);
-        if client.publish(message.subject, message.payload).await.is_err() {
-            link.count_unsent();
+        let (subject, payload) = (message.subject, message.payload);
+        let published = client.publish(subject.clone(), payload.clone()).await;
+        match published.map_err(|error| error.kind()) {
+            Ok(()) => link.traffic_out.count(&subject, &payload),
+            Err(PublishErrorKind::MaxPayloadExceeded) => {
+                link.too_large.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(PublishErrorKind::InvalidSubject) => link.count_unsent(),
+            Err(PublishErrorKind::Send) => {
+                link.count_unsent();
+                return End::Lost;
+            }
         }
     }
+    End::Stopped
 }
 
-/// Waits until the server of one connection has sent too many bytes without a message among them.
+/// Waits until the server of one connection has sent too many bytes without a message among them. Meanwhile looks at the size
+/// of messages that it permits.
 async fn wait_for_flood(client: &Client, link: &Link) {
     let statistics = client.statistics();
     let progress = || (link.connects(), statistics.in_messages.load(Ordering::Relaxed));
     let bytes = || statistics.in_bytes.load(Ordering::Relaxed);
-    let (mut last, mut bytes_then) = (progress(), bytes());
-    while bytes() - bytes_then <= SILENT_BYTES_MAX {
+    let (mut last, mut bytes_then, mut since) = (progress(), bytes(), Instant::now());
+    let mut payload_max = None;
+    while bytes() - bytes_then <= silent_bytes_max(client.max_payload(), since.elapsed()) {
         tokio::time::sleep(LOOK_EVERY).await;
         if progress() != last {
-            (last, bytes_then) = (progress(), bytes());
+            (last, bytes_then, since) = (progress(), bytes(), Instant::now());
+        }
+        let connection = (link.connects(), client.max_payload());
+        if link.is_connected() && payload_max.replace(connection) != Some(connection) {
+            link.note_payload_max(connection.1);
         }
     }
 }
 
-/// Waits before the next connection, and drops the messages of the node meanwhile.
-async fn pause(link: &Link, outgoing: &mut Receiver<Outgoing>) -> End {
+/// Returns how many bytes a server may have sent since its last message, if it permits messages of `payload_max` bytes.
+fn silent_bytes_max(payload_max: usize, since: Duration) -> u64 {
+    let largest = (payload_max as u64).min(PAYLOAD_BYTES_MAX);
+    SILENT_BYTES_MAX.max(2 * largest).saturating_add(SILENT_BYTES_PER_S.saturating_mul(since.as_secs()))
+}
+
+/// Waits before the next connection, and drops the messages of the node meanwhile. Returns a new runtime, or `None` once the
+/// node has ended.
+fn pause(link: &Link, outgoing: &mut Receiver<Outgoing>) -> Option<Runtime> {
+    let runtime = loop {
+        match new_runtime() {
+            Ok(runtime) => break runtime,
+            Err(error) => link.away(&format!("the client of NATS cannot start: {error}")),
+        }
+        thread::sleep(PAUSE);
+        if outgoing.is_closed() {
+            return None;
+        }
+    };
     let drop_messages = async {
         while outgoing.recv().await.is_some() {
             link.count_unsent();
         }
     };
-    match tokio::time::timeout(Duration::from_millis(RETRY_MS.1), drop_messages).await {
-        Ok(()) => End::Stopped,
-        Err(_over) => End::Flooded,
-    }
+    let ended = runtime.block_on(async { tokio::time::timeout(PAUSE, drop_messages).await });
+    ended.is_err().then_some(runtime)
 }
 
 fn options(settings: ConnectionSettings, link: &Arc<Link>) -> ConnectOptions {
@@ -630,6 +730,31 @@ mod tests {
         assert_eq!(link.overflowed(), 1, "their heads take memory, too");
         inbox.try_iter().for_each(|message| link.took(&message));
         assert_eq!(link.inbox_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_server_may_be_silent_by_twice_the_largest_message_and_for_long() {
+        let hour = Duration::from_secs(3600);
+        assert_eq!(silent_bytes_max(8192, Duration::ZERO), 8 << 20);
+        assert_eq!(silent_bytes_max(16 << 20, Duration::ZERO), 32 << 20);
+        assert_eq!(silent_bytes_max(usize::MAX, Duration::ZERO), 128 << 20);
+        // One sign of life every five seconds.
+        assert!(silent_bytes_max(8192, hour) - (8 << 20) > 720 * "PONG\r\n".len() as u64);
+    }
+
+    #[test]
+    fn errors_are_told_apart_in_the_log_up_to_a_number() {
+        let (link, _inbox) = Link::new(Waker::new().unwrap());
+        for number in 0..ERRORS_MAX + 3 {
+            link.log_error(&number.to_string());
+            link.log_error("0");
+        }
+        let mut notices = link.notices();
+        assert_eq!(notices.errors.len(), ERRORS_MAX);
+        let later = Instant::now() + Duration::from_mins(1);
+        assert_eq!(notices.errors[0].1.note(later), Some(ERRORS_MAX as u64 + 3));
+        assert_eq!(notices.errors[1].1.note(later), Some(0));
+        assert_eq!(notices.other_errors.note(later), Some(2));
     }
 
     #[test]

@@ -29,14 +29,14 @@ pub(crate) struct Cluster {
     pub(crate) connects: u64,
     /// The name of the NATS server, while it is connected.
     pub(crate) server: Option<String>,
-    /// Why NATS is away, while it is.
+    /// Why NATS is away, while it is, or why it does not suffice.
     pub(crate) fault: Option<String>,
     /// Messages of NATS, `in` and `out`.
     pub(crate) messages: CountMap,
     /// Bytes of these messages, without the overhead of NATS.
     pub(crate) bytes: CountMap,
     /// Messages that were dropped, by reason: `overflow` (too many waited for the node), `slow_consumer` (too many waited in
-    /// the client of NATS) and `unsent` (too many waited for the connection).
+    /// the client of NATS), `unsent` (too many waited for the connection) and `too_large` (the server does not permit their size).
     pub(crate) dropped: CountMap,
     /// Counts of the protocol between the nodes, such as `deltas_in` and `lost`.
     pub(crate) counters: CountMap,
@@ -144,6 +144,7 @@ impl Cluster {
                 ("overflow", link.overflowed()),
                 ("slow_consumer", link.slow_consumer()),
                 ("unsent", link.unsent()),
+                ("too_large", link.too_large()),
             ]),
             counters: counters.unwrap_or_default(),
             nodes: nodes.iter().map(ClusterNode::from).collect(),

@@ -1,5 +1,7 @@
 //! The cluster: real trackers and real NATS servers.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 
 use nix::sys::signal::Signal;
@@ -257,6 +259,52 @@ fn a_tracker_that_is_upgraded_leaves_the_cluster_to_the_new_one() {
         (is_alone && nodes[0]["id"] != before).then(|| nodes[0]["name"].clone())
     });
     assert_eq!(after, "two");
+}
+
+/// Accepts a client as a NATS server does.
+fn accept(listener: &TcpListener) -> TcpStream {
+    let (mut client, _) = eventually("the node connects", || listener.accept().ok());
+    client.set_nonblocking(false).expect("it is a socket");
+    let greeting = r#"INFO {"server_id":"x","server_name":"x","version":"2.10.0","proto":1,"max_payload":1048576,"headers":true}"#;
+    write!(client, "{greeting}\r\n").expect("the client reads");
+    let lines = BufReader::new(client.try_clone().expect("there are descriptors")).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line == "PING"));
+    client.write_all(b"PONG\r\n").expect("the client reads");
+    client
+}
+
+#[test]
+fn a_client_of_nats_that_ends_is_started_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there are ports");
+    listener.set_nonblocking(true).expect("it is a socket");
+    let servers = format!("nats://{}", listener.local_addr().expect("it is bound"));
+    let one = start("one", &servers, &[]);
+    let mut server = accept(&listener);
+    one.wait_for_line("connected to NATS");
+    // The client library panics on an error without a text.
+    server.write_all(b"-ERR\r\n").expect("the client reads");
+    let away = one.wait_for_line("NATS is away");
+    assert!(away["reason"].as_str().is_some_and(|reason| reason.contains("has ended")), "{away}");
+    let shown = status(&one);
+    assert_eq!((&shown["connected"], &shown["fault"]), (&false.into(), &away["reason"]));
+    let _server = accept(&listener);
+    one.wait_for_line("NATS is back");
+    assert_eq!(status(&one)["connected"], true);
+}
+
+#[test]
+fn a_server_that_permits_only_small_messages_is_told() {
+    let small = Options { payload_bytes_max: Some(8192), ..Options::default() };
+    let nats = Server::start(&small).expect("the server starts");
+    let one = start("one", &nats.url(), &[]);
+    let told = one.wait_for_line("the NATS server does not suffice");
+    assert_eq!((&told["max_payload"], &told["needed"]), (&8192.into(), &(512 * 1024).into()));
+    let (text, _) = cluster_status(&one, &[]);
+    assert!(text.contains("max_payload is 8192") && text.contains("524288 bytes"), "{text}");
+    let nats = Server::start(&Options::default()).expect("the server starts");
+    let two = start("two", &nats.url(), &[]);
+    two.wait_for_line("this node has the shared state of the cluster");
+    assert!(!two.log().contains("suffice"), "{}", two.log());
 }
 
 #[test]

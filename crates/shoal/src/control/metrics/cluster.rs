@@ -55,11 +55,12 @@ fn encode_link(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
     )?;
     page.counters(
         "shoal_cluster_messages_dropped",
-        "Messages of the cluster that were dropped, because a queue was full (slow_consumer: how often that happened).",
+        "Messages of the cluster that were dropped, because a queue was full (slow_consumer: how often that happened) or the server does not permit their size (too_large).",
         [
             ([("reason", "overflow")], link.overflowed()),
             ([("reason", "slow_consumer")], link.slow_consumer()),
             ([("reason", "unsent")], link.unsent() + observed.status.latest().counters.unsent),
+            ([("reason", "too_large")], link.too_large()),
         ],
     )
 }
