@@ -102,7 +102,7 @@ impl Fill {
         self.created.as_ref().is_some_and(is_other)
     }
 
-    /// Whether the bucket has had all entries of the former one, by its mark. What it lacks was removed then.
+    /// Whether the bucket has had all entries of the former one, by its mark. A key that it lacks was removed then.
     fn is_filled(&self, contents: &Contents) -> bool {
         let (Some(former), Some(filled)) = (&self.former, &contents.filled) else { return false };
         former.created == filled.created
