@@ -75,7 +75,7 @@ pub trait Swarms {
 }
 
 /// The content of an export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// All peers of UDP and HTTP, wherever they have announced.
     Addresses,
@@ -156,6 +156,8 @@ pub struct Counters {
     pub resyncs: u64,
     /// Snapshots that were begun and not received to the end.
     pub failed_resyncs: u64,
+    /// Snapshots that another node refused, since it was busy with others. They are requested again.
+    pub refused_resyncs: u64,
     /// Snapshots that were begun for other nodes.
     pub exports: u64,
     /// Messages for clients of other nodes.

@@ -61,10 +61,9 @@ pub struct Node<E> {
     waiting_bytes: usize,
     outgoing: VecDeque<Outgoing>,
     fetch: Option<Fetch>,
-    /// The number of the next snapshot, when it may begin, and the pause after it.
+    /// The number of the next snapshot, and when it may begin.
     next_snapshot: u32,
     resync_after_ms: u64,
-    resync_pause_ms: u64,
     /// Snapshots that have failed since the last one that has not.
     failures: u32,
     resends: Allowance,
@@ -101,7 +100,6 @@ impl<E> Node<E> {
             fetch: None,
             next_snapshot: 0,
             resync_after_ms: 0,
-            resync_pause_ms: snapshots::RESYNC_PAUSE_MS.0,
             failures: 0,
             resends: Allowance::new(batches::RESENT_BYTES_PER_S, now_ms),
             exports: Exports::default(),
@@ -129,7 +127,7 @@ impl<E> Node<E> {
         if !is_connected {
             self.connected_ms = None;
             self.outgoing.clear();
-            self.fail_fetch(now_ms);
+            self.counters.failed_resyncs += u64::from(self.fetch.take().is_some());
         } else if self.connected_ms.is_none() {
             self.connected_ms = Some(now_ms);
             self.hello_ms = None;
@@ -355,9 +353,8 @@ impl<E> Node<E> {
             }
             (Subject::Node(_), &Message::Refused { snapshot }) => {
                 if self.fetch.take_if(|fetch| fetch.is_from(from, snapshot)).is_some() {
-                    // It is busy with others.
-                    self.counters.failed_resyncs += 1;
-                    self.resync_after_ms = now_ms + snapshots::REFUSED_MS;
+                    self.counters.refused_resyncs += 1;
+                    self.remotes.entry(from).and_modify(|remote| remote.note_refusal(now_ms));
                 }
                 Ok(())
             }

@@ -24,6 +24,27 @@ const RESENT_PER_S: u64 = 512;
 /// The number of failed snapshots of a node after which others do without them.
 const FAILURES_MAX: u32 = 3;
 
+/// The pause after a snapshot of a node that has failed, in milliseconds, and its maximum. It doubles with each.
+const FAILED_PAUSE_MS: (u64, u64) = (1_000, 60_000);
+
+/// The pause after a snapshot that a node has refused, in milliseconds.
+const REFUSED_PAUSE_MS: u64 = 500;
+
+/// The time for which a node refuses snapshots until others do without them, in milliseconds. It is also the time after
+/// which a refusal is forgotten.
+const REFUSED_MS_MAX: u64 = 10_000;
+
+/// The reason for which a node is asked for a snapshot, from the one that comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum SourceKind {
+    /// Something of this node is missing.
+    Diverged,
+    /// Its connected peers are missing.
+    Connected,
+    /// It may have what is missing of others.
+    Nearest,
+}
+
 /// Another node.
 #[derive(Debug)]
 pub(crate) struct Remote {
@@ -49,6 +70,16 @@ pub(crate) struct Remote {
     resends: Allowance,
     /// Snapshots of it that have failed since the last one that has not.
     failures: u32,
+    refusals: Option<Refusals>,
+    /// When it may be asked for a snapshot again.
+    retry_ms: u64,
+}
+
+/// Snapshots that a node has refused since the last one that it has given.
+#[derive(Clone, Copy, Debug)]
+struct Refusals {
+    first_ms: u64,
+    last_ms: u64,
 }
 
 impl Remote {
@@ -72,6 +103,8 @@ impl Remote {
             pinged_ms: None,
             resends: Allowance::new(RESENT_PER_S, now_ms),
             failures: 0,
+            refusals: None,
+            retry_ms: 0,
         }
     }
 
@@ -159,11 +192,6 @@ impl Remote {
         }
     }
 
-    /// Returns the round trip, or a long one if it is not known.
-    pub(crate) fn distance_ms(&self) -> u64 {
-        self.round_trip_ms.unwrap_or(u64::MAX)
-    }
-
     /// Takes up to this many batches from what may be sent again for it. Returns how many.
     pub(crate) fn allow_resends(&mut self, wanted: u64, now_ms: u64) -> u64 {
         let allowed = wanted.min(self.resends.available(now_ms));
@@ -200,19 +228,63 @@ impl Remote {
         }
     }
 
-    /// Records that a snapshot of it has failed, or has not.
-    pub(crate) const fn note_snapshot(&mut self, has_failed: bool) {
-        self.failures = if has_failed { self.failures.saturating_add(1) } else { 0 };
+    /// Records that a snapshot of it was received to the end.
+    pub(crate) const fn note_snapshot(&mut self) {
+        (self.failures, self.refusals, self.retry_ms) = (0, None, 0);
     }
 
-    /// Returns how many snapshots of it have failed since the last one that has not.
-    pub(crate) const fn failures(&self) -> u32 {
-        self.failures
+    /// Records that a snapshot of it has failed.
+    pub(crate) fn note_failure(&mut self, now_ms: u64) {
+        let (pause_ms, pause_ms_max) = FAILED_PAUSE_MS;
+        self.retry_ms = now_ms + (pause_ms << self.failures.min(16)).min(pause_ms_max);
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// Records that it has refused a snapshot, since it is busy with others.
+    pub(crate) fn note_refusal(&mut self, now_ms: u64) {
+        let first_ms = self.recent_refusals(now_ms).map_or(now_ms, |refusals| refusals.first_ms);
+        self.refusals = Some(Refusals { first_ms, last_ms: now_ms });
+        self.retry_ms = now_ms + REFUSED_PAUSE_MS;
+    }
+
+    fn recent_refusals(&self, now_ms: u64) -> Option<Refusals> {
+        self.refusals.filter(|refusals| now_ms < refusals.last_ms + REFUSED_MS_MAX)
+    }
+
+    /// Returns for how long it has refused snapshots, in milliseconds.
+    pub(crate) fn refused_for_ms(&self, now_ms: u64) -> u64 {
+        self.recent_refusals(now_ms).map_or(0, |refusals| refusals.last_ms - refusals.first_ms)
+    }
+
+    /// Returns whether it may be asked for a snapshot now.
+    pub(crate) const fn may_be_asked(&self, now_ms: u64) -> bool {
+        now_ms >= self.retry_ms
     }
 
     /// Returns whether its snapshots fail again and again, so that no other node should depend on them.
     pub(crate) const fn is_failing(&self) -> bool {
         self.failures >= FAILURES_MAX
+    }
+
+    /// Returns whether others wait for its snapshots no longer: they fail, or it has refused them for some seconds.
+    pub(crate) fn is_unavailable(&self, now_ms: u64) -> bool {
+        self.is_failing() || self.refused_for_ms(now_ms) >= REFUSED_MS_MAX
+    }
+
+    /// Returns the place of this node in the order in which nodes are asked for snapshots, for one `kind` of them. Nodes
+    /// whose snapshots have failed come last, those that never give one in turn. Of the others, those that have
+    /// refused come behind those that have not, and after some seconds behind all.
+    pub(crate) fn rank(&self, kind: SourceKind, now_ms: u64) -> impl Ord + use<> {
+        let turn_ms = if self.is_failing() { self.retry_ms } else { 0 };
+        let (misses, order) = match kind {
+            SourceKind::Diverged => (false, self.diverged_ms().unwrap_or(u64::MAX)),
+            SourceKind::Connected => (false, 0),
+            SourceKind::Nearest => (!self.is_whole, self.round_trip_ms.unwrap_or(u64::MAX)),
+        };
+        let refused_ms = self.recent_refusals(now_ms).map(|refusals| refusals.last_ms);
+        let is_refusing = self.refused_for_ms(now_ms) >= REFUSED_MS_MAX;
+        let failures = self.failures.min(FAILURES_MAX);
+        (failures, turn_ms, is_refusing, kind, misses, refused_ms, order)
     }
 
     /// Returns whether its connected peers have to be fetched from it.

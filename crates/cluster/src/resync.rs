@@ -2,7 +2,9 @@
 //!
 //! The one that fetches asks for a part, which acknowledges those before it; the other one sends some parts ahead. Both sides
 //! are paced by the time that the other takes, and hold no more than these parts. Part 0 names the batches that the snapshot
-//! contains.
+//! contains. A request for the part behind the last one acknowledges the whole snapshot.
+//!
+//! An export of which all parts were sent keeps none waiting for its slot: it is retained only to repeat its last parts.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,19 +19,25 @@ const AHEAD_MAX: u32 = 8;
 /// Number of parts that one call sends, to all nodes together.
 const PARTS_AT_ONCE: usize = 4;
 
-/// Maximum number of exports at once.
-const EXPORTS_MAX: usize = 2;
+/// Maximum number of exports of all addresses that have parts to send.
+const ADDRESSES_MAX: usize = 2;
 
-/// Minimum time between two snapshots for the same node, in milliseconds.
+/// The same of connected peers. These exports are small, and no other node has them.
+const CONNECTED_MAX: usize = 4;
+
+/// Maximum number of exports, with those whose last parts were sent and not acknowledged.
+const EXPORTS_MAX: usize = 12;
+
+/// Minimum time between two snapshots of the same scope for the same node, in milliseconds.
 const EXPORT_MS_MIN: u64 = 2_000;
 
-/// The time without a request after which an export ends, in milliseconds.
-const ASKED_MS_MAX: u64 = 10_000;
+/// The time in which a node gets no other snapshot of that scope if it has acknowledged nothing for too long, in milliseconds.
+const STALLED_PAUSE_MS: u64 = 10_000;
 
 /// The time after which a request is repeated, in milliseconds.
 const REPEAT_MS: u64 = 1_000;
 
-/// The time after which a fetch without progress has failed, in milliseconds.
+/// The time after which a fetch without progress has failed and an export without progress ends, in milliseconds.
 const STALLED_MS: u64 = 5_000;
 
 /// A snapshot that this node fetches.
@@ -66,7 +74,12 @@ impl Fetch {
             return None;
         }
         self.asked_ms = Some(now_ms);
-        Some(Message::Fetch { snapshot: self.snapshot, next: self.next, scope: self.scope })
+        Some(self.acknowledgement())
+    }
+
+    /// Returns the request for the next part. Behind the last part, it only tells that all have arrived.
+    pub(crate) const fn acknowledgement(&self) -> Message<'static> {
+        Message::Fetch { snapshot: self.snapshot, next: self.next, scope: self.scope }
     }
 
     /// Takes a part.
@@ -101,9 +114,10 @@ impl Fetch {
 /// The snapshots that this node exports for others.
 #[derive(Debug)]
 pub(crate) struct Exports<E> {
+    /// At most one for each node.
     running: Vec<Running<E>>,
-    /// When the last export for each node has begun.
-    begun_ms: BTreeMap<NodeId, u64>,
+    /// When the next export for each node may begin.
+    not_before_ms: BTreeMap<(NodeId, Scope), u64>,
 }
 
 /// A snapshot for a node.
@@ -111,20 +125,23 @@ pub(crate) struct Exports<E> {
 struct Running<E> {
     to: NodeId,
     snapshot: u32,
+    scope: Scope,
     export: E,
     /// The parts that were sent and not acknowledged.
     sent: VecDeque<Bytes>,
     /// The number of the first of them.
     acknowledged: u32,
+    /// Whether the last part was sent.
     is_over: bool,
-    asked_ms: u64,
+    /// When parts were last acknowledged.
+    progress_ms: u64,
     /// When parts were sent again.
     repeated_ms: Option<u64>,
 }
 
 impl<E> Default for Exports<E> {
     fn default() -> Self {
-        Self { running: Vec::new(), begun_ms: BTreeMap::new() }
+        Self { running: Vec::new(), not_before_ms: BTreeMap::new() }
     }
 }
 
@@ -148,37 +165,51 @@ impl<E> Exports<E> {
     pub(crate) fn request(
         &mut self,
         to: NodeId,
-        snapshot: u32,
-        next: u32,
+        (snapshot, next, scope): (u32, u32, Scope),
         now_ms: u64,
         begin: impl FnOnce() -> (E, Bytes),
     ) -> Request {
-        if let Some(running) =
-            self.running.iter_mut().find(|running| running.to == to && running.snapshot == snapshot)
-        {
-            running.asked_ms = now_ms;
-            return running.acknowledge(next, now_ms);
+        let is_asked = |running: &Running<E>| running.to == to && running.snapshot == snapshot;
+        if let Some(position) = self.running.iter().position(is_asked) {
+            let running = &mut self.running[position];
+            let request = running.acknowledge(next, now_ms);
+            if running.is_over && running.sent.is_empty() {
+                self.running.remove(position);
+            }
+            return request;
         }
-        self.running.retain(|running| running.to != to);
-        let is_soon = self.begun_ms.get(&to).is_some_and(|&begun_ms| now_ms < begun_ms + EXPORT_MS_MIN);
-        if next > 0 || is_soon || self.running.len() >= EXPORTS_MAX {
+        let not_before_ms = self.not_before_ms.get(&(to, scope));
+        let is_soon = not_before_ms.is_some_and(|&not_before_ms| now_ms < not_before_ms);
+        if next > 0 || is_soon || !self.has_slot(to, scope) {
             return Request::Refused;
         }
-        self.begun_ms.retain(|_, begun_ms| now_ms < *begun_ms + EXPORT_MS_MIN);
-        self.begun_ms.insert(to, now_ms);
+        self.not_before_ms.insert((to, scope), now_ms + EXPORT_MS_MIN);
+        self.running.retain(|running| running.to != to);
         let (export, first) = begin();
         let sent = VecDeque::from([first.clone()]);
         self.running.push(Running {
             to,
             snapshot,
+            scope,
             export,
             sent,
             acknowledged: 0,
             is_over: false,
-            asked_ms: now_ms,
+            progress_ms: now_ms,
             repeated_ms: None,
         });
         Request::Begun(first)
+    }
+
+    /// Returns whether an export may begin for a node, whose former one ends then.
+    fn has_slot(&self, to: NodeId, scope: Scope) -> bool {
+        let others = || self.running.iter().filter(|running| running.to != to);
+        let max = match scope {
+            Scope::Addresses => ADDRESSES_MAX,
+            Scope::Connected => CONNECTED_MAX,
+        };
+        let unfinished = others().filter(|running| running.scope == scope && !running.is_over).count();
+        unfinished < max && others().count() < EXPORTS_MAX
     }
 
     /// Exports some parts, and calls `send` with each and its receiver.
@@ -189,7 +220,12 @@ impl<E> Exports<E> {
         swarms: &mut S,
         mut send: impl FnMut(NodeId, Bytes),
     ) {
-        self.running.retain(|running| now_ms < running.asked_ms + ASKED_MS_MAX);
+        self.not_before_ms.retain(|_, not_before_ms| now_ms < *not_before_ms);
+        let is_stalled = |running: &mut Running<E>| now_ms >= running.progress_ms + STALLED_MS;
+        for stalled in self.running.extract_if(.., is_stalled).filter(|stalled| !stalled.is_over) {
+            // A node that only repeats its requests keeps no other waiting.
+            self.not_before_ms.insert((stalled.to, stalled.scope), now_ms + STALLED_PAUSE_MS);
+        }
         for _ in 0..PARTS_AT_ONCE {
             let has_room = |running: &Running<E>| !running.is_over && running.sent.len() < AHEAD_MAX as usize;
             let Some(position) = self.running.iter().position(has_room) else { return };
@@ -210,6 +246,9 @@ impl<E> Running<E> {
         }
         self.sent.drain(..count as usize);
         self.acknowledged = next;
+        if count > 0 {
+            self.progress_ms = now_ms;
+        }
         if count > 0 || self.sent.is_empty() {
             return Request::Continued;
         }

@@ -17,10 +17,17 @@ const GOOD: NodeId = NodeId(7);
 const RETAINED_BYTES_MAX: usize = 16 << 20;
 
 /// Swarms that count what reaches them, and export blocks of the usual size.
-#[derive(Default)]
 struct Counted {
     deltas: usize,
     blocks: usize,
+    /// The number of blocks that they export.
+    exported: u32,
+}
+
+impl Default for Counted {
+    fn default() -> Self {
+        Self { deltas: 0, blocks: 0, exported: 100 }
+    }
 }
 
 impl Swarms for Counted {
@@ -43,7 +50,7 @@ impl Swarms for Counted {
     fn export(&mut self, export: &mut u32, block: &mut Vec<u8>) -> bool {
         block.resize(64 << 10, 0);
         *export += 1;
-        *export < 100
+        *export < self.exported
     }
 
     fn adopt(&mut self, _: NodeId, _: &[u8]) -> Result<(), Damaged> {
@@ -112,6 +119,31 @@ impl World {
             streams: [StreamHead::FIRST; SHARDS],
         };
         self.receive(from, "hello", &Message::Hello(Box::new(hello)));
+    }
+
+    /// Lets time pass in which nodes say hello, until the node asks one of them for a snapshot. Returns that node, the number
+    /// of the snapshot and its scope.
+    fn until_fetch(&mut self, greeting: &[NodeId]) -> (NodeId, u32, Scope) {
+        for turn in 0..1_000 {
+            if turn % 10 == 0 {
+                greeting.iter().for_each(|&node| self.greet(node));
+            }
+            let sent = self.pass(100);
+            for message in sent.iter().filter(|message| message.subject.contains("node.")) {
+                let to = message.subject.rsplit('.').next().unwrap().parse().unwrap();
+                let Ok(Decoded::Message { message, .. }) = decode(&message.payload) else { continue };
+                if let Message::Fetch { snapshot, next: 0, scope } = message {
+                    return (to, snapshot, scope);
+                }
+            }
+        }
+        panic!("no snapshot is fetched");
+    }
+
+    /// Receives a snapshot without content.
+    fn give(&mut self, (from, snapshot, _): (NodeId, u32, Scope)) {
+        self.receive_own(from, &Message::Heads { snapshot, nodes: Heads::new(&[]) });
+        self.receive_own(from, &Message::Part { snapshot, part: 1, is_last: true, block: b"" });
     }
 
     /// Records deltas for one shard until this many batches are full.
@@ -290,4 +322,131 @@ fn messages_of_the_largest_size_are_read_and_larger_ones_are_refused() {
     let huge = Bytes::from(vec![0; 64 * BATCH_BYTES_MAX]);
     world.node.receive("shoal.c.hello", &huge, world.now_ms, &mut world.swarms);
     assert_eq!(world.counters().malformed, 2);
+}
+
+/// Requests the first part of a snapshot, and returns whether it comes.
+fn is_given(world: &mut World, to: NodeId, snapshot: u32, scope: Scope) -> bool {
+    world.pass(10);
+    world.receive_own(to, &Message::Fetch { snapshot, next: 0, scope });
+    world.sent.iter().any(|message| {
+        let decoded = decode(&message.payload);
+        matches!(decoded, Ok(Decoded::Message { message: Message::Heads { .. }, .. }))
+            && message.subject.ends_with(&to.to_string())
+    })
+}
+
+#[test]
+fn snapshots_whose_parts_were_sent_keep_no_node_waiting() {
+    let mut world = World::alone();
+    world.swarms.exported = 3;
+    for node in 100..108 {
+        for scope in [Scope::Addresses, Scope::Connected] {
+            assert!(is_given(&mut world, NodeId(node), scope as u32, scope), "node {node}, {scope:?}");
+            let last = Message::Fetch { snapshot: scope as u32, next: 4, scope };
+            world.pass(10);
+            world.receive_own(NodeId(node), &last);
+        }
+    }
+    // Those that were not acknowledged are retained for a while, but few of them.
+    let given = (200..240).filter(|&node| is_given(&mut world, NodeId(node), 1, Scope::Addresses)).count();
+    assert_eq!(given, 12);
+    assert_eq!(world.counters().refused, 28);
+}
+
+#[test]
+fn nodes_that_acknowledge_nothing_keep_no_other_waiting() {
+    let mut world = World::alone();
+    let mut given_ms = None;
+    while given_ms.is_none() && world.now_ms < 60_000 {
+        for number in [1, 2] {
+            let request = Message::Fetch { snapshot: 1, next: 0, scope: Scope::Addresses };
+            world.receive_own(NodeId(100 + number), &request);
+        }
+        world.sent.clear();
+        assert!(
+            is_given(&mut world, BAD, 1, Scope::Connected) || world.now_ms > 2_100,
+            "its slot is another"
+        );
+        given_ms = is_given(&mut world, GOOD, 1, Scope::Addresses).then_some(world.now_ms);
+        world.pass(680);
+    }
+    assert!(given_ms.is_some_and(|given_ms| given_ms < 8_000), "{given_ms:?}");
+}
+
+#[test]
+fn a_node_that_refuses_its_snapshot_is_asked_after_one_that_does_not() {
+    let mut world = World::new();
+    let (first, snapshot, _) = world.until_fetch(&[GOOD, BAD]);
+    world.receive_own(first, &Message::Refused { snapshot });
+    let refused_ms = world.now_ms;
+    let second = world.until_fetch(&[GOOD, BAD]);
+    assert!(second.0 != first && world.now_ms <= refused_ms + 100, "{second:?}");
+    world.receive_own(second.0, &Message::Refused { snapshot: second.1 });
+    // If both are busy, each is asked again in its turn, twice a second.
+    let mut asked = vec![first, second.0];
+    for _ in 0..40 {
+        let (from, snapshot, _) = world.until_fetch(&[GOOD, BAD]);
+        world.receive_own(from, &Message::Refused { snapshot });
+        assert_ne!(asked.last(), Some(&from));
+        asked.push(from);
+    }
+    assert!((refused_ms + 9_500..refused_ms + 13_000).contains(&world.now_ms), "{} ms", world.now_ms);
+    assert_eq!((world.counters().failed_resyncs, world.counters().refused_resyncs), (0, 42));
+}
+
+#[test]
+fn a_node_joins_although_all_others_refuse_their_snapshots() {
+    let mut world = World::new();
+    while !world.node.is_ready() && world.now_ms < 120_000 {
+        let (from, snapshot, _) = world.until_fetch(&[GOOD, BAD]);
+        world.receive_own(from, &Message::Refused { snapshot });
+        world.pass(10);
+    }
+    assert!(world.node.is_ready() && world.now_ms > 60_000, "{} ms", world.now_ms);
+    // It still fetches what it misses.
+    let fetch = world.until_fetch(&[GOOD, BAD]);
+    assert_eq!(fetch.2, Scope::Addresses);
+}
+
+#[test]
+fn a_node_joins_although_another_one_refuses_its_connected_peers() {
+    let mut world = World::new();
+    let mut asked = 0;
+    while world.now_ms < 40_000 {
+        let fetch = world.until_fetch(&[GOOD, BAD]);
+        if fetch.0 == BAD && fetch.2 == Scope::Connected {
+            world.receive_own(BAD, &Message::Refused { snapshot: fetch.1 });
+            asked += 1;
+        } else {
+            world.give(fetch);
+        }
+        world.pass(10);
+        assert!(world.node.is_ready() || world.now_ms < 15_000, "{} ms", world.now_ms);
+    }
+    assert!(asked > 60, "it tries on");
+}
+
+#[test]
+fn a_node_whose_snapshots_fail_does_not_keep_this_one_from_those_of_others() {
+    let mut world = World::alone();
+    // Something of the bad one is lost, and its snapshots never come.
+    world.greet(BAD);
+    world.receive_own(BAD, &Message::Gone { shard: 0, first: 50 });
+    let first = world.until_fetch(&[BAD, GOOD]);
+    assert_eq!((first.0, first.2), (BAD, Scope::Addresses));
+    while world.counters().failed_resyncs < 1 {
+        world.pass(500);
+        world.greet(BAD);
+        world.greet(GOOD);
+    }
+    // The connected peers of the good one are missing from now on.
+    world.receive_own(GOOD, &Message::Gone { shard: 0, first: 50 });
+    let lost_ms = world.now_ms;
+    let fetches = [world.until_fetch(&[BAD, GOOD]), {
+        let fetch = world.until_fetch(&[BAD, GOOD]);
+        world.give(fetch);
+        fetch
+    }];
+    assert!(fetches.iter().any(|fetch| fetch.0 == GOOD), "{fetches:?}");
+    assert!(world.now_ms < lost_ms + 8_000, "{} ms", world.now_ms - lost_ms);
 }

@@ -1,22 +1,22 @@
 //! The snapshots of a node: those that it fetches to join or to heal, and those that it gives to others.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use super::{JOIN_MS, NODES_MAX, Node};
 use crate::api::{NodeId, Scope, Swarms};
 use crate::message::{Heads, Malformed, Message, encode};
-use crate::remote::Remote;
+use crate::outbox::Outbox;
+use crate::remote::{Remote, SourceKind};
 use crate::resync::{self, Fetch, Request};
 use crate::subject::{SHARDS, Subject};
 
-/// The pause after a snapshot that has failed, in milliseconds, and its maximum. It doubles with each.
-pub(super) const RESYNC_PAUSE_MS: (u64, u64) = (1_000, 60_000);
-
-/// The pause after a snapshot that was refused, in milliseconds.
-pub(super) const REFUSED_MS: u64 = 500;
-
 /// The number of failed snapshots after which a node that joins does without.
 const JOIN_FAILURES_MAX: u32 = 5;
+
+/// The time for which all nodes refuse their snapshots until a node that joins does without, in milliseconds.
+const JOIN_REFUSED_MS_MAX: u64 = 60_000;
 
 /// Minimum time between two snapshots, in milliseconds. Each costs a walk over all swarms.
 const RESYNC_MS_MIN: u64 = 10_000;
@@ -42,6 +42,9 @@ impl<E> Node<E> {
         }
         swarms.adopt(from, block).map_err(|_| Malformed)?;
         if arrival == resync::Arrival::Last {
+            // The other node need not retain the last parts.
+            let acknowledgement = fetch.acknowledgement();
+            self.send(Subject::Node(from), &acknowledgement);
             self.complete_fetch(now_ms);
             self.begin_all(now_ms, swarms);
         }
@@ -56,11 +59,11 @@ impl<E> Node<E> {
         now_ms: u64,
         swarms: &mut S,
     ) {
-        let heads = if next == 0 { self.heads(to, snapshot) } else { Bytes::new() };
-        let begin = || (swarms.begin_export(scope), heads);
+        let (id, outbox, remotes) = (self.id, &self.outbox, &self.remotes);
+        let begin = || (swarms.begin_export(scope), heads(id, outbox, remotes, to, snapshot));
         // A node that joins does not have everything.
         let request = if self.has_joined || scope == Scope::Connected {
-            self.exports.request(to, snapshot, next, now_ms, begin)
+            self.exports.request(to, (snapshot, next, scope), now_ms, begin)
         } else {
             Request::Refused
         };
@@ -79,15 +82,6 @@ impl<E> Node<E> {
                 self.send(Subject::Node(to), &Message::Refused { snapshot });
             }
         }
-    }
-
-    /// Returns the message that tells another node which batches of each node a snapshot contains that begins now.
-    fn heads(&self, to: NodeId, snapshot: u32) -> Bytes {
-        let own = Heads::encode_node(self.id, self.outbox.heads().map(|head| head.next));
-        let others = self.remotes.iter().filter(|(id, _)| **id != to);
-        let others = others.map(|(&id, remote)| Heads::encode_node(id, remote.next()));
-        let nodes: Vec<_> = core::iter::once(own).chain(others).collect();
-        encode(self.id, &Message::Heads { snapshot, nodes: Heads::new(&nodes) })
     }
 
     /// Begins the streams of nodes behind the batches that a snapshot contains.
@@ -123,25 +117,28 @@ impl<E> Node<E> {
         (0..SHARDS).for_each(|shard| self.apply_waiting(id, shard, now_ms, swarms));
     }
 
+    /// Joins without the swarms of others, since they do not give them. The peers that it misses come with their next announces,
+    /// and it tries on.
+    fn join_without_swarms<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
+        self.join_alone(now_ms, swarms);
+        for remote in self.remotes.values_mut().filter(|remote| remote.is_alive(now_ms) && remote.is_ready) {
+            remote.streams.iter_mut().for_each(|stream| stream.diverge(now_ms));
+        }
+    }
+
     /// Fetches a snapshot if this node joins, or has missed something.
     pub(super) fn resync<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
-        if let Some(stalled) = self.fetch.as_ref().filter(|fetch| fetch.is_stalled(now_ms)) {
-            self.remotes.entry(stalled.from).and_modify(|remote| remote.note_snapshot(true));
+        if self.fetch.as_ref().is_some_and(|fetch| fetch.is_stalled(now_ms)) {
             self.fail_fetch(now_ms);
             if !self.has_joined && self.failures >= JOIN_FAILURES_MAX {
-                // The peers that it misses come with their next announces, and it tries on.
-                self.join_alone(now_ms, swarms);
+                self.join_without_swarms(now_ms, swarms);
             }
         }
         let is_early = self.connected_ms.is_none_or(|connected_ms| now_ms < connected_ms + JOIN_MS);
-        if self.fetch.is_none() && !is_early && !self.is_whole(now_ms) && now_ms >= self.resync_after_ms {
-            match self.source(now_ms) {
-                Some((from, scope)) => {
-                    self.fetch = Some(Fetch::new(from, scope, self.next_snapshot, now_ms));
-                    self.next_snapshot = self.next_snapshot.wrapping_add(1);
-                }
-                None if !self.has_joined => self.join_alone(now_ms, swarms),
-                None => {}
+        if self.fetch.is_none() && !is_early {
+            self.join_if_complete(now_ms);
+            if !self.is_whole(now_ms) && now_ms >= self.resync_after_ms {
+                self.begin_fetch(now_ms, swarms);
             }
         }
         if let Some(fetch) = &mut self.fetch
@@ -152,40 +149,57 @@ impl<E> Node<E> {
         }
     }
 
+    /// Records that this node has joined if it waits for no other.
+    fn join_if_complete(&mut self, now_ms: u64) {
+        let waits_for = |remote: &Remote| remote.misses_connected(now_ms) && !remote.is_unavailable(now_ms);
+        self.has_joined |= self.has_swarms && !self.remotes.values().any(waits_for);
+    }
+
+    /// Begins to fetch the next snapshot, or joins if there is none.
+    fn begin_fetch<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
+        let Some((from, scope)) = self.source(now_ms) else {
+            if !self.has_joined {
+                self.join_alone(now_ms, swarms);
+            }
+            return;
+        };
+        let Some(remote) = self.remotes.get(&from) else { return };
+        if !self.has_swarms && remote.refused_for_ms(now_ms) >= JOIN_REFUSED_MS_MAX {
+            self.join_without_swarms(now_ms, swarms);
+        } else if remote.may_be_asked(now_ms) {
+            self.fetch = Some(Fetch::new(from, scope, self.next_snapshot, now_ms));
+            self.next_snapshot = self.next_snapshot.wrapping_add(1);
+        }
+    }
+
     /// Returns the node whose snapshot is to be fetched next. A node that joins begins with all peers of UDP and HTTP, from the
     /// nearest node that misses nothing, or else from the nearest. Then come the nodes from which something is missing, as
-    /// soon as they are ready, and the peers that are connected to each node. Nodes whose snapshots have failed come last.
+    /// soon as they are ready, and the peers that are connected to each node. In all of that, nodes whose snapshots have failed
+    /// come last, see [`Remote::rank`].
     fn source(&self, now_ms: u64) -> Option<(NodeId, Scope)> {
-        let is_ready = |remote: &Remote| remote.is_alive(now_ms) && remote.is_ready;
-        let ready = || self.remotes.iter().filter(|(_, remote)| is_ready(remote));
-        let rank = |remote: &Remote| {
-            (remote.is_failing(), !remote.is_whole, remote.failures(), remote.distance_ms())
-        };
-        let nearest = || ready().min_by_key(|(_, remote)| rank(remote));
-        let diverged = || ready().filter(|(_, remote)| remote.diverged_ms().is_some());
         let is_lost = |remote: &Remote| remote.diverged_ms().is_some() && !remote.is_alive(now_ms);
-        let addresses = |(&id, _): (&NodeId, &Remote)| (id, Scope::Addresses);
-        if !self.has_swarms {
-            return nearest().map(addresses);
-        }
-        let of_diverged =
-            diverged().min_by_key(|(_, remote)| (remote.failures(), remote.diverged_ms())).map(addresses);
-        let of_connected = || {
-            let missing = self.remotes.iter().filter(|(_, remote)| remote.misses_connected(now_ms));
-            let (&id, _) = missing.min_by_key(|(_, remote)| remote.failures())?;
-            Some((id, Scope::Connected))
-        };
         // Others may have what a lost node has sent.
-        let of_lost = || self.remotes.values().any(is_lost).then(|| nearest().map(addresses)).flatten();
-        of_diverged.or_else(of_connected).or_else(of_lost)
+        let misses_lost = !self.has_swarms || self.remotes.values().any(is_lost);
+        let candidates = self.remotes.iter().flat_map(|(&id, remote)| {
+            let is_ready = remote.is_alive(now_ms) && remote.is_ready;
+            let is_diverged = self.has_swarms && is_ready && remote.diverged_ms().is_some();
+            let is_missing = self.has_swarms && remote.misses_connected(now_ms);
+            let diverged = is_diverged.then_some((SourceKind::Diverged, Scope::Addresses));
+            let connected = is_missing.then_some((SourceKind::Connected, Scope::Connected));
+            let nearest = (misses_lost && is_ready).then_some((SourceKind::Nearest, Scope::Addresses));
+            let kinds = [diverged, connected, nearest].into_iter().flatten();
+            kinds.map(move |(kind, scope)| (remote.rank(kind, now_ms), id, scope))
+        });
+        let first = candidates.min_by(|(one, ..), (other, ..)| one.cmp(other));
+        first.map(|(_, id, scope)| (id, scope))
     }
 
     /// Ends a snapshot that was received to the end.
     pub(super) fn complete_fetch(&mut self, now_ms: u64) {
         let Some(Fetch { from, scope, began_ms, .. }) = self.fetch.take() else { return };
         self.counters.resyncs += 1;
-        (self.resync_pause_ms, self.failures) = (RESYNC_PAUSE_MS.0, 0);
-        self.remotes.entry(from).and_modify(|remote| remote.note_snapshot(false));
+        self.failures = 0;
+        self.remotes.entry(from).and_modify(Remote::note_snapshot);
         let is_of_addresses = scope == Scope::Addresses;
         let is_first = is_of_addresses && !core::mem::replace(&mut self.has_swarms, true);
         let is_whole = self.remotes.get(&from).is_some_and(|remote| remote.is_whole);
@@ -200,8 +214,7 @@ impl<E> Node<E> {
             }
         }
         let misses_connected = self.remotes.values().any(|remote| remote.misses_connected(now_ms));
-        let waits_for = |remote: &Remote| remote.misses_connected(now_ms) && !remote.is_failing();
-        self.has_joined |= self.has_swarms && !self.remotes.values().any(waits_for);
+        self.join_if_complete(now_ms);
         // The connected peers of each node, and snapshots of others from which something is missing, follow at once.
         let missed_before =
             |remote: &Remote| remote.diverged_ms().is_some_and(|diverged_ms| diverged_ms < began_ms);
@@ -210,13 +223,27 @@ impl<E> Node<E> {
             if misses_connected || misses_others { now_ms } else { now_ms + RESYNC_MS_MIN };
     }
 
-    /// Ends a snapshot that was not.
+    /// Ends a snapshot that was not, since its node does not go on or what it sends is damaged.
     pub(super) fn fail_fetch(&mut self, now_ms: u64) {
-        if self.fetch.take().is_some() {
+        if let Some(Fetch { from, .. }) = self.fetch.take() {
             self.counters.failed_resyncs += 1;
             self.failures += 1;
-            self.resync_after_ms = now_ms + self.resync_pause_ms;
-            self.resync_pause_ms = (2 * self.resync_pause_ms).min(RESYNC_PAUSE_MS.1);
+            self.remotes.entry(from).and_modify(|remote| remote.note_failure(now_ms));
         }
     }
+}
+
+/// Returns the message that tells another node which batches of each node a snapshot contains that begins now.
+fn heads(
+    id: NodeId,
+    outbox: &Outbox,
+    remotes: &BTreeMap<NodeId, Remote>,
+    to: NodeId,
+    snapshot: u32,
+) -> Bytes {
+    let own = Heads::encode_node(id, outbox.heads().map(|head| head.next));
+    let others = remotes.iter().filter(|(id, _)| **id != to);
+    let others = others.map(|(&id, remote)| Heads::encode_node(id, remote.next()));
+    let nodes: Vec<_> = core::iter::once(own).chain(others).collect();
+    encode(id, &Message::Heads { snapshot, nodes: Heads::new(&nodes) })
 }

@@ -51,3 +51,11 @@ fn a_schedule_can_be_replayed() {
     let [one, other] = [(); 2].map(|()| World::new(7, false).run());
     assert_eq!(one, other);
 }
+
+#[test]
+fn nodes_that_start_at_once_are_ready_within_seconds() {
+    for nodes in [2, 3, 8, 24] {
+        let ready_ms = World::calm(nodes).ready_ms();
+        assert!(ready_ms < 6_000, "{nodes} nodes are ready after {ready_ms} ms");
+    }
+}

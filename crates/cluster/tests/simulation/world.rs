@@ -113,6 +113,16 @@ impl World {
     pub(crate) fn new(seed: u64, is_verbose: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         let count = rng.usize(2..=5);
+        let faults = fault::draw(count, FAULTS_MS, &mut rng);
+        Self::with(count, faults, rng, is_verbose)
+    }
+
+    /// A world without faults.
+    pub(crate) fn calm(nodes: usize) -> Self {
+        Self::with(nodes, Vec::new(), Rng::with_seed(1), false)
+    }
+
+    fn with(count: usize, faults: Vec<Scheduled>, mut rng: Rng, is_verbose: bool) -> Self {
         let hosts = (0..count).map(|_| Host {
             node: None,
             retained_bytes_max: 0,
@@ -144,7 +154,6 @@ impl World {
             next_ms: 0,
         });
         let browsers = browsers.collect();
-        let faults = fault::draw(count, FAULTS_MS, &mut rng);
         let (bus, downloads) = (Bus::default(), BTreeMap::new());
         let (active, ended_ms) = (Vec::new(), BTreeMap::new());
         Self {
@@ -179,6 +188,20 @@ impl World {
         }
         self.check_converged();
         (self.bus.bytes, self.hosts.iter().map(|host| host.swarms.peers.len()).collect())
+    }
+
+    /// Starts a node, some seconds later all others at once, and returns how long they then take until all are ready.
+    pub(crate) fn ready_ms(mut self) -> u64 {
+        self.start(0);
+        while self.now_ms < 10_000 {
+            self.step();
+        }
+        (1..self.hosts.len()).for_each(|host| self.start(host));
+        let is_ready = |host: &Host| host.node.as_ref().is_some_and(Node::is_ready);
+        while !self.hosts.iter().all(is_ready) && self.now_ms < FAULTS_MS {
+            self.step();
+        }
+        self.now_ms - 10_000
     }
 
     fn say(&self, text: impl FnOnce() -> String) {

@@ -136,8 +136,12 @@ fn encode_counters(counters: &Counters, page: &mut Page<'_>) -> fmt::Result {
     )?;
     page.counters(
         "shoal_cluster_resyncs",
-        "Snapshots of other nodes that were received to the end, or not.",
-        [([("outcome", "complete")], counters.resyncs), ([("outcome", "failed")], counters.failed_resyncs)],
+        "Snapshots of other nodes that were received to the end, or not, and those that the other node refused because it was busy.",
+        [
+            ([("outcome", "complete")], counters.resyncs),
+            ([("outcome", "failed")], counters.failed_resyncs),
+            ([("outcome", "refused")], counters.refused_resyncs),
+        ],
     )?;
     page.counter("shoal_cluster_exports", "Snapshots that were begun for other nodes.", counters.exports)?;
     page.counters(
