@@ -208,7 +208,7 @@ impl<E> Node<E> {
             }
             return;
         }
-        self.say_hello(now_ms);
+        self.say_hello(now_ms, swarms.exports_addresses());
         self.close_gaps(now_ms, swarms);
         self.waiting_bytes = self.remotes.values().map(Remote::waiting_bytes).sum();
         self.resync(now_ms, swarms);
@@ -275,7 +275,12 @@ impl<E> Node<E> {
 
     /// Returns whether this node misses nothing, as far as it knows.
     fn is_whole(&self, now_ms: u64) -> bool {
-        let misses = |remote: &Remote| remote.diverged_ms().is_some() || remote.misses_connected(now_ms);
+        let has_source = self.remotes.values().any(|remote| remote.gives_addresses(now_ms));
+        // Without a node that exports addresses, only announces bring what is missing of those that do not.
+        let is_replaced = |remote: &Remote| has_source || remote.exports_addresses;
+        let misses = |remote: &Remote| {
+            remote.diverged_ms().is_some() && is_replaced(remote) || remote.misses_connected(now_ms)
+        };
         self.has_joined && !self.remotes.values().any(misses)
     }
 
@@ -394,7 +399,7 @@ impl<E> Node<E> {
     }
 
     /// Tells the others the state of this node, if it is time, and measures the way to them.
-    fn say_hello(&mut self, now_ms: u64) {
+    fn say_hello(&mut self, now_ms: u64, exports_addresses: bool) {
         let interval_ms = if self.owes_hello { ANSWER_MS } else { HELLO_MS };
         if self.hello_ms.is_some_and(|hello_ms| now_ms < hello_ms + interval_ms) {
             return;
@@ -404,6 +409,7 @@ impl<E> Node<E> {
         let hello = Hello {
             is_ready: self.has_joined,
             is_whole: self.is_known_whole(now_ms),
+            exports_addresses,
             sent_ms: now_ms,
             uptime_ms: now_ms - self.started_ms,
             name: &name,

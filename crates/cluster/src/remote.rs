@@ -51,6 +51,7 @@ pub(crate) struct Remote {
     name: String,
     pub(crate) is_ready: bool,
     pub(crate) is_whole: bool,
+    pub(crate) exports_addresses: bool,
     has_other_version: bool,
     /// Whether it was lost, so that its peers of WebTorrent were forgotten.
     is_lost: bool,
@@ -90,6 +91,7 @@ impl Remote {
             name: String::new(),
             is_ready: false,
             is_whole: false,
+            exports_addresses: true,
             has_other_version: false,
             is_lost: false,
             missing_ms: (!is_new).then_some(now_ms),
@@ -113,12 +115,14 @@ impl Remote {
         Self { is_lost: true, heard_ms: now_ms.saturating_sub(LOST_MS), ..Self::new(true, now_ms) }
     }
 
-    /// Records that a message of it has arrived. If it was lost before, its connected peers have to be fetched.
+    /// Records that a message of it has arrived. If it was lost before, its connected peers have to be fetched. If it was
+    /// suspended, its clock stood still, which is no delay.
     pub(crate) fn note_message(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
         self.has_other_version = false;
         if mem::take(&mut self.is_lost) {
             self.missing_ms = Some(now_ms);
+            (self.delay, self.excess_ms) = (DelayMeter::default(), None);
         }
     }
 
@@ -139,6 +143,7 @@ impl Remote {
             hello.name.clone_into(&mut self.name);
         }
         (self.is_ready, self.is_whole) = (hello.is_ready, hello.is_whole);
+        self.exports_addresses = hello.exports_addresses;
         self.delay.calibrate(hello.sent_ms, now_ms);
         self.started_ms.replace(now_ms.saturating_sub(hello.uptime_ms)).is_none()
     }
@@ -153,9 +158,17 @@ impl Remote {
         self.started_ms.is_some()
     }
 
-    /// Records a batch. Returns how much longer it was on its way than the quickest message, in milliseconds.
-    pub(crate) fn count_batch(&mut self, sent_ms: u64, deltas: usize, now_ms: u64) -> u64 {
-        self.excess_ms = self.delay.excess_ms(sent_ms, now_ms);
+    /// Returns whether the ages of its batches are known: a hello has come since it was lost.
+    pub(crate) const fn knows_ages(&self) -> bool {
+        self.delay.is_calibrated()
+    }
+
+    /// Records the batch that is the next one of its shard. Returns how much longer it was on its way than the quickest
+    /// message, in milliseconds. That is no longer than since the last hello that did not tell of it, whatever the clocks say.
+    pub(crate) fn count_batch(&mut self, shard: usize, sent_ms: u64, deltas: usize, now_ms: u64) -> u64 {
+        let untold_ms = self.streams[shard].untold_ms();
+        let age_ms_max = untold_ms.map_or(u64::MAX, |untold_ms| now_ms.saturating_sub(untold_ms) + LOST_MS);
+        self.excess_ms = self.delay.excess_ms(sent_ms, now_ms).map(|excess_ms| excess_ms.min(age_ms_max));
         self.rate.add(deltas as u64);
         self.excess_ms.unwrap_or(0)
     }
@@ -168,6 +181,11 @@ impl Remote {
     /// Returns whether a message of it has arrived lately.
     pub(crate) const fn is_alive(&self, now_ms: u64) -> bool {
         now_ms < self.heard_ms + LOST_MS && !self.has_other_version
+    }
+
+    /// Returns whether it knows best what it has sent to others, and can give it: if not, a snapshot of another node has to do.
+    pub(crate) const fn gives_addresses(&self, now_ms: u64) -> bool {
+        self.is_alive(now_ms) && self.exports_addresses
     }
 
     /// Returns whether it has been silent for very long.

@@ -40,6 +40,8 @@ pub(crate) struct Stream {
     waiting: BTreeMap<u64, Bytes>,
     /// The end of the stream as its node has told it, and when.
     told: Option<(StreamHead, u64)>,
+    /// When its node last told of no batch that was missing here.
+    untold_ms: Option<u64>,
     gap: Option<Gap>,
     /// Since when a snapshot has to replace something.
     diverged_ms: Option<u64>,
@@ -138,6 +140,9 @@ impl Stream {
             _ => now_ms,
         };
         self.told = Some((head, told_ms));
+        if self.next.is_some_and(|next| head.next <= next) {
+            self.untold_ms = Some(now_ms);
+        }
         if self.next != Some(head.next) {
             return false;
         }
@@ -146,6 +151,11 @@ impl Stream {
             self.diverge(now_ms);
         }
         differs
+    }
+
+    /// Returns when a hello has arrived that did not tell of the next batch, or of the one that was applied last.
+    pub(crate) const fn untold_ms(&self) -> Option<u64> {
+        self.untold_ms
     }
 
     /// Returns the end of the current gap, and notes since when there is one.

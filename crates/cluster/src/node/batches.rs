@@ -77,7 +77,7 @@ impl<E> Node<E> {
         if self.deltas.torrents().any(|info_hash| shard_of(info_hash) != shard) {
             return Err(Malformed);
         }
-        let age_ms = remote.count_batch(sent_ms, self.deltas.len(), now_ms);
+        let age_ms = remote.count_batch(shard, sent_ms, self.deltas.len(), now_ms);
         self.counters.batches_in += 1;
         self.counters.deltas_in += self.deltas.len() as u64;
         let Deltas { addresses, presences } = &self.deltas;
@@ -120,7 +120,7 @@ impl<E> Node<E> {
         let mut skipped = Vec::new();
         for (&id, remote) in &mut self.remotes {
             // Before its hello, the age of a batch that is sent again is unknown.
-            let is_met = remote.is_alive(now_ms) && remote.is_met();
+            let is_met = remote.is_alive(now_ms) && remote.knows_ages();
             for (shard, stream) in remote.streams.iter_mut().enumerate() {
                 // The batches of a node that is lost come from no other.
                 if is_met && let Some((first, last)) = stream.request(now_ms) {

@@ -40,7 +40,11 @@ impl<E> Node<E> {
             // The others have disconnected.
             swarms.forget(from);
         }
-        swarms.adopt(from, block).map_err(|_| Malformed)?;
+        if swarms.adopt(from, block).is_err() {
+            // Without this block, the snapshot does not replace what is missing.
+            self.fail_fetch(now_ms);
+            return Err(Malformed);
+        }
         if arrival == resync::Arrival::Last {
             // The other node need not retain the last parts.
             let acknowledgement = fetch.acknowledgement();
@@ -59,10 +63,14 @@ impl<E> Node<E> {
         now_ms: u64,
         swarms: &mut S,
     ) {
+        let is_possible = match scope {
+            // A node that joins does not have everything.
+            Scope::Addresses => self.has_joined && swarms.exports_addresses(),
+            Scope::Connected => true,
+        };
         let (id, outbox, remotes) = (self.id, &self.outbox, &self.remotes);
         let begin = || (swarms.begin_export(scope), heads(id, outbox, remotes, to, snapshot));
-        // A node that joins does not have everything.
-        let request = if self.has_joined || scope == Scope::Connected {
+        let request = if is_possible {
             self.exports.request(to, (snapshot, next, scope), now_ms, begin)
         } else {
             Request::Refused
@@ -158,7 +166,12 @@ impl<E> Node<E> {
     /// Begins to fetch the next snapshot, or joins if there is none.
     fn begin_fetch<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
         let Some((from, scope)) = self.source(now_ms) else {
-            if !self.has_joined {
+            let is_ready = |remote: &Remote| remote.is_alive(now_ms) && remote.is_ready;
+            if !self.has_swarms && self.remotes.values().any(is_ready) {
+                // These export no addresses, so the swarms fill by announces. Their connected peers follow.
+                self.has_swarms = true;
+                self.begin_all(now_ms, swarms);
+            } else if !self.has_joined {
                 self.join_alone(now_ms, swarms);
             }
             return;
@@ -177,16 +190,17 @@ impl<E> Node<E> {
     /// soon as they are ready, and the peers that are connected to each node. In all of that, nodes whose snapshots have failed
     /// come last, see [`Remote::rank`].
     fn source(&self, now_ms: u64) -> Option<(NodeId, Scope)> {
-        let is_lost = |remote: &Remote| remote.diverged_ms().is_some() && !remote.is_alive(now_ms);
-        // Others may have what a lost node has sent.
-        let misses_lost = !self.has_swarms || self.remotes.values().any(is_lost);
+        let is_elsewhere =
+            |remote: &Remote| remote.diverged_ms().is_some() && !remote.gives_addresses(now_ms);
+        // Others may have what a node has sent that is lost or exports no addresses.
+        let misses_others = !self.has_swarms || self.remotes.values().any(is_elsewhere);
         let candidates = self.remotes.iter().flat_map(|(&id, remote)| {
-            let is_ready = remote.is_alive(now_ms) && remote.is_ready;
+            let is_ready = remote.gives_addresses(now_ms) && remote.is_ready;
             let is_diverged = self.has_swarms && is_ready && remote.diverged_ms().is_some();
             let is_missing = self.has_swarms && remote.misses_connected(now_ms);
             let diverged = is_diverged.then_some((SourceKind::Diverged, Scope::Addresses));
             let connected = is_missing.then_some((SourceKind::Connected, Scope::Connected));
-            let nearest = (misses_lost && is_ready).then_some((SourceKind::Nearest, Scope::Addresses));
+            let nearest = (misses_others && is_ready).then_some((SourceKind::Nearest, Scope::Addresses));
             let kinds = [diverged, connected, nearest].into_iter().flatten();
             kinds.map(move |(kind, scope)| (remote.rank(kind, now_ms), id, scope))
         });
@@ -206,8 +220,8 @@ impl<E> Node<E> {
         let is_of_connected = scope == Scope::Connected;
         for (&id, remote) in &mut self.remotes {
             // A node that misses nothing knows what all others had sent before. No other node knows
-            // better what a lost one has sent.
-            let is_healed = is_of_addresses && (is_whole || id == from || !remote.is_alive(now_ms));
+            // better what one has sent that is lost or exports no addresses.
+            let is_healed = is_of_addresses && (is_whole || id == from || !remote.gives_addresses(now_ms));
             remote.heal(is_healed, is_of_connected && id == from, began_ms);
             if is_first && !is_healed {
                 remote.streams.iter_mut().for_each(|stream| stream.diverge(now_ms));

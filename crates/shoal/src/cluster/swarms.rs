@@ -191,6 +191,10 @@ impl Swarms for ClusterSwarms {
         }
     }
 
+    fn exports_addresses(&self) -> bool {
+        self.replica.applier().store().has_info_hashes()
+    }
+
     fn begin_export(&mut self, scope: Scope) -> Export {
         match scope {
             Scope::Addresses => Export::Addresses(ReplicaExport::default()),
