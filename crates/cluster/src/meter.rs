@@ -27,11 +27,6 @@ impl DelayMeter {
         *least = Some(least.map_or(difference, |least| least.min(difference)));
     }
 
-    /// Returns whether a message was recorded.
-    pub(crate) const fn is_calibrated(&self) -> bool {
-        matches!(self.least, [Some(_), _] | [_, Some(_)])
-    }
-
     /// Returns how much longer a message was on its way than the quickest one, in milliseconds.
     pub(crate) fn excess_ms(&self, sent_ms: u64, now_ms: u64) -> Option<u64> {
         let least = self.least.iter().flatten().min()?;

@@ -51,6 +51,7 @@ pub(crate) struct Remote {
     name: String,
     pub(crate) is_ready: bool,
     pub(crate) is_whole: bool,
+    /// Whether its snapshots contain addresses, as its hellos tell.
     pub(crate) exports_addresses: bool,
     has_other_version: bool,
     /// Whether it was lost, so that its peers of WebTorrent were forgotten.
@@ -63,6 +64,8 @@ pub(crate) struct Remote {
     pub(crate) streams: [Stream; SHARDS],
     pub(crate) rate: RateMeter,
     delay: DelayMeter,
+    /// Whether it was lost and has not said hello since. Perhaps it was suspended and its clock stood still, which is no delay.
+    is_clock_doubtful: bool,
     /// How much longer the last batch was on its way than the quickest message.
     excess_ms: Option<u64>,
     round_trip_ms: Option<u64>,
@@ -91,7 +94,7 @@ impl Remote {
             name: String::new(),
             is_ready: false,
             is_whole: false,
-            exports_addresses: true,
+            exports_addresses: false,
             has_other_version: false,
             is_lost: false,
             missing_ms: (!is_new).then_some(now_ms),
@@ -100,6 +103,7 @@ impl Remote {
             streams: Default::default(),
             rate: RateMeter::default(),
             delay: DelayMeter::default(),
+            is_clock_doubtful: false,
             excess_ms: None,
             round_trip_ms: None,
             pinged_ms: None,
@@ -115,14 +119,13 @@ impl Remote {
         Self { is_lost: true, heard_ms: now_ms.saturating_sub(LOST_MS), ..Self::new(true, now_ms) }
     }
 
-    /// Records that a message of it has arrived. If it was lost before, its connected peers have to be fetched. If it was
-    /// suspended, its clock stood still, which is no delay.
+    /// Records that a message of it has arrived. If it was lost before, its connected peers have to be fetched.
     pub(crate) fn note_message(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
         self.has_other_version = false;
         if mem::take(&mut self.is_lost) {
             self.missing_ms = Some(now_ms);
-            (self.delay, self.excess_ms) = (DelayMeter::default(), None);
+            self.is_clock_doubtful = true;
         }
     }
 
@@ -144,6 +147,9 @@ impl Remote {
         }
         (self.is_ready, self.is_whole) = (hello.is_ready, hello.is_whole);
         self.exports_addresses = hello.exports_addresses;
+        if mem::take(&mut self.is_clock_doubtful) {
+            (self.delay, self.excess_ms) = (DelayMeter::default(), None);
+        }
         self.delay.calibrate(hello.sent_ms, now_ms);
         self.started_ms.replace(now_ms.saturating_sub(hello.uptime_ms)).is_none()
     }
@@ -156,11 +162,6 @@ impl Remote {
     /// Returns whether it has said hello.
     pub(crate) const fn is_met(&self) -> bool {
         self.started_ms.is_some()
-    }
-
-    /// Returns whether the ages of its batches are known: a hello has come since it was lost.
-    pub(crate) const fn knows_ages(&self) -> bool {
-        self.delay.is_calibrated()
     }
 
     /// Records the batch that is the next one of its shard. Returns how much longer it was on its way than the quickest

@@ -570,16 +570,15 @@ fn the_time_for_which_a_node_was_suspended_is_no_age() {
     let suspended_ms = world.now_ms;
     world.pass(10_000);
     world.now_ms += 3_600_000;
-    world.receive(GOOD, "delta.0", &batch(2, suspended_ms));
-    assert_eq!(world.swarms.age_ms, 0, "before its hello");
-    world.receive(GOOD, "hello", &hello(3, suspended_ms + 10));
+    world.receive(GOOD, "hello", &hello(2, suspended_ms + 10));
     world.pass(100);
-    world.receive(GOOD, "delta.0", &batch(3, suspended_ms + 110));
-    assert_eq!(world.swarms.age_ms, 0);
+    world.receive(GOOD, "delta.0", &batch(2, suspended_ms + 110));
+    assert_eq!((world.swarms.deltas, world.swarms.age_ms), (2, 0));
     // If both were suspended for different times, no one was lost, and hellos bound the ages.
     world.now_ms += 3_600_000;
-    world.receive(GOOD, "hello", &hello(4, suspended_ms + 120));
+    world.receive(GOOD, "hello", &hello(3, suspended_ms + 120));
     world.pass(100);
-    world.receive(GOOD, "delta.0", &batch(4, suspended_ms + 220));
+    world.receive(GOOD, "delta.0", &batch(3, suspended_ms + 220));
+    assert_eq!(world.swarms.deltas, 3);
     assert!(world.swarms.age_ms <= 5_100, "{} ms", world.swarms.age_ms);
 }

@@ -120,7 +120,7 @@ impl<E> Node<E> {
         let mut skipped = Vec::new();
         for (&id, remote) in &mut self.remotes {
             // Before its hello, the age of a batch that is sent again is unknown.
-            let is_met = remote.is_alive(now_ms) && remote.knows_ages();
+            let is_met = remote.is_alive(now_ms) && remote.is_met();
             for (shard, stream) in remote.streams.iter_mut().enumerate() {
                 // The batches of a node that is lost come from no other.
                 if is_met && let Some((first, last)) = stream.request(now_ms) {

@@ -21,9 +21,11 @@ pub(crate) enum Fault {
     Disorder(u64),
     /// Messages from and to a node are late by this time.
     Slow(usize, u64),
-    /// Random bytes on every subject.
+    /// A node does nothing, and its clock stands still, as if its machine was suspended.
+    Suspend(usize),
+    /// Random bytes on every subject, and messages of nodes that do not exist.
     Garbage,
-    /// A node of another version says hello.
+    /// A node of another version says hello, and asks for everything.
     Stranger,
 }
 
@@ -40,7 +42,7 @@ pub(crate) fn draw(nodes: usize, end_ms: u64, rng: &mut Rng) -> Vec<Scheduled> {
     let mut faults: Vec<_> = (0..rng.usize(0..7))
         .map(|_| {
             let node = rng.usize(..nodes);
-            let fault = match rng.u32(..10) {
+            let fault = match rng.u32(..11) {
                 0 => Fault::Crash(node),
                 1 => Fault::Restart(node),
                 2 => Fault::Disconnect(node),
@@ -49,7 +51,8 @@ pub(crate) fn draw(nodes: usize, end_ms: u64, rng: &mut Rng) -> Vec<Scheduled> {
                 5 => Fault::Double(rng.u32(1..=50)),
                 6 => Fault::Disorder(rng.u64(1..=400)),
                 7 => Fault::Slow(node, rng.u64(100..=3_000)),
-                8 => Fault::Garbage,
+                8 => Fault::Suspend(node),
+                9 => Fault::Garbage,
                 _ => Fault::Stranger,
             };
             let from_ms = rng.u64(..end_ms);
