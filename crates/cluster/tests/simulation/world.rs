@@ -478,8 +478,8 @@ impl World {
                 let browser = self.browsers.iter().find(|browser| browser.key() == *key);
                 browser.is_some_and(|browser| browser.connected == Some((index, run)))
             };
-            let (kept, gone): (Vec<_>, Vec<_>) = own.partition(|(key, _)| is_connected(key));
-            host.swarms.browsers.extend(kept);
+            let (still_there, gone): (Vec<_>, Vec<_>) = own.partition(|(key, _)| is_connected(key));
+            host.swarms.browsers.extend(still_there);
             for ((info_hash, peer_id), _) in gone {
                 let presence = Presence { info_hash, action: Action::Stop, peer_id, source: [1; 7] };
                 node.record_presence(&presence, now_ms);
@@ -706,7 +706,7 @@ impl World {
             let found = host.swarms.browsers.iter().map(|(key, browser)| (*key, browser.node));
             assert_eq!(found.collect::<BTreeMap<_, _>>(), connected.collect(), "node {index}");
             if self.suspended_ms > 0 {
-                // What a node has sent before it was suspended seems to be newer than it is, and may count twice.
+                // Batches of before a suspension seem to be newer than they are, and their downloads may count twice.
                 continue;
             }
             for (torrent, completed) in &host.swarms.completed {
