@@ -8,6 +8,7 @@ pub(crate) mod command;
 mod connection;
 mod credentials;
 pub(crate) mod credit;
+mod events;
 mod jetstream;
 mod node;
 pub(crate) mod shared;

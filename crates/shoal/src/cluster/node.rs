@@ -8,8 +8,10 @@ use std::time::Duration;
 use shoal_cluster::{Node, Outgoing, Settings, Status, Swarms};
 use shoal_net::Waker;
 use tokio::sync::mpsc::Sender;
+use tokio::time::Instant;
 
 use super::connection::{Link, Received};
+use super::events::Events;
 use crate::clock;
 use crate::published::Published;
 
@@ -44,6 +46,7 @@ pub(super) struct NodeThread<S: LocalSwarms> {
     /// The number of connections that the node has been told of, and whether it knows of the last one as open.
     known_connects: u64,
     status_ms: u64,
+    events: Events,
 }
 
 impl<S: LocalSwarms> NodeThread<S> {
@@ -55,7 +58,8 @@ impl<S: LocalSwarms> NodeThread<S> {
         outgoing: Sender<Outgoing>,
     ) -> Self {
         let node = Node::new(settings, clock::monotonic_ms());
-        Self { node, swarms, link, inbox, waker, is_behind: false, outgoing, known_connects: 0, status_ms: 0 }
+        let (is_behind, known_connects, status_ms, events) = (false, 0, 0, Events::default());
+        Self { node, swarms, link, inbox, waker, is_behind, outgoing, known_connects, status_ms, events }
     }
 
     /// Returns the subjects to subscribe to.
@@ -91,6 +95,7 @@ impl<S: LocalSwarms> NodeThread<S> {
         if now_ms >= self.status_ms + STATUS_EVERY_MS {
             self.status_ms = now_ms;
             let latest = self.node.status(now_ms);
+            self.events.note(&latest, Instant::now());
             status.replace(|_| latest);
         }
     }
