@@ -162,7 +162,7 @@ fn log(name: &str, id: &str, change: Change, unlogged: u64) {
         }
         Change::Appeared(state) => tracing::info!(node, id, ?state, unlogged, "a node is in the cluster"),
         Change::Became(NodeState::Lost) => {
-            tracing::warn!(node, id, unlogged, "a node has left, or cannot be heard any more");
+            tracing::warn!(node, id, unlogged, "a node has left, or none of its messages arrives any more");
         }
         Change::Became(state) => tracing::info!(node, id, ?state, unlogged, "a node has changed its state"),
         Change::Gone => tracing::info!(id, unlogged, "a node is forgotten"),
