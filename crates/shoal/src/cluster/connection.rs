@@ -424,13 +424,12 @@ impl Link {
     fn log_error(&self, error: &str) {
         let mut notices = self.notices();
         let Notices { errors, other_errors, .. } = &mut *notices;
-        let known = errors.iter().position(|(text, _)| text == error);
-        if known.is_none() && errors.len() < ERRORS_MAX {
+        let is_known = errors.iter().any(|(text, _)| text == error);
+        if !is_known && errors.len() < ERRORS_MAX {
             errors.push((error.to_owned(), Repeated::default()));
         }
-        let index = known.unwrap_or(errors.len().saturating_sub(1));
-        let is_apart = errors.get(index).is_some_and(|(text, _)| text == error);
-        let repeated = if is_apart { &mut errors[index].1 } else { other_errors };
+        let own = errors.iter_mut().find(|(text, _)| text == error);
+        let repeated = own.map_or(other_errors, |(_, repeated)| repeated);
         if let Some(unlogged) = repeated.note(Instant::now()) {
             tracing::warn!(error, unlogged, "NATS has refused something");
         }

@@ -265,15 +265,19 @@ impl Contents {
         }
     }
 
-    /// Returns all entries, without keys, as they are in the bucket.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (Key, String)> {
+    /// Returns the names of all entries. Those of secret keys are not among them.
+    pub(super) fn names(&self) -> impl Iterator<Item = Key> {
         let torrents = [Which::Deny, Which::Allow].into_iter().flat_map(|which| {
-            let list = self.torrents(which).iter();
-            list.map(move |(info_hash, listed)| (Key::Torrent(which, *info_hash), json(&**listed)))
+            self.torrents(which).keys().map(move |info_hash| Key::Torrent(which, *info_hash))
         });
-        let bans = self.bans.iter().map(|(network, (ban, _))| (Key::Ban(*network), json(&Banned::of(ban))));
-        let config = self.config.iter().map(|(key, value)| (Key::Config(key.clone()), json(value)));
+        let bans = self.bans.keys().map(|network| Key::Ban(*network));
+        let config = self.config.keys().map(|key| Key::Config(key.clone()));
         torrents.chain(bans).chain(config)
+    }
+
+    /// Returns all entries, without secret keys, as they are in the bucket.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (Key, String)> {
+        self.names().filter_map(|name| self.value(&name).map(|value| (name, value)))
     }
 }
 

@@ -43,7 +43,7 @@ impl Fill {
     /// Returns the keys that a bucket may lack, of those that this node knows. The bucket has not been read yet.
     pub(super) fn candidates(&self, known: &Contents, info: &StreamInfo) -> BTreeSet<String> {
         if self.is_other(known, info) {
-            known.entries().map(|(key, _)| key.to_string()).collect()
+            known.names().map(|name| name.to_string()).collect()
         } else {
             self.unwritten.clone()
         }
