@@ -156,7 +156,7 @@ fn a_node_with_another_version_and_garbage_on_every_subject_are_counted_and_harm
         let expected = (SHARDS + 2) * garbage.len();
         (refused("other_version") == 1 && refused("malformed") == expected as u64).then_some(())
     });
-    eventually("the status shows it for as long as it speaks", || {
+    eventually("the status shows it for as long as its messages arrive", || {
         assert!(publish(&nats.url(), ("", ""), &hello));
         let nodes = status(&one)["nodes"].clone();
         let mut states = nodes.as_array()?.iter().map(|node| node["state"].clone());

@@ -570,6 +570,12 @@ fn a_key_of_the_operator_is_not_shared() {
     }
 }
 
+/// The settings of a node with TLS.
+fn tls() -> [(&'static str, &'static str); 3] {
+    let (certificate, key) = certificate();
+    [("SHOAL_TLS_LISTEN", "127.0.0.1:0"), ("SHOAL_TLS_CERTIFICATES", certificate), ("SHOAL_TLS_KEYS", key)]
+}
+
 /// The keys of TLS tickets in the bucket: the time of the next change in seconds since 1970, and those in use, the newest first.
 fn ticket_keys(nats: &Server) -> (u64, Vec<Vec<u8>>) {
     let value: Value = serde_json::from_str(&request_last(nats, TICKET_KEYS)).expect("it is JSON");
@@ -607,13 +613,7 @@ fn rotate_ticket_keys(nats: &Server, client_of: &Tracker) {
 #[test]
 fn a_tls_session_is_resumed_at_another_node_until_the_keys_have_changed_twice() {
     let nats = nats();
-    let (certificate, key) = certificate();
-    let tls = [
-        ("SHOAL_TLS_LISTEN", "127.0.0.1:0"),
-        ("SHOAL_TLS_CERTIFICATES", certificate),
-        ("SHOAL_TLS_KEYS", key),
-    ];
-    let (one, two) = (start_node("one", &nats.url(), &tls), start_node("two", &nats.url(), &tls));
+    let (one, two) = (start_node("one", &nats.url(), &tls()), start_node("two", &nats.url(), &tls()));
     let resumes = |from: &Tracker, to: &Tracker| {
         let client = Resumer::new();
         client.announce(from.tls[0]);
@@ -644,13 +644,7 @@ fn a_tls_session_is_resumed_at_another_node_until_the_keys_have_changed_twice() 
 #[test]
 fn ticket_keys_that_cannot_be_read_are_replaced() {
     let nats = nats();
-    let (certificate, key) = certificate();
-    let tls = [
-        ("SHOAL_TLS_LISTEN", "127.0.0.1:0"),
-        ("SHOAL_TLS_CERTIFICATES", certificate),
-        ("SHOAL_TLS_KEYS", key),
-    ];
-    let one = start_node("one", &nats.url(), &tls);
+    let one = start_node("one", &nats.url(), &tls());
     let client = Resumer::new();
     client.announce(one.tls[0]);
     let before = eventually("the node has written its keys", || {
