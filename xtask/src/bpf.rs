@@ -60,7 +60,7 @@ fn build(directory: &Path, source: &str, out: &Path) -> Result<()> {
     let mut compile = command(COMPILER, &["-O2", "-g", "-target", "bpf", "-mcpu=v3"]);
     compile.args(["-Wall", "-Wextra", "-Werror", "-nostdinc", "-fdebug-compilation-dir=."]);
     run(compile.args(["-c", source, "-o"]).arg(out).current_dir(directory))?;
-    // The lines of the source would double its size.
+    // `.BTF.ext` stays: it names the functions to the kernel, so that other programs such as xdpdump find them.
     let mut strip = command(OBJCOPY, &["--strip-debug"]);
-    run(strip.args(["-R", ".BTF.ext", "-R", ".rel.BTF.ext", "-R", ".llvm_addrsig"]).arg(out))
+    run(strip.args(["-R", ".llvm_addrsig"]).arg(out))
 }

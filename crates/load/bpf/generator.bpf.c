@@ -461,3 +461,17 @@ int generate(struct xdp_md *context)
     learn_ethernet(control, ethernet);
     return XDP_PASS;
 }
+
+// Drops what comes from the network of the flood, and passes everything else on. It is about the least that a program can do.
+SECTION("xdp")
+int discard(struct xdp_md *context)
+{
+    void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+    u32 zero = 0;
+    struct control *control = map_lookup(&controls, &zero);
+    struct ethernet *ethernet = data;
+    struct ipv4 *ip = data + ETHERNET_BYTES;
+    if (!control || (void *)(ip + 1) > end || ethernet->type != BE16(TYPE_IPV4) || !control->flood_hosts)
+        return XDP_PASS;
+    return (ip->source & ~control->flood_hosts) == control->flood_network ? XDP_DROP : XDP_PASS;
+}

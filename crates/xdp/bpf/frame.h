@@ -69,6 +69,7 @@ OUTLINE u64 sum_bytes(const u8 *at, u32 bytes, const u8 *end) {
 // A datagram for the tracker. Everything but the payload is within the frame.
 struct datagram {
     struct xdp_md *context;
+    const struct settings *settings;
     struct ethernet *ethernet;
     void *ip;
     struct udp *udp;

@@ -148,9 +148,7 @@ INLINE int is_for_another(const struct ethernet *ethernet, const struct settings
 
 // Serves a datagram for the tracker. Its lengths are right.
 INLINE enum outcome serve(const struct datagram *datagram) {
-    const struct settings *settings = active_settings();
-    if (!settings)
-        return NO_SOCKET;
+    const struct settings *settings = datagram->settings;
     if ((datagram->ethernet->destination[0] | datagram->ethernet->source[0]) & 1)
         return MALFORMED;
     // The kernel delivers none of these either.
@@ -185,7 +183,7 @@ INLINE enum outcome serve_v4(struct datagram *datagram) {
     if ((const u8 *)(udp + 1) > datagram->end)
         return if_ours(&endpoint, MALFORMED);
     endpoint.port = udp->destination;
-    if (!is_ours(&endpoint))
+    if (!is_ours(datagram->settings, &endpoint))
         return NOT_OURS;
     u32 ip_bytes = length_of(ip->length), udp_bytes = length_of(udp->length);
     if ((const u8 *)datagram->ip + ip_bytes > datagram->end || udp_bytes < sizeof(*udp) ||
@@ -230,7 +228,7 @@ INLINE enum outcome serve_v6(struct datagram *datagram) {
     if ((const u8 *)(udp + 1) > datagram->end)
         return if_ours(&endpoint, MALFORMED);
     endpoint.port = udp->destination;
-    if (!is_ours(&endpoint))
+    if (!is_ours(datagram->settings, &endpoint))
         return NOT_OURS;
     u32 udp_bytes = length_of(udp->length);
     if ((const u8 *)udp + udp_bytes > datagram->end || udp_bytes < sizeof(*udp) || ip->length != udp->length)
@@ -244,7 +242,10 @@ INLINE enum outcome serve_v6(struct datagram *datagram) {
 }
 
 INLINE enum outcome outcome_of(struct xdp_md *context) {
-    struct datagram datagram = {.context = context, .end = (const u8 *)(long)context->data_end};
+    struct datagram datagram = {
+        .context = context, .settings = active_settings(), .end = (const u8 *)(long)context->data_end};
+    if (!datagram.settings)
+        return NOT_OURS;
     datagram.ethernet = (struct ethernet *)(long)context->data;
     if ((const u8 *)(datagram.ethernet + 1) > datagram.end)
         return NOT_OURS;

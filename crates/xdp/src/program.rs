@@ -341,3 +341,16 @@ fn errno(error: &(dyn Error + 'static)) -> Option<Errno> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_programs_find_its_functions_by_their_names() {
+        let sizes = Sizes { queues: 1, networks_max: 1, sources_max: 1, endpoints_max: 1 };
+        let (program, _maps) = Program::load(&sizes).unwrap();
+        // Programs that trace it, such as xdpdump, ask for the types of the program.
+        assert!(program.xdp().unwrap().info().unwrap().btf_id().is_some());
+    }
+}

@@ -196,7 +196,8 @@ impl XdpSocket {
         Ok(socket)
     }
 
-    /// Continues with a socket that another process has opened and does not use any more.
+    /// Continues with a socket that another process has opened and uses no more once this one calls [`Self::recover`]. Whether the
+    /// network card is polled is a property of the socket, so it changes at once, for both.
     ///
     /// # Errors
     /// Returns an error if that is none of this version, or is closed.

@@ -56,9 +56,13 @@ pub(super) struct Settings {
     pub(super) line_mask: u32,
     pub(super) mac: [u8; 6],
     pub(super) unused: [u8; 6],
+    pub(super) near: [[u8; 20]; NEAR_ENDPOINTS],
 }
 
-const _: () = assert!(size_of::<Settings>() == 176);
+/// Number of endpoints among the settings.
+pub(super) const NEAR_ENDPOINTS: usize = 8;
+
+const _: () = assert!(size_of::<Settings>() == 336);
 
 /// `struct rate`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
@@ -70,12 +74,26 @@ pub(super) struct Rate {
 
 /// Returns the bit of `own_addresses` for an address.
 pub(super) fn bit_of(ip: IpAddr) -> u64 {
-    let octets = match ip {
-        IpAddr::V4(ip) => &ip.octets()[..],
-        IpAddr::V6(ip) => &ip.octets(),
-    };
-    let words = octets.as_chunks().0.iter().fold(0, |sum, word| sum ^ u32::from_ne_bytes(*word));
-    1 << (words.wrapping_mul(0x9e37_79b1) >> 26)
+    1 << (hash_of(&endpoint(SocketAddr::new(ip, 0))) >> 26)
+}
+
+/// Returns the endpoints that have a place among the settings. Of two with the same place, the first one has it.
+pub(super) fn near<'e>(endpoints: impl Iterator<Item = &'e [u8; 20]>) -> [[u8; 20]; NEAR_ENDPOINTS] {
+    let mut near = [[0; 20]; NEAR_ENDPOINTS];
+    for endpoint in endpoints {
+        let place = &mut near[(hash_of(endpoint) >> 29) as usize];
+        if *place == [0; 20] {
+            *place = *endpoint;
+        }
+    }
+    near
+}
+
+/// Returns `hash_of` for a `struct endpoint`.
+fn hash_of(endpoint: &[u8; 20]) -> u32 {
+    let ip = endpoint[..16].as_chunks().0.iter().fold(0, |sum, word| sum ^ u32::from_ne_bytes(*word));
+    let port = u16::from_ne_bytes([endpoint[16], endpoint[17]]);
+    (ip ^ u32::from(port)).wrapping_mul(0x9e37_79b1)
 }
 
 /// Returns a `struct endpoint`.

@@ -156,6 +156,8 @@ impl Maps {
                 self.present_endpoints.insert(key, value);
             }
         }
+        let with_port = self.present_endpoints.iter().filter(|(_, has_port)| **has_port == 1);
+        self.settings.near = layout::near(with_port.map(|(endpoint, _)| endpoint));
         self.settings.own_addresses =
             addresses.iter().fold(0, |bits, address| bits | layout::bit_of(address.ip()));
         self.publish();
