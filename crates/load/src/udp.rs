@@ -11,7 +11,7 @@ mod xdp;
 pub use echo::Echo;
 pub use herd::{HERD_RETRIES_MAX, Herd, HerdReport, run_herd};
 pub use in_flight::IN_FLIGHT_MAX as WINDOW_MAX;
-pub use xdp::{DriverHook, Flood, FloodReport};
+pub use xdp::{Discard, DriverHook, Flood, FloodReport};
 
 pub use crate::session::OpenError;
 

@@ -1,18 +1,20 @@
 //! Floods of connects from spoofed addresses, against Shoal with its XDP data path.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
+
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use shoal_compare::cpu_assignment::CpuAssignment;
 use shoal_compare::network::{Network, NetworkKind, VethPair};
 use shoal_compare::process::{Process, Program};
-use shoal_load::udp::{Flood, FloodReport};
+use shoal_load::udp::{Discard, Flood, FloodReport};
 use shoal_load::{Mix, Pace, Plan, Popularity, Population, Report, Sources, Stop, Watch, udp};
 use shoal_net::Backend;
 
@@ -36,11 +38,20 @@ pub(crate) struct Floods {
     /// Honest announces meanwhile, and those of them without a good reply.
     pub(crate) honest: u64,
     pub(crate) unanswered: u64,
-    /// Datagrams per second that came from a denied network, the share of time in which the tracker's core was busy, and its time for
-    /// each datagram.
-    pub(crate) denied_per_s: f64,
-    pub(crate) denied_busy: f64,
-    pub(crate) denied_ns: f64,
+    /// The flood from a network that the tracker denies.
+    pub(crate) denied: Dropped,
+    /// The same flood, dropped by a program that does nothing else.
+    pub(crate) floor: Dropped,
+}
+
+/// The figures of a flood whose datagrams were dropped.
+pub(crate) struct Dropped {
+    /// Datagrams that came per second.
+    pub(crate) per_s: f64,
+    /// The share of time in which the tracker's core was busy.
+    pub(crate) busy: f64,
+    /// Its time for each datagram.
+    pub(crate) ns: f64,
 }
 
 /// Floods the tracker at `shoal`.
@@ -51,22 +62,37 @@ pub(crate) fn measure(shoal: &Path) -> Floods {
     let mut processor = CpuSet::new();
     processor.set(1);
     sched_setaffinity(None, &processor).unwrap();
-    let open = start(shoal, &network, false);
+    let open = start(shoal, &network, Rules::Open);
     let (honest, flood) = beside_honest_clients(&network);
     drop(open);
-    let denying = start(shoal, &network, true);
-    let denied = denied_flood(&network);
+    let denying = start(shoal, &network, Rules::Deny);
+    let denied = dropped_flood(&network);
     drop(denying);
+    let behind_sockets = start(shoal, &network, Rules::Sockets);
+    let attach = || Discard::attach(network.tracker_interface(), &flood_of(None, DURATION));
+    let discard = network.on_tracker_side(attach).unwrap().unwrap();
+    let floor = dropped_flood(&network);
+    drop((discard, behind_sockets));
     #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
     let float = |count: u64| count as f64;
     Floods {
         answered_per_s: float(flood.replies) / flood.elapsed.as_secs_f64(),
         honest: honest.requests.total() + honest.unsent,
         unanswered: honest.requests.total() + honest.unsent - honest.responses.total(),
-        denied_per_s: float(denied.frames) / denied.elapsed_s,
-        denied_busy: denied.busy_s / denied.elapsed_s,
-        denied_ns: denied.busy_s * 1e9 / float(denied.frames.max(1)),
+        denied: denied.per_datagram(),
+        floor: floor.per_datagram(),
     }
+}
+
+/// The rules of the tracker.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rules {
+    /// It answers all clients at the driver hook.
+    Open,
+    /// It denies the network of the flood everything, there.
+    Deny,
+    /// It answers behind sockets.
+    Sockets,
 }
 
 /// The part that has happened on the tracker's side up to a moment, or between two moments.
@@ -79,8 +105,8 @@ struct Work {
 }
 
 impl Work {
-    fn now(network: &Network) -> Self {
-        Self { elapsed_s: uptime_s(), frames: received(network), busy_s: busy_s() }
+    fn now(network: &Network, began: Instant) -> Self {
+        Self { elapsed_s: began.elapsed().as_secs_f64(), frames: received(network), busy_s: busy_s() }
     }
 
     fn since(&self, before: &Self) -> Self {
@@ -90,25 +116,30 @@ impl Work {
             busy_s: self.busy_s - before.busy_s,
         }
     }
+
+    #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
+    fn per_datagram(&self) -> Dropped {
+        let frames = self.frames.max(1) as f64;
+        Dropped {
+            per_s: frames / self.elapsed_s,
+            busy: self.busy_s / self.elapsed_s,
+            ns: self.busy_s * 1e9 / frames,
+        }
+    }
 }
 
-/// Floods the tracker from a network that it denies. Returns the work meanwhile, without the beginning and the end.
-fn denied_flood(network: &Network) -> Work {
+/// Floods the tracker from a network whose datagrams are dropped. Returns the work meanwhile, without the beginning and the end.
+fn dropped_flood(network: &Network) -> Work {
     thread::scope(|scope| {
         let flood = scope.spawn(|| flood_from(network, None, MARGIN + DURATION + MARGIN));
         thread::sleep(MARGIN);
-        let before = Work::now(network);
+        let began = Instant::now();
+        let before = Work::now(network, began);
         thread::sleep(DURATION);
-        let work = Work::now(network).since(&before);
+        let work = Work::now(network, began).since(&before);
         flood.join().unwrap();
         work
     })
-}
-
-/// Returns the time since the host was started.
-fn uptime_s() -> f64 {
-    let text = fs::read_to_string("/proc/uptime").unwrap();
-    text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// A tracker, and the folder of its files.
@@ -121,19 +152,23 @@ fn target() -> SocketAddr {
     (VethPair::TRACKER, PORT).into()
 }
 
-/// Starts the tracker. It may deny the network of the flood everything.
-fn start(shoal: &Path, network: &Network, denies: bool) -> Tracker {
+fn start(shoal: &Path, network: &Network, rules: Rules) -> Tracker {
     let folder = tempfile::tempdir().unwrap();
     let (list, file) = (folder.path().join("denied"), folder.path().join("shoal.toml"));
     fs::write(&list, format!("{}/{}\n", NETWORK.0, NETWORK.1)).unwrap();
-    let denied =
-        if denies { format!("networks_deny = [{:?}]", list.display().to_string()) } else { String::new() };
+    let denied = match rules {
+        Rules::Deny => format!("networks_deny = [{:?}]", list.display().to_string()),
+        Rules::Open | Rules::Sockets => String::new(),
+    };
+    let data_path = match rules {
+        Rules::Sockets => String::new(),
+        Rules::Open | Rules::Deny => format!("[udp.xdp]\ninterfaces = [{:?}]\n", network.tracker_interface()),
+    };
     let settings = format!(
-        "[udp]\nlisten = [\"{}\"]\nio = \"mmsg\"\n[udp.xdp]\ninterfaces = [{:?}]\n[http]\nlisten = []\n\
+        "[udp]\nlisten = [\"{}\"]\nio = \"mmsg\"\n{data_path}[http]\nlisten = []\n\
          [announce]\npeers_per_address_max = 0\n[workers]\ncount = 1\n[control]\nlisten = \"\"\n\
          [log]\nlevel = \"warn\"\n[access]\n{denied}\n",
-        target(),
-        network.tracker_interface()
+        target()
     );
     fs::write(&file, settings).unwrap();
     let program = Program {
@@ -168,9 +203,12 @@ fn beside_honest_clients(network: &Network) -> (Report, FloodReport) {
 }
 
 fn flood_from(network: &Network, window: Option<u32>, duration: Duration) -> FloodReport {
+    network.hook().unwrap().flood(&flood_of(window, duration)).unwrap()
+}
+
+fn flood_of(window: Option<u32>, duration: Duration) -> Flood {
     let (source, prefix_bits) = NETWORK;
-    let flood = Flood { target: target(), network: source, prefix_bits, window, duration };
-    network.hook().unwrap().flood(&flood).unwrap()
+    Flood { target: target(), network: source, prefix_bits, window, duration }
 }
 
 fn honest_plan() -> Plan {

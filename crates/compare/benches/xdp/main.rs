@@ -170,11 +170,13 @@ impl Output {
         self.line("xdp/flood/connects", floods.answered_per_s, "/s");
         self.line("xdp/flood/honest-announces", float(floods.honest), "");
         self.line("xdp/flood/honest-unanswered", float(floods.unanswered), "");
-        self.line("xdp/flood/denied", floods.denied_per_s, "/s");
-        self.line("xdp/flood/denied-busy", floods.denied_busy, "share");
-        self.line("xdp/flood/denied-core", floods.denied_ns, "ns");
+        for (name, dropped) in [("denied", &floods.denied), ("floor", &floods.floor)] {
+            self.line(&format!("xdp/flood/{name}"), dropped.per_s, "/s");
+            self.line(&format!("xdp/flood/{name}-busy"), dropped.busy, "share");
+            self.line(&format!("xdp/flood/{name}-core"), dropped.ns, "ns");
+        }
         self.line("xdp/flood/denied-core/bar", DENIED_NS_MAX, "ns");
-        self.has_missed |= floods.unanswered > 0 || floods.denied_ns > DENIED_NS_MAX;
+        self.has_missed |= floods.unanswered > 0 || floods.denied.ns > DENIED_NS_MAX;
     }
 
     /// Returns the figures of a tracker. Tells about rounds that failed.

@@ -25,7 +25,7 @@ use crate::driver::{Batch, Pacing, Protocol, Run, Window};
 use crate::plan::{PlanError, require};
 use crate::session::{OpenError, Order, Shared as SessionShared};
 use crate::tally::Kind;
-pub use flood::{Flood, FloodReport};
+pub use flood::{Discard, Flood, FloodReport};
 use program::{Counts, Program};
 use shared::{RING, Request, SAMPLES, SCRAPE_HASHES_MAX, SLOTS};
 

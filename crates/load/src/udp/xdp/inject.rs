@@ -65,7 +65,7 @@ pub(super) fn inject(
 ) -> io::Result<()> {
     let data_bytes = u32::try_from(frame.len()).map_err(io::Error::other)?;
     let context = Context { data_end: data_bytes, interface, ..Context::default() };
-    let attributes = RunAttributes {
+    let mut attributes = RunAttributes {
         program: u32::try_from(program.as_raw_fd()).map_err(io::Error::other)?,
         data_bytes,
         data: frame.as_ptr().expose_provenance() as u64,
@@ -76,10 +76,10 @@ pub(super) fn inject(
         batch: batch.min(repeat).min(BATCH_MAX),
         ..RunAttributes::default()
     };
-    // SAFETY: the attributes have the size that is stated. The frame and the context live until the call returns and
-    // have the sizes that are stated; the kernel only reads them.
+    // SAFETY: the attributes have the size that is stated, and the kernel writes its results to them. The frame and the context
+    // live until the call returns and have the sizes that are stated; the kernel only reads them.
     let result = unsafe {
-        libc::syscall(libc::SYS_bpf, BPF_PROG_RUN, ptr::from_ref(&attributes), size_of::<RunAttributes>())
+        libc::syscall(libc::SYS_bpf, BPF_PROG_RUN, &raw mut attributes, size_of::<RunAttributes>())
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

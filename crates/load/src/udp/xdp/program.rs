@@ -94,24 +94,12 @@ const OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/generator.bpf.o"
 impl Program {
     /// Loads the program and attaches it to an interface, all of whose frames it passes on at first.
     pub(super) fn attach(interface: &str) -> Result<Self, String> {
-        let name = interface;
-        let interface = nix::net::if_::if_nametoindex(name)
-            .map_err(|error| format!("there is no network interface {name}: {error}"))?;
-        let refused = |error: &dyn std::error::Error| {
-            let cause = error.source().map(|source| format!(": {source}")).unwrap_or_default();
-            format!("the kernel refuses the program of the generator on {name} ({error}{cause}): run as root")
-        };
-        let mut ebpf = Ebpf::load(OBJECT).map_err(|error| refused(&error))?;
-        // The program refers to the maps once it is loaded, so that they may be taken from the loader.
-        xdp(&mut ebpf)?.load().map_err(|error| refused(&error))?;
-        xdp(&mut ebpf)?.attach_to_if_index(interface, XdpMode::Driver).map_err(|error| refused(&error))?;
+        let (mut ebpf, index, descriptor) = attach("generate", interface)?;
         let Maps { control, sources, slots, requests, samples, counters } = Maps::take(&mut ebpf)?;
-        let descriptor =
-            xdp(&mut ebpf)?.fd().and_then(|fd| Ok(fd.try_clone()?)).map_err(|error| refused(&error))?;
         Ok(Self {
             _ebpf: ebpf,
             descriptor,
-            interface,
+            interface: index,
             magic: random(),
             control,
             sources,
@@ -196,9 +184,40 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-fn xdp(ebpf: &mut Ebpf) -> Result<&mut Xdp, String> {
-    let program = ebpf.program_mut("generate").and_then(|program| program.try_into().ok());
-    program.ok_or_else(|| "the object of the generator has no program".to_owned())
+/// Loads a program of the object and attaches it to an interface, until the object is dropped. Returns the index of the interface
+/// and the descriptor of the program as well.
+fn attach(program: &str, interface: &str) -> Result<(Ebpf, u32, ProgramFd), String> {
+    let index = nix::net::if_::if_nametoindex(interface)
+        .map_err(|error| format!("there is no network interface {interface}: {error}"))?;
+    let refused = |error: &dyn std::error::Error| {
+        let cause = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+        format!(
+            "the kernel refuses the program of the generator on {interface} ({error}{cause}): run as root"
+        )
+    };
+    let mut ebpf = Ebpf::load(OBJECT).map_err(|error| refused(&error))?;
+    let xdp: Option<&mut Xdp> = ebpf.program_mut(program).and_then(|program| program.try_into().ok());
+    let xdp = xdp.ok_or_else(|| format!("the object of the generator has no program {program}"))?;
+    xdp.load().map_err(|error| refused(&error))?;
+    xdp.attach_to_if_index(index, XdpMode::Driver).map_err(|error| refused(&error))?;
+    let descriptor = xdp.fd().and_then(|fd| Ok(fd.try_clone()?)).map_err(|error| refused(&error))?;
+    Ok((ebpf, index, descriptor))
+}
+
+/// The program that drops what comes from the network of a flood, attached until this is dropped.
+pub(super) struct Discarding {
+    _ebpf: Ebpf,
+}
+
+impl Discarding {
+    /// Attaches the program. `network` and `hosts` are those of the flood, in network byte order.
+    pub(super) fn attach(interface: &str, network: u32, hosts: u32) -> Result<Self, String> {
+        let (mut ebpf, ..) = attach("discard", interface)?;
+        let control = mapped::<Control>(&mut ebpf, "controls", 1)?;
+        control[0].flood_network.store(network, Ordering::Relaxed);
+        control[0].flood_hosts.store(hosts, Ordering::Release);
+        Ok(Self { _ebpf: ebpf })
+    }
 }
 
 impl Counts {
