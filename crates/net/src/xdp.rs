@@ -42,6 +42,7 @@ pub struct XdpIo {
     /// Each has its descriptor among those that `sockets` waits for, at the same place.
     queues: Vec<XdpQueue>,
     rounds: u32,
+    frames_since_report: usize,
 }
 
 /// The lengths of the replies of a batch, and where each starts in its frame.
@@ -58,7 +59,12 @@ impl XdpIo {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
         let descriptors = queues.iter().map(|queue| queue.socket().descriptor()).collect();
-        let mut io = Self { sockets: MmsgIo::open_beside(sockets, descriptors)?, queues, rounds: 0 };
+        let mut io = Self {
+            sockets: MmsgIo::open_beside(sockets, descriptors)?,
+            queues,
+            rounds: 0,
+            frames_since_report: 0,
+        };
         io.report(false);
         Ok(io)
     }
@@ -116,13 +122,16 @@ impl XdpIo {
         }
     }
 
-    /// Counts what the kernel has counted. `is_idle` tells that nothing has arrived for a while.
+    /// Counts what the kernel has counted. `is_idle` tells that no frame has arrived for a while. A socket that another process still
+    /// uses is left to that.
     fn report(&mut self, is_idle: bool) {
-        self.try_each(|queue| queue.socket().check());
+        self.try_each(|queue| if queue.is_own() { queue.socket().check() } else { Ok(()) });
         let counters = &self.sockets.counters().xdp;
         let (mut free, mut total) = (0, 0);
         for queue in &mut self.queues {
-            queue.report(counters, is_idle);
+            if queue.is_own() {
+                queue.report(counters, is_idle);
+            }
             let owned = queue.socket().owned();
             free += u64::from(owned.free + owned.receiving);
             total += u64::from(queue.socket().frames_total());
@@ -153,10 +162,13 @@ impl DatagramIo for XdpIo {
             taken += self.serve_sockets(Duration::ZERO, service)?;
         }
         let frames = self.serve_queues(service);
+        self.frames_since_report += frames;
         // Without a wait, nothing may have arrived because there was no time for it.
         let is_idle = !timeout.is_zero() && !has_frames && taken + frames == 0;
         if is_idle || self.rounds.is_multiple_of(ROUNDS_PER_REPORT) {
-            self.report(is_idle);
+            // The ordinary sockets may be busy with all that arrives, since the program believes that this one is.
+            self.report(is_idle || self.frames_since_report == 0);
+            self.frames_since_report = 0;
         }
         Ok(taken + frames)
     }
