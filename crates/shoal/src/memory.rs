@@ -479,6 +479,16 @@ mod tests {
     }
 
     #[test]
+    fn frames_of_the_data_path_are_within_the_whole() {
+        let root = machine(&[MEMINFO]);
+        let config = shoal_config::read(None, [("SHOAL_MEMORY_MAX".into(), "256MiB".into())]).unwrap();
+        let with_frames = |bytes| divide(&config, NonZeroUsize::MIN, bytes, root.path()).unwrap();
+        let (without, with) = (with_frames(0), with_frames(64 << 20));
+        assert_eq!(with.fixed - without.fixed, 64 << 20);
+        assert!(with.store < without.store && sum(&with) <= 256 << 20, "{without:?} {with:?}");
+    }
+
+    #[test]
     fn the_feed_remembers_fewer_changes_with_little_memory() {
         let root = machine(&[MEMINFO]);
         let changes_max = |max, changes_max| {

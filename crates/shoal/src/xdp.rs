@@ -2,15 +2,17 @@
 //! do not answer.
 //!
 //! This module opens it while the tracker has its privileges, deals the sockets out to the workers, and keeps the programs in
-//! step with the configuration, the keys and the clock (`follow`). It must not look into frames, which the back end of the
+//! step with the configuration, the keys and the clock (`follow`, by the rules of `rules`). It must not look into frames, which the back end of the
 //! workers does (`shoal_net`), and it decides nothing that the policy decides: the programs get its tables.
 //!
 //! An upgrade passes everything on: the links by which the programs are attached, the sockets, and the memory of the frames
 //! (`handed`). The new process loads its own program, which takes the place of the other one when the old process has let go. Until
-//! then, it has changed nothing.
+//! then, it has changed nothing but whether a card is polled (`udp.xdp.busy_poll`).
 
 mod follow;
 mod handed;
+mod rules;
+mod stats;
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -23,9 +25,10 @@ use shoal_xdp::interface::Interface;
 use shoal_xdp::program::{Link, Maps, Mode, Program, Sizes, interface_of_link};
 use shoal_xdp::socket::{CHUNK_BYTES, Parts, SocketSettings, XdpSocket, ZeroCopy};
 
-pub(crate) use self::follow::{DataPathStats, DataPathThread, InterfaceStats};
+pub(crate) use self::follow::DataPathThread;
 pub(crate) use self::handed::HandedDataPath;
 use self::handed::{link_name, socket_names};
+pub(crate) use self::stats::{DataPathStats, InterfaceStats};
 
 /// Maximum number of addresses with a port that a program serves.
 const ENDPOINTS_MAX: u32 = 4096;
@@ -295,6 +298,19 @@ pub(crate) fn bytes(config: &Config, handed: &HandedDataPath) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_socket_takes_the_memory_of_its_frames() {
+        let bytes_of = |interfaces: &str| {
+            let variables = [("SHOAL_UDP_XDP_INTERFACES", interfaces), ("SHOAL_UDP_XDP_FRAMES", "1000")];
+            let config = shoal_config::read(None, variables.map(|(key, value)| (key.into(), value.into())));
+            bytes(&config.unwrap(), &HandedDataPath::default())
+        };
+        let sockets = Interface::find("lo").unwrap().sockets();
+        assert!(sockets > 0);
+        assert_eq!(bytes_of("lo"), u64::from(sockets) * 1024 * 4096);
+        assert_eq!(bytes_of("shoal-absent"), 0);
+    }
 
     #[test]
     fn keys_that_an_upgrade_does_not_change_are_named() {

@@ -5,24 +5,20 @@
 //! workers if this thread is late for longer.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ipnet::IpNet;
-use shoal_access::networks::{NetworkTable, prefixes};
-use shoal_config::LimitsConfig;
-use shoal_engine::connection_id::{ConnectionIds, SharedIds, slot_at};
-use shoal_engine::counter::{Counters, Family, Kind, Tally};
-use shoal_engine::limits::{self, Activity};
+use shoal_engine::connection_id::{ConnectionIds, slot_at};
+use shoal_engine::counter::{Family, Kind, Tally};
+use shoal_engine::limits::Activity;
 use shoal_engine::policy::Protocol;
 use shoal_net::QueueLoss;
 use shoal_xdp::interface::{LocalAddresses, local_addresses};
-use shoal_xdp::program::{
-    Counters as ProgramCounters, Counts, Ids, Link, Maps, Mode, Network, NetworkRule, Program, Rate, Settings,
-};
+use shoal_xdp::program::{Counts, Link, Maps, Mode, Network, NetworkRule, Program, Settings};
 
-use super::handed::mode_name;
+use super::rules::{self, Lists, NS_PER_S};
+use super::stats::{DataPathStats, Hook, Shared};
 use super::{Attached, Attachment, DataPath};
 use crate::periodic::PeriodicThread;
 use crate::published::Published;
@@ -34,43 +30,6 @@ const PERIOD: Duration = Duration::from_millis(250);
 
 /// Periods between two looks at the addresses of this host. Updates that the kernel has refused are tried again then.
 const LOOK_PERIODS: u64 = 8;
-
-const NS_PER_S: u64 = 1_000_000_000;
-const NS_PER_MS: u64 = 1_000_000;
-
-/// The figures of the data path, which are read while the tracker runs.
-#[derive(Debug)]
-pub(crate) struct DataPathStats {
-    interfaces: Vec<Arc<Shared>>,
-    /// The requests that the programs have answered or dropped, as far as the thread has seen them.
-    requests: Arc<Counters>,
-}
-
-/// The work of the program of an interface.
-#[derive(Clone, Debug)]
-pub(crate) struct InterfaceStats {
-    pub(crate) name: String,
-    /// `native` or `generic`; `None` if the program is attached no more.
-    pub(crate) mode: Option<&'static str>,
-    pub(crate) counts: Counts,
-}
-
-/// The part of an interface that other threads see. None of them waits for an update of the lists.
-#[derive(Debug)]
-struct Shared {
-    name: String,
-    counters: ProgramCounters,
-    hook: Mutex<Hook>,
-}
-
-/// The hook of an interface.
-#[derive(Debug)]
-struct Hook {
-    /// None once the program is detached for good.
-    link: Option<Attachment>,
-    /// Whether the interface has the program of this process.
-    is_attached: bool,
-}
 
 /// An interface with its program.
 #[derive(Debug)]
@@ -129,13 +88,6 @@ struct News<'f> {
     networks: Option<&'f (Vec<Network>, NetworkRule)>,
 }
 
-/// The lists that networks come from.
-#[derive(Clone, Debug, Default)]
-struct Lists {
-    access: Option<Arc<NetworkTable>>,
-    exempt: Vec<IpNet>,
-}
-
 impl DataPath {
     /// Begins to follow, on a thread of its own, and with it the service of the programs, if there are any.
     ///
@@ -189,33 +141,6 @@ impl Drop for DataPathThread {
     }
 }
 
-impl DataPathStats {
-    /// Returns the requests that the programs have answered or dropped.
-    pub(crate) fn requests(&self) -> &Counters {
-        &self.requests
-    }
-
-    /// Returns what each program did.
-    pub(crate) fn interfaces(&self) -> Vec<InterfaceStats> {
-        self.interfaces.iter().map(|shared| shared.stats()).collect()
-    }
-}
-
-impl Shared {
-    fn hook(&self) -> MutexGuard<'_, Hook> {
-        self.hook.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn stats(&self) -> InterfaceStats {
-        let hook = self.hook();
-        let link = hook.link.as_ref().filter(|_| hook.is_attached);
-        let mode = link.map(|link| mode_name(link.mode()));
-        // An array of the kernel can always be read.
-        let counts = self.counters.read().unwrap_or_default();
-        InterfaceStats { name: self.name.clone(), mode, counts }
-    }
-}
-
 impl Follower {
     fn run(&mut self) {
         let live = self.live.latest();
@@ -229,7 +154,7 @@ impl Follower {
         }
         self.update_slot();
         let lacks_networks = self.interfaces.iter().any(|followed| !followed.has_networks);
-        let networks = (looks && lacks_networks).then(|| networks(&live));
+        let networks = (looks && lacks_networks).then(|| rules::networks(&live));
         let news = News {
             settings: self.settings,
             slot: self.slot,
@@ -254,11 +179,11 @@ impl Follower {
         self.ids.set_grace_s(config.connection_id.grace_s);
         self.ids.replace_key(&live.connection_key, clock::unix_s());
         self.settings = Settings {
-            ids: Some(ids(&self.ids.share(), now_ms())),
+            ids: Some(rules::ids(&self.ids.share(), rules::now_ms())),
             bucket_key: self.bucket_key,
-            connects: rate(&config.limits, Activity::UdpConnect),
+            connects: rules::rate(&config.limits, Activity::UdpConnect),
             // Unless the limit is silent, a worker owes each of these requests a reply.
-            requests: rate(&config.limits, Activity::Request(Protocol::Udp))
+            requests: rules::rate(&config.limits, Activity::Request(Protocol::Udp))
                 .filter(|_| config.limits.udp_silent),
             ..Settings::default()
         };
@@ -275,7 +200,7 @@ impl Follower {
         if let Ok(addresses) = local_addresses() {
             self.addresses = addresses;
         }
-        let endpoints = endpoints(live.endpoints.datagram_addresses(), &self.addresses.ips);
+        let endpoints = rules::endpoints(live.endpoints.datagram_addresses(), &self.addresses.ips);
         let has_changed = self.endpoints != endpoints;
         self.endpoints = endpoints;
         for followed in &mut self.interfaces {
@@ -286,9 +211,9 @@ impl Follower {
 
     /// Updates the present slot and its end, which stays the same while the clocks agree: they are read one after the other.
     fn update_slot(&mut self) {
-        let now = now_ms();
+        let now = rules::now_ms();
         let (slot, end_s) = slot_at(now.0 / 1000);
-        let end_ns = monotonic_ns_at(end_s, now);
+        let end_ns = rules::monotonic_ns_at(end_s, now);
         if self.slot.0 != slot || self.slot.1.abs_diff(end_ns) > NS_PER_S {
             self.slot = (slot, end_ns);
         }
@@ -323,16 +248,19 @@ impl Followed {
         maps.change(|maps| {
             maps.set_slot(news.slot.0, news.slot.1);
             maps.set_settings(&Settings { mac, is_native, ..news.settings });
+            let mut outcome = Ok(());
             if let Some(endpoints) = news.endpoints.filter(|_| !*has_endpoints) {
                 let endpoints: Vec<SocketAddr> = endpoints.iter().copied().collect();
-                maps.set_endpoints(&endpoints)?;
-                *has_endpoints = true;
+                outcome = maps.set_endpoints(&endpoints);
+                *has_endpoints = outcome.is_ok();
             }
+            // Endpoints that do not fit are no reason to serve what is denied.
             if let Some((networks, otherwise)) = news.networks.filter(|_| !*has_networks) {
-                maps.set_networks(networks, *otherwise)?;
-                *has_networks = true;
+                let told = maps.set_networks(networks, *otherwise);
+                *has_networks = told.is_ok();
+                outcome = outcome.and(told);
             }
-            Ok(())
+            Ok(outcome?)
         })
     }
 
@@ -376,8 +304,8 @@ impl Followed {
                 reason,
                 ?queues,
                 sockets = self.sockets.len(),
-                "AF_XDP sockets are given up; what arrives at their queues goes to the ordinary sockets. \
-                 a restart opens new ones"
+                "AF_XDP sockets are given up; what arrives at their queues goes to the ordinary sockets. a restart opens new \
+                 ones, and if the interface was gone, `shoal upgrade` as well"
             );
         }
     }
@@ -433,74 +361,6 @@ impl Attachment {
     }
 }
 
-impl Lists {
-    fn of(live: &Live) -> Self {
-        let access = live.policy.access().and_then(|access| access.networks.clone());
-        Self { access, exempt: live.policy.config().limits.exempt.clone() }
-    }
-
-    /// Returns whether they are the same.
-    fn are(&self, other: &Self) -> bool {
-        let ours = self.access.as_ref().map(Arc::as_ptr);
-        ours == other.access.as_ref().map(Arc::as_ptr) && self.exempt == other.exempt
-    }
-}
-
-/// Returns the addresses of the tracker on this host with their ports. `bound` are those that it listens on, and `locals` all
-/// addresses of this host. Loopback addresses have no place in a frame of a network card.
-fn endpoints(bound: impl IntoIterator<Item = SocketAddr>, locals: &[IpAddr]) -> BTreeSet<SocketAddr> {
-    let expand = |address: SocketAddr| {
-        let of_family = locals.iter().filter(move |ip| ip.is_ipv4() == address.is_ipv4());
-        let all: Vec<IpAddr> = match address.ip().is_unspecified() {
-            true => of_family.copied().collect(),
-            false => vec![address.ip()],
-        };
-        all.into_iter().filter(|ip| !ip.is_loopback()).map(move |ip| SocketAddr::new(ip, address.port()))
-    };
-    bound.into_iter().flat_map(expand).collect()
-}
-
-/// Returns what programs need to make and check connection ids.
-fn ids(shared: &SharedIds, now_ms: (u64, u64)) -> Ids {
-    let former = shared.former.map(|(keyed, until_s)| (keyed, monotonic_ns_at(until_s, now_ms)));
-    Ids { keyed: shared.keyed, former, valid_ns: shared.valid_s.saturating_mul(NS_PER_S) }
-}
-
-/// Returns the present by the wall clock and by the monotonic clock, in milliseconds.
-fn now_ms() -> (u64, u64) {
-    (clock::unix_ms(), clock::monotonic_ms())
-}
-
-/// Returns a time by the wall clock as one by the monotonic clock, in nanoseconds. `now` is the present by both, in milliseconds.
-fn monotonic_ns_at(unix_s: u64, (now_unix_ms, now_ms): (u64, u64)) -> u64 {
-    let (now_ns, unix_ms) = (now_ms.saturating_mul(NS_PER_MS), unix_s.saturating_mul(1000));
-    let later = unix_ms.saturating_sub(now_unix_ms).saturating_mul(NS_PER_MS);
-    let earlier = now_unix_ms.saturating_sub(unix_ms).saturating_mul(NS_PER_MS);
-    now_ns.saturating_add(later).saturating_sub(earlier)
-}
-
-/// Returns the limit of an activity, if it has one.
-fn rate(config: &LimitsConfig, activity: Activity) -> Option<Rate> {
-    let rate = limits::rate_of(config, activity)?;
-    Some(Rate { token_ns: rate.token_ns(), full_ns: rate.full_ns() })
-}
-
-/// Returns the networks for which another rule holds than for all other addresses, and that rule.
-fn networks(live: &Live) -> (Vec<Network>, NetworkRule) {
-    let all = Arc::new(NetworkTable::default());
-    let access = live.policy.access().and_then(|access| access.networks.as_ref()).unwrap_or(&all);
-    let none = Arc::new(NetworkTable::new(Some(&[]), &[]));
-    let exempt = limits::exempt(&live.policy.config().limits).unwrap_or(none);
-    let rule = |[is_served, exempt]: [bool; 2]| NetworkRule { denied: !is_served, exempt };
-    let usual = [access.serves_others(), false];
-    let network = |(network, answers): (shoal_access::networks::Network, [bool; 2])| Network {
-        ip: network.first(),
-        bits: network.prefix_length(),
-        rule: rule(answers),
-    };
-    (prefixes([access, &exempt], usual).into_iter().map(network).collect(), rule(usual))
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -552,7 +412,7 @@ mod tests {
             followed.tell(&News { settings, slot, endpoints: Some(endpoints), networks })
         };
         let outcome = tell(&mut followed, &addresses(0..9));
-        assert!(outcome.is_err() && !followed.has_endpoints);
+        assert!(outcome.is_err() && !followed.has_endpoints && followed.has_networks);
         followed.report(outcome);
         followed.report(Ok(()));
         assert!(followed.failure.is_some(), "it is not logged each time that it is tried");
@@ -560,24 +420,5 @@ mod tests {
         assert!(followed.has_endpoints && followed.has_networks);
         followed.report(Ok(()));
         assert_eq!(followed.failure, None);
-    }
-
-    #[test]
-    fn no_frame_of_a_network_card_is_for_a_loopback_address() {
-        let locals = ["127.0.0.1", "192.0.2.1", "::1", "2001:db8::1"].map(|ip| ip.parse().unwrap());
-        let endpoints_of = |bound: &[&str]| -> Vec<String> {
-            let bound = bound.iter().map(|address| address.parse().unwrap());
-            endpoints(bound, &locals).iter().map(SocketAddr::to_string).collect()
-        };
-        assert_eq!(endpoints_of(&["0.0.0.0:1", "[::]:2"]), ["192.0.2.1:1", "[2001:db8::1]:2"]);
-        assert_eq!(endpoints_of(&["127.0.0.1:1", "[::1]:2", "192.0.2.9:3"]), ["192.0.2.9:3"]);
-    }
-
-    #[test]
-    fn times_of_one_clock_are_those_of_another() {
-        let now = (1_700_000_000_250, 5000);
-        assert_eq!(monotonic_ns_at(1_700_000_001, now), 5_750_000_000);
-        assert_eq!(monotonic_ns_at(1_699_999_999, now), 3_750_000_000);
-        assert_eq!(monotonic_ns_at(0, now), 0);
     }
 }
