@@ -31,6 +31,9 @@ pub enum Event {
     Down,
 }
 
+/// The counters that show that a denied source and a limit were in force.
+const DENY_DROPS: [&str; 2] = ["program/denied", "tracker/rate_limited"];
+
 /// One round of load with a disturbance.
 #[derive(Clone, Debug, Serialize)]
 pub struct Round {
@@ -64,7 +67,8 @@ pub(super) struct Load {
     sent: u64,
     replied: u64,
     responses_per_s: f64,
-    /// Replies that break a rule.
+    /// Replies that are errors, and those that break a rule.
+    errors: u64,
     wrong: u64,
     /// Why it ended early.
     failure: Option<String>,
@@ -123,6 +127,7 @@ impl Load {
             sent: report.requests.total(),
             replied: report.responses.total() + report.errors + wrong + report.late,
             responses_per_s: report.responses_per_s,
+            errors: report.errors,
             wrong,
             failure: report.failure.clone(),
         }
@@ -176,6 +181,14 @@ impl Round {
         }
         if load.wrong > 0 {
             failures.push(format!("{} replies are wrong", load.wrong));
+        }
+        if load.errors > 0 {
+            failures.push(format!("{} replies are errors", load.errors));
+        }
+        if self.event == Event::Deny {
+            let none =
+                DENY_DROPS.into_iter().filter(|name| self.drops.get(*name).is_none_or(|count| *count == 0));
+            failures.extend(none.map(|name| format!("{name}: nothing was dropped")));
         }
         failures.extend(load.failure.iter().map(|reason| format!("the load ended early: {reason}")));
         self.failures = failures;
@@ -252,7 +265,9 @@ mod tests {
     }
 
     fn changes(drops: u64) -> Changes {
-        let drops = BTreeMap::from([("program/denied".to_owned(), drops)]);
+        let (denied, limited) = (drops.saturating_sub(1), drops.min(1));
+        let drops = [("program/denied", denied), ("tracker/rate_limited", limited)];
+        let drops = drops.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
         Changes { drops, queued: 1000, frames: 64, frames_free: 64 }
     }
 
@@ -307,16 +322,27 @@ mod tests {
 
     #[test]
     fn each_other_fault_is_told() {
-        let faults: [(Load, Changes, &str); 5] = [
+        let faults: [(Load, Changes, &str); 6] = [
             (load(), Changes { frames_free: 63, ..changes(10) }, "63 of 64 frames"),
             (load(), Changes { frames: 0, frames_free: 0, ..changes(10) }, "0 of 0 frames"),
             (Load { wrong: 2, ..load() }, changes(10), "2 replies are wrong"),
+            (Load { errors: 3, ..load() }, changes(10), "3 replies are errors"),
             (Load { failure: Some("silence".to_owned()), ..load() }, changes(10), "silence"),
             (Load { sent: 10, replied: 0, ..load() }, changes(10), "no request was answered"),
         ];
         for (load, changes, text) in faults {
             let found = failures(Event::Reload, &load, &changes);
             assert!(found.len() == 1 && found[0].contains(text), "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_and_a_limit_that_have_no_effect_are_told() {
+        for (denied, limited, text) in [(10, 0, "tracker/rate_limited"), (0, 10, "program/denied")] {
+            let drops = [("program/denied", denied), ("tracker/rate_limited", limited)];
+            let drops = drops.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+            let found = failures(Event::Deny, &load(), &Changes { drops, ..changes(10) });
+            assert_eq!(found, [format!("{text}: nothing was dropped")]);
         }
     }
 
