@@ -54,6 +54,13 @@ const DENYING: &[Setting] = &[
     ("access.networks_deny", "TRACKER_FOLDER/networks"),
 ];
 
+/// A limit that the honest clients, which ask for a few connection ids, do not reach.
+const LIMITING: &[Setting] = &[
+    ("udp.listen", LISTEN),
+    ("udp.xdp.interfaces", crate::wire::INTERFACE),
+    ("limits.udp_connects_per_s", "5"),
+];
+
 /// The part that all these attacks have in common.
 const ATTACK: Attack = Attack {
     is_on_wire: true,
@@ -78,6 +85,14 @@ pub(super) const ATTACKS: &[Attack] = &[
         settings: DENYING,
         prepare: deny,
         run: denied_flood,
+        ..ATTACK
+    },
+    Attack {
+        name: "limited-flood",
+        tries: "connects from 4,096 addresses far above their limit, without a pause",
+        promise: "the program drops most of them, no reply is longer than its request, at most 2 µs of the tracker's processes each, and honest clients are answered",
+        settings: LIMITING,
+        run: limited_flood,
         ..ATTACK
     },
     Attack {
@@ -201,6 +216,20 @@ fn denied_flood(context: &Context<'_>) -> Result<()> {
     Ok(())
 }
 
+fn limited_flood(context: &Context<'_>) -> Result<()> {
+    let before = path(context, "rate_limited")?;
+    let frames = flood_within(context, &make(context, connect_packet), DRIVER_US_MAX)?;
+    let dropped = path(context, "rate_limited")? - before;
+    let found = format!("{dropped} of {}", frames.sent);
+    context.check(
+        "frames over the limit",
+        dropped > 0 && dropped + frames.received >= frames.sent / 10 * 9,
+        found,
+    );
+    check_amplification(context, &frames);
+    Ok(())
+}
+
 /// Returns an announce or a scrape with a random connection id.
 fn forged_request() -> Vec<u8> {
     match fastrand::bool() {
@@ -220,7 +249,7 @@ fn forged_ids(context: &Context<'_>) -> Result<()> {
 }
 
 fn malformed_frames(context: &Context<'_>) -> Result<()> {
-    let names = ["malformed", "bad_checksum", "fragment", "extension_headers"];
+    let names = ["malformed", "bad_checksum", "fragment", "extension_headers", "too_long"];
     let read = || names.into_iter().map(|name| path(context, name)).collect::<Result<Vec<u64>>>();
     let before = read()?;
     let mut all: Vec<Vec<u8>> = (0..FRAMES).map(|_| malformed(port(context))).collect();
