@@ -5,9 +5,11 @@ mod machine;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::path::Path;
 
 use crate::client::{Announce, Client, connect_packet};
 use crate::harness::{PATIENCE, eventually};
+use crate::page::send;
 use crate::state::{assert_filled, fill};
 use crate::udp::hash;
 
@@ -15,6 +17,9 @@ use self::machine::Machine;
 
 /// Where the tracker serves UDP and HTTP.
 const TRACKER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 6969);
+
+/// Where the control listener is.
+const CONTROL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 6970);
 
 /// The sockets of two workers: two of UDP and two of TCP, a Unix socket, and the control listener.
 const SOCKETS: &str = "6";
@@ -26,6 +31,39 @@ ExecStartPre=
 ExecStart=
 ExecStart=/usr/local/bin/shoal --config /etc/shoal/shoal.toml
 ";
+
+/// Returns the file of this name beside the unit that a page of the documentation lists.
+fn documented(page: &str, name: &str) -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
+    let text = fs::read_to_string(page).unwrap();
+    let beginning = format!("```ini\n# /etc/systemd/system/shoal.service.d/{name}\n");
+    let (_, rest) = text.split_once(&beginning).expect("the page lists the file");
+    rest.split_once("```").unwrap().0.to_owned()
+}
+
+/// Makes a token of an administrator, and configures the tracker to accept it.
+fn make_token(machine: &Machine) {
+    let token = machine.run("/usr/local/bin/shoal", &["ctl", "token", "--role", "admin", "--name", "test"]);
+    let lines: Vec<&str> = token.lines().collect();
+    fs::write(machine.etc("shoal/token"), lines[1]).unwrap();
+    fs::write(machine.etc("shoal/tokens"), lines[4]).unwrap();
+    machine.configure("127.0.0.1:6970\"", "127.0.0.1:6970\"\ncontrol.tokens = \"/etc/shoal/tokens\"");
+}
+
+/// Upgrades the tracker, and waits until systemd follows.
+fn upgrade(machine: &Machine) {
+    let first = machine.show("MainPID");
+    machine.run("/usr/local/bin/shoal", &["upgrade", "--token-file", "/etc/shoal/token"]);
+    eventually("systemd follows", || (machine.show("MainPID") != first).then_some(()));
+}
+
+/// Checks that the tracker has given up its capabilities.
+fn assert_unprivileged(machine: &Machine) {
+    let status = machine.run("cat", &[&format!("/proc/{}/status", machine.show("MainPID"))]);
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert!(status.contains(&format!("{set}:\t{:016x}\n", 0)), "{status}");
+    }
+}
 
 /// Requests that are sent while no process of the tracker runs.
 struct Waiting {
@@ -140,11 +178,7 @@ fn a_tracker_that_hangs_is_started_anew() {
 #[test]
 fn an_upgrade_leaves_the_service_as_it_was() {
     let machine = Machine::boot(WITHOUT_CREDENTIAL);
-    let token = machine.run("/usr/local/bin/shoal", &["ctl", "token", "--role", "admin", "--name", "test"]);
-    let lines: Vec<&str> = token.lines().collect();
-    fs::write(machine.etc("shoal/token"), lines[1]).unwrap();
-    fs::write(machine.etc("shoal/tokens"), lines[4]).unwrap();
-    machine.configure("127.0.0.1:6970\"", "127.0.0.1:6970\"\ncontrol.tokens = \"/etc/shoal/tokens\"");
+    make_token(&machine);
     machine.systemctl(&["start", "shoal"]);
     machine.wait_for("NFileDescriptorStore", SOCKETS);
     fill(&Client::new(TRACKER));
@@ -152,8 +186,7 @@ fn an_upgrade_leaves_the_service_as_it_was() {
     machine.configure("unix:/run/shoal/http", "unix:/run/shoal/other");
     machine.configure("udp.listen = [", "udp.listen = [\"127.0.0.2:6969\", ");
     let first = machine.show("MainPID");
-    machine.run("/usr/local/bin/shoal", &["upgrade", "--token-file", "/etc/shoal/token"]);
-    eventually("systemd follows", || (machine.show("MainPID") != first).then_some(()));
+    upgrade(&machine);
     machine.wait_for("NFileDescriptorStore", "8");
     assert_eq!((&*machine.show("ActiveState"), &*machine.show("NRestarts")), ("active", "0"));
     assert_filled(&Client::new(TRACKER));
@@ -189,4 +222,41 @@ Service=shoal.service
     machine.wait_for("ActiveState", "active");
     machine.systemctl(&["restart", "shoal"]);
     assert_eq!(client.scrape(&[hash(1)])[0].leechers, 1);
+}
+
+#[test]
+fn the_documented_file_permits_a_port_below_1024() {
+    let machine = Machine::boot(&documented("operators.md", "ports.conf"));
+    machine.configure("http.listen = [\"127.0.0.1:6969\"", "http.listen = [\"127.0.0.1:80\"");
+    machine.systemctl(&["start", "shoal"]);
+    TcpStream::connect("127.0.0.1:80").unwrap();
+    assert_unprivileged(&machine);
+}
+
+#[test]
+fn the_documented_file_permits_the_xdp_data_path() {
+    let machine = Machine::boot(&format!("{WITHOUT_CREDENTIAL}{}", documented("xdp.md", "xdp.conf")));
+    for line in ["link add server type veth peer name client", "link set client up", "link set server up"] {
+        machine.run("ip", &line.split(' ').collect::<Vec<_>>());
+    }
+    make_token(&machine);
+    machine.configure("workers.count", "udp.xdp.interfaces = [\"server\"]\nworkers.count");
+    let token = fs::read_to_string(machine.etc("shoal/token")).unwrap();
+    let request =
+        format!("GET /metrics HTTP/1.1\r\nHost: {CONTROL}\r\nAuthorization: Bearer {token}\r\n\r\n");
+    machine.systemctl(&["start", "shoal"]);
+    for change in [None, Some("restart"), Some("upgrade")] {
+        match change {
+            Some("upgrade") => upgrade(&machine),
+            Some(change) => drop(machine.systemctl(&[change, "shoal"])),
+            None => {}
+        }
+        assert_unprivileged(&machine);
+        eventually("the program is attached", || {
+            let page = send(CONTROL, request.as_bytes());
+            page.body.contains("shoal_xdp_attached{interface=\"server\",mode=\"native\"} 1\n").then_some(())
+        });
+    }
+    assert_eq!(machine.log().matches("XDP data path").count(), 3, "{}", machine.log());
+    assert!(!machine.log().contains("cannot be updated"), "{}", machine.log());
 }
