@@ -2,21 +2,25 @@
 //!
 //! The tracker and its control listener are in the namespace of the server, clients in the other one.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use shoal_conform::{Target, random_seed, udp};
+use shoal_test_nats::{Options, Server};
 use shoal_test_network::vlan::Vlan;
 use shoal_test_network::{Side, between_two, join, ping};
 use shoal_xdp::interface::Interface;
 use shoal_xdp::program::{Link, Mode, Program, Sizes};
 
-use crate::client::{Announce, Client, connect_packet, word};
+use crate::client::{ANNOUNCE, Announce, Client, connect_packet, word};
 use crate::conformance::assert_kept;
 use crate::harness::{Tracker, eventually, run};
 use crate::udp::hash;
@@ -25,30 +29,37 @@ use crate::udp::hash;
 const TRACKER: [&str; 2] = ["192.0.2.1", "2001:db8:1::1"];
 const CLIENTS: [&str; 2] = ["192.0.2.2", "2001:db8:1::2"];
 
-/// The addresses of both in a VLAN.
-const IN_VLAN: [&str; 2] = ["198.51.100.1", "198.51.100.2"];
+/// The addresses of both in a VLAN, of each family.
+const IN_VLAN: [[&str; 2]; 2] = [["198.51.100.1", "198.51.100.2"], ["2001:db8:2::1", "2001:db8:2::2"]];
 
 /// Further addresses of the clients.
 const OTHERS: [&str; 2] = ["192.0.2.66", "2001:db8:1::66"];
 
 const PORT: u16 = 6969;
+const OTHER_PORT: u16 = 7070;
+
+/// The value of `udp.listen` in a file.
+const LISTEN: &str = r#"["0.0.0.0:6969", "[::]:6969"]"#;
 
 const ON_SERVER: (&str, &str) = ("SHOAL_UDP_XDP_INTERFACES", "server");
 
 /// Runs a test of a tracker between two namespaces.
 fn over_xdp(settings: &[(&str, &str)], test: impl FnOnce(&Tracker, &Side, &Side) + Send) {
-    between_two(|server, client| {
-        let _passing = configure(server, client);
-        let start = || {
-            let listen = "0.0.0.0:6969,[::]:6969";
-            let own = [ON_SERVER, ("SHOAL_UDP_LISTEN", listen), ("SHOAL_HTTP_LISTEN", "127.0.0.1:0")];
-            let tracker = Tracker::start(&[&own[..], settings].concat());
-            // It follows the addresses of the host.
-            wait_until_it_answers(&tracker, client);
-            test(&tracker, server, client);
-        };
-        server.run(start);
-    });
+    between_two(|server, client| serve(server, client, settings, |tracker| test(tracker, server, client)));
+}
+
+/// Sets both sides up, and runs a test of a tracker at the server's.
+fn serve(server: &Side, client: &Side, settings: &[(&str, &str)], test: impl FnOnce(&Tracker) + Send) {
+    let _passing = configure(server, client);
+    let start = || {
+        let listen = "0.0.0.0:6969,[::]:6969";
+        let own = [ON_SERVER, ("SHOAL_UDP_LISTEN", listen), ("SHOAL_HTTP_LISTEN", "127.0.0.1:0")];
+        let tracker = Tracker::start(&[&own[..], settings].concat());
+        // It follows the addresses of the host.
+        wait_until_it_answers(&tracker, client);
+        test(&tracker);
+    };
+    server.run(start);
 }
 
 /// Sets both sides up. Returns the program of the client's end: a veth passes on what an XDP program sends only if its other end
@@ -84,6 +95,11 @@ fn ip(text: &str) -> IpAddr {
 /// A client with one of the addresses, which is of the family of the tracker's.
 fn client_at(address: &str, tracker: &str) -> Client {
     Client::from_ip(ip(address), SocketAddr::new(ip(tracker), PORT))
+}
+
+/// A client of another port.
+fn client_of_other_port() -> Client {
+    Client::from_ip(ip(CLIENTS[0]), SocketAddr::new(ip(TRACKER[0]), OTHER_PORT))
 }
 
 /// Returns how many packets took a path.
@@ -132,11 +148,19 @@ fn every_rule_is_kept_over_ipv6() {
     over_xdp(&[], |tracker, _, client| assert_rules_kept(tracker, client, TRACKER[1], Some(TRACKER[0])));
 }
 
-/// The tracker's side has no VLAN device, so the kernel would answer nothing that the data path leaves to it.
 #[test]
 fn every_rule_is_kept_in_a_vlan() {
+    assert_rules_in_vlan(IN_VLAN[0]);
+}
+
+#[test]
+fn every_rule_holds_in_a_vlan_over_ipv6() {
+    assert_rules_in_vlan(IN_VLAN[1]);
+}
+
+/// The tracker's side has no VLAN device, so the kernel would answer nothing that the data path leaves to it.
+fn assert_rules_in_vlan([own, other]: [&str; 2]) {
     over_xdp(&[], |tracker, server, client| {
-        let [own, other] = IN_VLAN;
         add_address(server, server.device, own);
         let _vlan = Vlan::connect(client, "vlan7", 7);
         // The largest scrapes would arrive as fragments, which are left to the kernel.
@@ -181,7 +205,7 @@ fn other_services_of_the_interface_are_unharmed() {
         }
         // TCP, and UDP on another port.
         let control = (ip(TRACKER[0]), tracker.control.port());
-        client.run(|| std::net::TcpStream::connect(control).unwrap());
+        client.run(|| TcpStream::connect(control).unwrap());
         let name_server = server.run(|| std::net::UdpSocket::bind((ip(TRACKER[0]), 53)).unwrap());
         let asked = client.run(|| {
             let socket = std::net::UdpSocket::bind((ip(CLIENTS[0]), 0)).unwrap();
@@ -244,30 +268,53 @@ fn an_allow_list_holds_in_the_driver_and_ends_there() {
 /// The kernel would drop what the socket of the second receive queue sends.
 #[test]
 fn a_receive_queue_without_a_transmit_queue_is_left_to_the_sockets() {
+    with_two_queues(1, |tracker, client| {
+        assert!(tracker.log().contains("receive queues beyond"), "{}", tracker.log());
+        eventually("both queues have served", || {
+            // Each socket has a port of its own, and so another queue.
+            client.run(|| client_at(CLIENTS[0], TRACKER[0]).announce(&Announce::leecher(hash(1), 1)));
+            (packets(tracker, "worker") > 0 && packets(tracker, "no_socket") > 0).then_some(())
+        });
+        assert_eq!(tracker.metric("shoal_xdp_sockets", &[]), 1);
+    });
+}
+
+/// Runs a test of a tracker whose interface has two receive queues, and so many transmit queues.
+fn with_two_queues(transmit: u32, test: impl FnOnce(&Tracker, &Side) + Send) {
     between_two(|server, client| {
         server.command("ip link del server");
-        join(server, client, "numrxqueues 2 numtxqueues 1");
-        client.command("ethtool -L client rx 1 tx 2");
-        let _passing = configure(server, client);
-        let start = || {
-            let interface = Interface::find("server").unwrap();
-            assert_eq!((interface.queues, interface.transmit_queues), (2, 1));
-            let tracker = Tracker::start(&[
-                ON_SERVER,
-                ("SHOAL_UDP_LISTEN", "0.0.0.0:6969,[::]:6969"),
-                ("SHOAL_HTTP_LISTEN", ""),
-            ]);
-            assert!(tracker.log().contains("receive queues beyond"), "{}", tracker.log());
-            wait_until_it_answers(&tracker, client);
-            eventually("both queues have served", || {
-                // Each socket has a port of its own, and so another queue.
-                client.run(|| client_at(CLIENTS[0], TRACKER[0]).announce(&Announce::leecher(hash(1), 1)));
-                (packets(&tracker, "worker") > 0 && packets(&tracker, "no_socket") > 0).then_some(())
-            });
-            assert_eq!(tracker.metric("shoal_xdp_sockets", &[]), 1);
-        };
-        server.run(start);
+        join(server, client, &format!("numrxqueues 2 numtxqueues {transmit}"));
+        client.command(&format!("ethtool -L client rx {transmit} tx 2"));
+        let interface = server.run(|| Interface::find("server").unwrap());
+        assert_eq!((interface.queues, interface.transmit_queues), (2, transmit));
+        serve(server, client, &[], |tracker| test(tracker, client));
     });
+}
+
+#[test]
+fn two_workers_have_a_queue_each_and_hand_both_over() {
+    with_two_queues(2, |tracker, client| {
+        under_requests(client, |_| {
+            wait_for_both_workers(tracker, batches(tracker));
+            upgrade(tracker);
+            wait_for_both_workers(tracker, [0; 2]);
+        });
+        assert!(!tracker.log().contains("another one takes its place"), "{}", tracker.log());
+    });
+}
+
+/// Returns how many batches each worker has served.
+fn batches(tracker: &Tracker) -> [u64; 2] {
+    [r#"worker="0""#, r#"worker="1""#].map(|worker| tracker.metric("shoal_worker_batches_total", &[worker]))
+}
+
+/// Waits until both workers have served more batches than before, each through a socket of the data path.
+fn wait_for_both_workers(tracker: &Tracker, before: [u64; 2]) {
+    eventually("both workers serve", || {
+        batches(tracker).iter().zip(before).all(|(now, before)| *now > before).then_some(())
+    });
+    assert_eq!(tracker.metric("shoal_xdp_sockets", &[]), 2);
+    assert_eq!(packets(tracker, "no_socket"), 0);
 }
 
 #[test]
@@ -338,29 +385,24 @@ fn has_program(server: &Side) -> bool {
 fn a_reload_changes_the_ports_and_keeps_the_data_path() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("shoal.toml");
-    let write = |listen: &str| {
-        let text = format!("[udp]\nlisten = {listen}\nxdp.interfaces = [\"server\"]\n[http]\nlisten = []\n");
-        std::fs::write(&file, text).unwrap();
-    };
     between_two(|server, client| {
         let _passing = configure(server, client);
-        write("[\"0.0.0.0:6969\", \"[::]:6969\"]");
+        write_config(&file, LISTEN, r#"["server"]"#);
         server.run(|| {
             let tracker = Tracker::start_where_file_says(&file);
             wait_until_it_answers(&tracker, client);
             let before = client.run(|| client_at(CLIENTS[0], TRACKER[0]).connect());
-            write("[\"0.0.0.0:6969\", \"[::]:6969\", \"0.0.0.0:7070\"]");
+            write_config(&file, r#"["0.0.0.0:6969", "[::]:6969", "0.0.0.0:7070"]"#, r#"["server"]"#);
             tracker.signal(Signal::SIGHUP);
             tracker.wait_for_line("listening");
-            let at_new_port = || Client::from_ip(ip(CLIENTS[0]), SocketAddr::new(ip(TRACKER[0]), 7070));
             eventually("the program answers at the new port", || {
                 let answered = packets(&tracker, "answered");
-                client.run(|| at_new_port().connect());
+                client.run(|| client_of_other_port().connect());
                 (packets(&tracker, "answered") > answered).then_some(())
             });
             let workers = packets(&tracker, "worker");
             client.run(|| {
-                let reply = at_new_port().ask(&Announce::seeder(hash(1), 1).packet(before, 9));
+                let reply = client_of_other_port().ask(&Announce::seeder(hash(1), 1).packet(before, 9));
                 assert_eq!(word(&reply, 4), 9);
             });
             eventually("a worker serves at the new port", || {
@@ -370,33 +412,117 @@ fn a_reload_changes_the_ports_and_keeps_the_data_path() {
     });
 }
 
+/// Writes the configuration of a tracker.
+fn write_config(file: &Path, listen: &str, interfaces: &str) {
+    let text = format!("[udp]\nlisten = {listen}\nxdp.interfaces = {interfaces}\n[http]\nlisten = []\n");
+    std::fs::write(file, text).unwrap();
+}
+
+#[test]
+fn an_upgrade_without_the_interface_turns_the_data_path_off() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("shoal.toml");
+    between_two(|server, client| {
+        let _passing = configure(server, client);
+        write_config(&file, LISTEN, r#"["server"]"#);
+        server.run(|| {
+            let tracker = Tracker::start_where_file_says(&file);
+            wait_until_it_answers(&tracker, client);
+            let announce = |announce| client.run(|| client_at(CLIENTS[0], TRACKER[0]).announce(&announce));
+            announce(Announce::seeder(hash(1), 1));
+            write_config(&file, LISTEN, "[]");
+            upgrade(&tracker);
+            eventually("the program is gone", || (!has_program(server)).then_some(()));
+            assert_eq!(announce(Announce::leecher(hash(1), 2)).seeders, 1);
+            client.run(|| client_at(CLIENTS[1], TRACKER[1]).connect());
+            let metrics = tracker.page("/metrics").body;
+            assert!(!metrics.contains("shoal_xdp_packets"), "{metrics}");
+        });
+    });
+}
+
+/// Another tracker, whose configuration has the key, tells which ids come from it.
+#[test]
+fn the_program_makes_ids_from_a_key_that_the_tracker_adopts() {
+    const KEY: &str = "000102030405060708090a0b0c0d0e0f";
+    const ANSWER_WRONG: (&str, &str) = ("SHOAL_CONNECTION_ID_ANSWER_WRONG", "true");
+    let follow = |server: &Side, client: &Side| {
+        let nats = Server::start(&Options::default()).unwrap();
+        let _other = Tracker::start(&[
+            ("SHOAL_UDP_LISTEN", "0.0.0.0:7070"),
+            ("SHOAL_CONNECTION_ID_KEY", KEY),
+            ANSWER_WRONG,
+        ]);
+        let url = nats.url();
+        let settings = [("SHOAL_CLUSTER_SERVERS", &*url), ("SHOAL_CLUSTER_NODE", "one"), ANSWER_WRONG];
+        serve(server, client, &settings, |tracker| {
+            tracker.wait_for_line("this node has the shared state of the cluster");
+            let own = || client_at(CLIENTS[0], TRACKER[0]);
+            let issue = || client.run(|| own().connect());
+            let is_of_other = |id| client.run(|| accepts(&client_of_other_port(), id));
+            let before = issue();
+            assert!(!is_of_other(before));
+            under_requests(client, |_| {
+                write_key(&nats, KEY);
+                eventually("the program has the key", || is_of_other(issue()).then_some(()));
+            });
+            let paths = || ["answered", "worker"].map(|path| packets(tracker, path));
+            let [answered, worker] = paths();
+            let after = issue();
+            assert!(is_of_other(after));
+            assert_eq!(client.run(|| [before, after].map(|id| accepts(&own(), id))), [true; 2]);
+            assert_eq!(paths(), [answered + 1, worker + 2]);
+        });
+    };
+    // NATS ends with the thread that starts it.
+    between_two(|server, client| server.run(|| follow(server, client)));
+}
+
+/// Whether the tracker of a client accepts a connection id. It answers a wrong one as well.
+fn accepts(client: &Client, id: u64) -> bool {
+    word(&client.ask(&Announce::leecher(hash(1), 1).packet(id, 2)), 0) == ANNOUNCE
+}
+
+/// Writes the key of connection ids into the bucket of a cluster.
+fn write_key(nats: &Server, key: &str) {
+    let value = format!(r#"{{"key":"{key}"}}"#);
+    let subject = "$KV.shoal_shoal.keys.connection";
+    let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, nats.port())).unwrap();
+    write!(connection, "CONNECT {{}}\r\nPUB {subject} {}\r\n{value}\r\nPING\r\n", value.len()).unwrap();
+    assert!(BufReader::new(connection).lines().map_while(Result::ok).any(|line| line == "PONG"));
+}
+
 #[test]
 fn an_upgrade_loses_no_datagram() {
     over_xdp(&[], |tracker, server, client| {
-        let (stop, asked) = (AtomicBool::new(false), AtomicU64::new(0));
-        thread::scope(|scope| {
-            let load = || {
-                client.run(|| {
-                    let client = client_at(CLIENTS[0], TRACKER[0]);
-                    let mut port = 1;
-                    while !stop.load(Ordering::Relaxed) {
-                        // Each panics without a reply.
-                        client.announce(&Announce::leecher(hash(1), port));
-                        port = port % 60_000 + 1;
-                        asked.fetch_add(1, Ordering::Relaxed);
-                    }
-                });
-            };
-            let load = scope.spawn(load);
-            let pid = panic::catch_unwind(AssertUnwindSafe(|| upgrade_twice(tracker, &asked)));
-            stop.store(true, Ordering::Relaxed);
-            load.join().unwrap();
-            let pid = pid.unwrap();
-            assert!(has_program(server));
-            nix::sys::signal::kill(pid, Signal::SIGKILL).unwrap();
-            eventually("the program is gone with the last process", || (!has_program(server)).then_some(()));
-        });
+        let pid = under_requests(client, |asked| upgrade_twice(tracker, asked));
+        assert!(has_program(server));
+        kill(pid, Signal::SIGKILL).unwrap();
+        eventually("the program is gone with the last process", || (!has_program(server)).then_some(()));
     });
+}
+
+/// Does some work while a client announces from one source port after the other, and counts the replies.
+fn under_requests<R>(client: &Side, work: impl FnOnce(&AtomicU64) -> R) -> R {
+    let (stop, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let load = || {
+            client.run(|| {
+                let mut port = 1;
+                while !stop.load(Ordering::Relaxed) {
+                    // Each panics without a reply.
+                    client_at(CLIENTS[0], TRACKER[0]).announce(&Announce::leecher(hash(1), port));
+                    port = port % 60_000 + 1;
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        };
+        let load = scope.spawn(load);
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| work(&asked)));
+        stop.store(true, Ordering::Relaxed);
+        load.join().unwrap();
+        outcome.unwrap()
+    })
 }
 
 /// The sockets and the link of the running tracker are those of an interface that exists no more.
@@ -408,22 +534,32 @@ fn an_upgrade_attaches_to_an_interface_that_has_come_back() {
         assert_eq!(tracker.metric("shoal_xdp_detached", &[]), 1);
         join(server, client, "");
         let _passing = configure(server, client);
-        tracker.signal(Signal::SIGUSR2);
-        tracker.wait_for_line("the new process serves");
+        upgrade(tracker);
         wait_until_it_answers(tracker, client);
-        let workers = packets(tracker, "worker");
-        client.run(|| client_at(CLIENTS[0], TRACKER[0]).announce(&Announce::seeder(hash(1), 1)));
-        eventually("a worker serves", || (packets(tracker, "worker") > workers).then_some(()));
+        wait_for_a_worker(tracker, client);
         assert_eq!(tracker.metric("shoal_xdp_detached", &[]), 0);
     });
 }
 
+/// Announces, and waits until a worker has served that.
+fn wait_for_a_worker(tracker: &Tracker, client: &Side) {
+    let before = packets(tracker, "worker");
+    client.run(|| client_at(CLIENTS[0], TRACKER[0]).announce(&Announce::seeder(hash(1), 1)));
+    eventually("a worker serves", || (packets(tracker, "worker") > before).then_some(()));
+}
+
+/// Upgrades, and returns the new process.
+fn upgrade(tracker: &Tracker) -> Pid {
+    let old = tracker.successors().last().copied().unwrap_or_else(|| tracker.pid());
+    kill(old, Signal::SIGUSR2).unwrap();
+    tracker.wait_for_line("the new process serves");
+    *tracker.successors().last().unwrap()
+}
+
 /// Upgrades, while requests go on. Returns the last process.
-fn upgrade_twice(tracker: &Tracker, asked: &AtomicU64) -> nix::unistd::Pid {
+fn upgrade_twice(tracker: &Tracker, asked: &AtomicU64) -> Pid {
     for _ in 0..2 {
-        let old = tracker.successors().last().copied().unwrap_or_else(|| tracker.pid());
-        nix::sys::signal::kill(old, Signal::SIGUSR2).unwrap();
-        tracker.wait_for_line("the new process serves");
+        upgrade(tracker);
         let before = asked.load(Ordering::Relaxed);
         eventually("requests go on", || (asked.load(Ordering::Relaxed) > before + 20).then_some(()));
         eventually("the program serves", || (packets(tracker, "answered") > 0).then_some(()));
@@ -434,12 +570,19 @@ fn upgrade_twice(tracker: &Tracker, asked: &AtomicU64) -> nix::unistd::Pid {
 #[test]
 fn without_privileges_the_tracker_serves_on() {
     over_xdp(&[("SHOAL_PROCESS_USER", "daemon")], |tracker, _, client| {
-        client.run(|| client_at(CLIENTS[0], TRACKER[0]).announce(&Announce::seeder(hash(1), 1)));
-        let status = std::fs::read_to_string(format!("/proc/{}/status", tracker.pid())).unwrap();
-        assert!(status.lines().any(|line| line == "CapEff:\t0000000000000000"), "{status}");
-        // An address that comes later is served as well: maps still change.
-        client.run(|| client_at(CLIENTS[1], TRACKER[1]).connect());
+        assert_serves_without_privileges(tracker, tracker.pid(), client);
+        let pid = upgrade(tracker);
+        assert_serves_without_privileges(tracker, pid, client);
     });
+}
+
+/// Asserts that the process of the tracker has no capabilities, and that the data path serves.
+fn assert_serves_without_privileges(tracker: &Tracker, pid: Pid, client: &Side) {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    assert!(status.lines().any(|line| line == "CapEff:\t0000000000000000"), "{status}");
+    // An address that comes later is served as well: maps still change.
+    wait_until_it_answers(tracker, client);
+    wait_for_a_worker(tracker, client);
 }
 
 #[test]
