@@ -302,13 +302,13 @@ mod tests {
     #[test]
     fn each_socket_takes_the_memory_of_its_frames() {
         let bytes_of = |interfaces: &str| {
-            let variables = [("SHOAL_UDP_XDP_INTERFACES", interfaces), ("SHOAL_UDP_XDP_FRAMES", "1000")];
+            let variables = [("SHOAL_UDP_XDP_INTERFACES", interfaces), ("SHOAL_UDP_XDP_FRAMES", "1500")];
             let config = shoal_config::read(None, variables.map(|(key, value)| (key.into(), value.into())));
             bytes(&config.unwrap(), &HandedDataPath::default())
         };
         let sockets = Interface::find("lo").unwrap().sockets();
         assert!(sockets > 0);
-        assert_eq!(bytes_of("lo"), u64::from(sockets) * 1024 * 4096);
+        assert_eq!(bytes_of("lo"), u64::from(sockets) * 2048 * 4096);
         assert_eq!(bytes_of("shoal-absent"), 0);
     }
 
