@@ -279,7 +279,7 @@ fn a_receive_queue_without_a_transmit_queue_is_left_to_the_sockets() {
     });
 }
 
-/// Runs a test of a tracker whose interface has two receive queues, and so many transmit queues.
+/// Runs a test of a tracker whose interface has two receive queues, and `transmit` transmit queues.
 fn with_two_queues(transmit: u32, test: impl FnOnce(&Tracker, &Side) + Send) {
     between_two(|server, client| {
         server.command("ip link del server");

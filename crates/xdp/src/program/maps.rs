@@ -149,6 +149,8 @@ impl Maps {
         for key in gone {
             map.remove(&key).map_err(failed)?;
             self.present_endpoints.remove(&key);
+            // Those that do not fit leave none of the gone ones behind.
+            self.settings.near.iter_mut().filter(|near| **near == key).for_each(|near| *near = [0; 20]);
         }
         for (key, value) in wanted {
             if self.present_endpoints.get(&key) != Some(&value) {
