@@ -42,7 +42,6 @@ pub struct XdpIo {
     /// Each has its descriptor among those that `sockets` waits for, at the same place.
     queues: Vec<XdpQueue>,
     rounds: u32,
-    frames_since_report: usize,
 }
 
 /// The lengths of the replies of a batch, and where each starts in its frame.
@@ -59,12 +58,7 @@ impl XdpIo {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
         let descriptors = queues.iter().map(|queue| queue.socket().descriptor()).collect();
-        let mut io = Self {
-            sockets: MmsgIo::open_beside(sockets, descriptors)?,
-            queues,
-            rounds: 0,
-            frames_since_report: 0,
-        };
+        let mut io = Self { sockets: MmsgIo::open_beside(sockets, descriptors)?, queues, rounds: 0 };
         io.report(false);
         Ok(io)
     }
@@ -122,8 +116,8 @@ impl XdpIo {
         }
     }
 
-    /// Counts what the kernel has counted. `is_idle` tells that no frame has arrived for a while. A socket that another process still
-    /// uses is left to that.
+    /// Counts what the kernel has counted. `is_idle` tells that there was nothing to do for a while. A socket that another process
+    /// still uses is left to that.
     fn report(&mut self, is_idle: bool) {
         self.try_each(|queue| if queue.is_own() { queue.socket().check() } else { Ok(()) });
         let counters = &self.sockets.counters().xdp;
@@ -162,13 +156,10 @@ impl DatagramIo for XdpIo {
             taken += self.serve_sockets(Duration::ZERO, service)?;
         }
         let frames = self.serve_queues(service);
-        self.frames_since_report += frames;
         // Without a wait, nothing may have arrived because there was no time for it.
         let is_idle = !timeout.is_zero() && !has_frames && taken + frames == 0;
         if is_idle || self.rounds.is_multiple_of(ROUNDS_PER_REPORT) {
-            // The ordinary sockets may be busy with all that arrives, since the program believes that this one is.
-            self.report(is_idle || self.frames_since_report == 0);
-            self.frames_since_report = 0;
+            self.report(is_idle);
         }
         Ok(taken + frames)
     }

@@ -315,7 +315,9 @@ fn wrong_checksums_are_not_answered() {
 fn an_interface_that_was_down_serves_again() {
     with_peer(|peer| {
         let mut path = attach("here", &ADDRESSES);
-        let server = server(&[V4], path.queue(64));
+        let server = server(&[V4], path.queue(1024));
+        let backlog = path.maps.backlog(0).unwrap();
+        let frames_max = backlog.frames_max();
         let client = peer.connect("192.0.2.9:0", V4);
         assert_eq!(ask(&client, b"before"), b"before");
         configure("ip link set here down").unwrap();
@@ -328,6 +330,38 @@ fn an_interface_that_was_down_serves_again() {
         assert_eq!(ask(&client, b"after"), b"after");
         await_count(&server.counters, before + 1, |counters| counters.xdp.frames.read());
         assert_eq!(server.counters.xdp.lost.read(), 0);
+        assert_eq!(backlog.frames_max(), frames_max);
+    });
+}
+
+#[test]
+fn few_frames_try_a_way_on_which_none_arrives() {
+    with_peer(|peer| {
+        configure("ip link set lo up").unwrap();
+        let mut path = attach("here", &ADDRESSES);
+        // The kernel passes no frame of an interface to a socket of another one, and does not count it there.
+        let socket = XdpSocket::open(index("lo"), 0, &small(1024)).unwrap();
+        path.maps.set_socket(0, Some(socket.as_fd())).unwrap();
+        let backlog = path.maps.backlog(0).unwrap();
+        let server = server(&[V4], XdpQueue::new(socket, path.maps.backlog(0)));
+        let frames_max = backlog.frames_max();
+        let client = peer.connect("192.0.2.9:0", V4);
+        // Each is lost, or answered by the ordinary socket.
+        let mut sent = 0;
+        let mut send = |datagrams: u64| {
+            (0..datagrams).for_each(|_| assert_eq!(client.send(b"datagram").unwrap(), 8));
+            sent += datagrams;
+            sent
+        };
+        while backlog.frames_max() == frames_max {
+            assert!(send(10) < 10_000, "{frames_max} frames may still be on their way");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(backlog.redirected() >= frames_max, "{}", backlog.redirected());
+        let before = backlog.redirected();
+        let sent = send(500);
+        await_count(&server.counters, sent, |counters| counters.v4.received.read() + backlog.redirected());
+        assert!(backlog.redirected() < before + 200, "{} after {before}", backlog.redirected());
     });
 }
 

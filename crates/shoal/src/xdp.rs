@@ -7,7 +7,7 @@
 //!
 //! An upgrade passes everything on: the links by which the programs are attached, the sockets, and the memory of the frames
 //! (`handed`). The new process loads its own program, which takes the place of the other one when the old process has let go. Until
-//! then, it has changed nothing but whether a card is polled (`udp.xdp.busy_poll`).
+//! then, it has changed nothing but whether a card is polled (`udp.xdp.busy_poll`), and has taken an error of a socket from the kernel.
 
 mod follow;
 mod handed;
@@ -132,12 +132,7 @@ impl DataPath {
 impl Attached {
     fn open(name: &InterfaceName, config: &XdpConfig, handed: &mut HandedDataPath) -> anyhow::Result<Self> {
         let interface = Interface::find(name.as_str())?;
-        ensure!(
-            !interface.strips_vlan || interface.vlans.is_empty(),
-            "it has VLANs ({}), whose tags the network card removes before the program can see them; let it leave them: \
-             `ethtool -K {name} rxvlan off`",
-            interface.vlans.join(", ")
-        );
+        check(&interface)?;
         let sizes = Sizes {
             queues: interface.queues,
             networks_max: NETWORKS_MAX,
@@ -212,6 +207,22 @@ impl Attached {
             );
         }
     }
+}
+
+/// Checks that the interface can have the data path.
+fn check(interface: &Interface) -> anyhow::Result<()> {
+    let Interface { name, driver, strips_vlan, vlans, .. } = interface;
+    ensure!(
+        driver != "bonding",
+        "it is a bond, and what its ports receive cannot be passed to a socket of the bond; name a network card that is part of none"
+    );
+    ensure!(
+        !strips_vlan || vlans.is_empty(),
+        "it has VLANs ({}), whose tags the network card removes before the program can see them; let it leave them: \
+         `ethtool -K {name} rxvlan off`",
+        vlans.join(", ")
+    );
+    Ok(())
 }
 
 /// Continues with the socket that a running tracker has handed over. Returns `None` if that is of no use: if the interface has
@@ -298,6 +309,18 @@ pub(crate) fn bytes(config: &Config, handed: &HandedDataPath) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bonds_are_refused_and_so_are_vlans_whose_tags_do_not_arrive() {
+        let card = Interface::find("lo").unwrap();
+        check(&card).unwrap();
+        let bond = Interface { driver: "bonding".to_owned(), ..card.clone() };
+        assert!(check(&bond).unwrap_err().to_string().contains("it is a bond"));
+        let strips = Interface { strips_vlan: true, ..card };
+        check(&strips).unwrap();
+        let with_vlan = Interface { vlans: vec!["lo.7".to_owned()], ..strips };
+        assert!(check(&with_vlan).unwrap_err().to_string().contains("ethtool -K lo rxvlan off"));
+    }
 
     #[test]
     fn each_socket_takes_the_memory_of_its_frames() {

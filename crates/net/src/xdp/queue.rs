@@ -12,6 +12,10 @@ use super::Replies;
 use crate::Counters;
 use crate::counters::XdpCounters;
 
+/// How many frames may be on their way after the count was corrected, until one arrives. Some interfaces drop all that is passed
+/// to their sockets, and the count of those would be corrected again and again.
+const PROBING_FRAMES: u64 = 64;
+
 /// A queue of an interface, which a worker serves.
 #[derive(Debug)]
 pub struct XdpQueue {
@@ -24,6 +28,10 @@ pub struct XdpQueue {
     consumed: u64,
     /// How many frames the program had passed on when nothing arrived.
     idle_at: Option<u64>,
+    /// Whether a frame has arrived since the last report.
+    has_received: bool,
+    /// Whether the count was corrected, and nothing has arrived since.
+    is_probing: bool,
     /// Whether the kernel has not taken all replies, or has not been called since the last ones.
     has_unsent: bool,
     kernel: KernelCounts,
@@ -70,6 +78,8 @@ impl XdpQueue {
             is_own: false,
             consumed: 0,
             idle_at: None,
+            has_received: false,
+            is_probing: false,
             has_unsent: false,
             kernel,
             faults,
@@ -117,8 +127,15 @@ impl XdpQueue {
         self.consumed = redirected.wrapping_sub(arrived);
         (self.has_unsent, self.is_own) = (true, true);
         self.publish();
+        self.set_probing(false);
+    }
+
+    /// Tells the program how many frames may be on their way.
+    fn set_probing(&mut self, is_probing: bool) {
+        self.is_probing = is_probing;
         if let Some(backlog) = &self.backlog {
-            backlog.set_frames_max(self.socket.receiving_max().into());
+            let frames = u64::from(self.socket.receiving_max());
+            backlog.set_frames_max(if is_probing { frames.min(PROBING_FRAMES) } else { frames });
         }
     }
 
@@ -135,6 +152,10 @@ impl XdpQueue {
         let arrived = self.socket.receive()?;
         self.consumed = self.consumed.wrapping_add(arrived as u64);
         counters.xdp.frames.add(arrived);
+        self.has_received |= arrived > 0;
+        if arrived > 0 && self.is_probing {
+            self.set_probing(false);
+        }
         Ok(arrived)
     }
 
@@ -162,7 +183,7 @@ impl XdpQueue {
         Ok(())
     }
 
-    /// Counts what the kernel has counted since the last time.
+    /// Counts what the kernel has counted since the last time. `is_idle` tells that the worker had nothing to do.
     pub(super) fn report(&mut self, counters: &XdpCounters, is_idle: bool) {
         if let Some(kernel) = KernelCounts::read(&self.socket) {
             let before = std::mem::replace(&mut self.kernel, kernel);
@@ -180,7 +201,9 @@ impl XdpQueue {
         counters.bad_descriptors.add_u64(faults.bad_descriptors - self.faults.bad_descriptors);
         counters.malformed.add_u64(faults.too_long - self.faults.too_long);
         self.faults = faults;
-        self.correct(is_idle);
+        // Other sockets may be busy with all that arrives, since the program believes that this one is.
+        let has_received = std::mem::take(&mut self.has_received);
+        self.correct(is_idle || !has_received);
         self.publish();
     }
 
@@ -192,8 +215,9 @@ impl XdpQueue {
             return;
         };
         let redirected = backlog.redirected();
-        if self.idle_at.replace(redirected) == Some(redirected) {
+        if self.idle_at.replace(redirected) == Some(redirected) && self.consumed != redirected {
             self.consumed = redirected;
+            self.set_probing(true);
         }
     }
 

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use anyhow::ensure;
 use shoal_engine::connection_id::{ConnectionIds, slot_at};
 use shoal_engine::counter::{Family, Kind, Tally};
 use shoal_engine::limits::Activity;
@@ -248,19 +249,22 @@ impl Followed {
         maps.change(|maps| {
             maps.set_slot(news.slot.0, news.slot.1);
             maps.set_settings(&Settings { mac, is_native, ..news.settings });
-            let mut outcome = Ok(());
+            let mut failures = Vec::new();
             if let Some(endpoints) = news.endpoints.filter(|_| !*has_endpoints) {
                 let endpoints: Vec<SocketAddr> = endpoints.iter().copied().collect();
-                outcome = maps.set_endpoints(&endpoints);
-                *has_endpoints = outcome.is_ok();
+                let told = maps.set_endpoints(&endpoints);
+                *has_endpoints = told.is_ok();
+                failures.extend(told.err());
             }
             // Endpoints that do not fit are no reason to serve what is denied.
             if let Some((networks, otherwise)) = news.networks.filter(|_| !*has_networks) {
                 let told = maps.set_networks(networks, *otherwise);
                 *has_networks = told.is_ok();
-                outcome = outcome.and(told);
+                failures.extend(told.err());
             }
-            Ok(outcome?)
+            let failures: Vec<String> = failures.iter().map(ToString::to_string).collect();
+            ensure!(failures.is_empty(), "{}", failures.join("; "));
+            Ok(())
         })
     }
 

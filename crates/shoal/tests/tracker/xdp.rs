@@ -110,12 +110,17 @@ fn packets(tracker: &Tracker, path: &str) -> u64 {
 /// Waits until the program answers over both families, which takes some periods of the thread that follows.
 fn wait_until_it_answers(tracker: &Tracker, client: &Side) {
     for (own, other) in CLIENTS.into_iter().zip(TRACKER) {
-        eventually("the program answers", || {
-            let before = packets(tracker, "answered");
-            client.run(|| client_at(own, other).connect());
-            (packets(tracker, "answered") > before).then_some(())
-        });
+        wait_until_it_answers_at(tracker, client, own, other);
     }
+}
+
+/// Waits until the program answers a client at `own` that asks at `other`.
+fn wait_until_it_answers_at(tracker: &Tracker, client: &Side, own: &str, other: &str) {
+    eventually("the program answers", || {
+        let before = packets(tracker, "answered");
+        client.run(|| client_at(own, other).connect());
+        (packets(tracker, "answered") > before).then_some(())
+    });
 }
 
 /// Makes sure that the tracker keeps every rule at an address, through the data path alone. `other` is its address of the other
@@ -314,7 +319,7 @@ fn wait_for_both_workers(tracker: &Tracker, before: [u64; 2]) {
         batches(tracker).iter().zip(before).all(|(now, before)| *now > before).then_some(())
     });
     assert_eq!(tracker.metric("shoal_xdp_sockets", &[]), 2);
-    assert_eq!(packets(tracker, "no_socket"), 0);
+    assert_eq!(["no_socket", "backlog"].map(|path| packets(tracker, path)), [0; 2]);
 }
 
 #[test]
@@ -569,10 +574,12 @@ fn upgrade_twice(tracker: &Tracker, asked: &AtomicU64) -> Pid {
 
 #[test]
 fn without_privileges_the_tracker_serves_on() {
-    over_xdp(&[("SHOAL_PROCESS_USER", "daemon")], |tracker, _, client| {
+    over_xdp(&[("SHOAL_PROCESS_USER", "daemon")], |tracker, server, client| {
         assert_serves_without_privileges(tracker, tracker.pid(), client);
+        assert_follows(tracker, server, client, "192.0.2.3");
         let pid = upgrade(tracker);
         assert_serves_without_privileges(tracker, pid, client);
+        assert_follows(tracker, server, client, "192.0.2.4");
     });
 }
 
@@ -580,9 +587,14 @@ fn without_privileges_the_tracker_serves_on() {
 fn assert_serves_without_privileges(tracker: &Tracker, pid: Pid, client: &Side) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     assert!(status.lines().any(|line| line == "CapEff:\t0000000000000000"), "{status}");
-    // An address that comes later is served as well: maps still change.
     wait_until_it_answers(tracker, client);
     wait_for_a_worker(tracker, client);
+}
+
+/// Asserts that the program serves an address that comes later.
+fn assert_follows(tracker: &Tracker, server: &Side, client: &Side, later: &str) {
+    add_address(server, server.device, later);
+    wait_until_it_answers_at(tracker, client, CLIENTS[0], later);
 }
 
 #[test]

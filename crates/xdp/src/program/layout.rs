@@ -81,7 +81,7 @@ pub(super) fn bit_of(ip: IpAddr) -> u64 {
 pub(super) fn near<'e>(endpoints: impl Iterator<Item = &'e [u8; 20]>) -> [[u8; 20]; NEAR_ENDPOINTS] {
     let mut near = [[0; 20]; NEAR_ENDPOINTS];
     for endpoint in endpoints {
-        let place = &mut near[(hash_of(endpoint) >> 29) as usize];
+        let place = &mut near[(hash_of(endpoint) >> (u32::BITS - NEAR_ENDPOINTS.ilog2())) as usize];
         if *place == [0; 20] {
             *place = *endpoint;
         }

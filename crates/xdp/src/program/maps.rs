@@ -146,12 +146,12 @@ impl Maps {
         let failed = |reason| MapsError { map: "the endpoints", reason };
         let gone: Vec<[u8; 20]> =
             self.present_endpoints.keys().filter(|key| !wanted.contains_key(*key)).copied().collect();
-        for key in gone {
-            map.remove(&key).map_err(failed)?;
-            self.present_endpoints.remove(&key);
-            // Those that do not fit leave none of the gone ones behind.
-            self.settings.near.iter_mut().filter(|near| **near == key).for_each(|near| *near = [0; 20]);
+        for key in &gone {
+            map.remove(key).map_err(failed)?;
+            self.present_endpoints.remove(key);
         }
+        self.forget_near(&gone);
+        let map = &mut self.endpoints;
         for (key, value) in wanted {
             if self.present_endpoints.get(&key) != Some(&value) {
                 map.insert(key, value, 0).map_err(failed)?;
@@ -254,6 +254,17 @@ impl Maps {
         self.counters.clone()
     }
 
+    /// Takes endpoints out of the active settings at once, even if other changes are held or fail.
+    fn forget_near(&mut self, gone: &[[u8; 20]]) {
+        let forget = |near: &mut [[u8; 20]]| {
+            near.iter_mut().filter(|near| gone.contains(near)).for_each(|near| *near = [0; 20]);
+        };
+        forget(&mut self.settings.near);
+        let mut active = self.published;
+        forget(&mut active.near);
+        self.activate(active);
+    }
+
     /// Makes the settings active, unless further changes follow.
     fn publish(&mut self) {
         if !self.is_held {
@@ -261,15 +272,19 @@ impl Maps {
         }
     }
 
-    /// Makes the settings active, if they differ from the active ones. They are written where no frame is served by them: a frame
-    /// that is being served reads those that were active when it came, which are written again only after all others.
     fn publish_now(&mut self) {
-        if self.settings == self.published {
+        self.activate(self.settings);
+    }
+
+    /// Makes settings active, if they differ from the active ones. They are written where no frame is served by them: a frame
+    /// that is being served reads those that were active when it came, which are written again only after all others.
+    fn activate(&mut self, settings: layout::Settings) {
+        if settings == self.published {
             return;
         }
-        self.published = self.settings;
+        self.published = settings;
         self.active = (self.active + 1) % SETTINGS;
-        let words: [u64; SETTINGS_WORDS] = zerocopy::transmute!(self.settings);
+        let words: [u64; SETTINGS_WORDS] = zerocopy::transmute!(settings);
         let memory = self.control.words();
         let start = layout::CONTROL_WORDS + self.active * SETTINGS_WORDS;
         for (place, word) in memory[start..].iter().zip(words) {
@@ -313,6 +328,12 @@ impl Backlog {
     /// Tells the program how many of these have been received, or were dropped because the socket had no room.
     pub fn publish(&self, consumed: u64) {
         self.word(layout::BACKLOG_CONSUMED).store(consumed, Ordering::Release);
+    }
+
+    /// Returns the maximum number of frames that are on their way.
+    #[must_use]
+    pub fn frames_max(&self) -> u64 {
+        self.word(layout::BACKLOG_FRAMES_MAX).load(Ordering::Acquire)
     }
 
     /// Sets the maximum number of frames that are on their way. At first it is 0: all go to the kernel.

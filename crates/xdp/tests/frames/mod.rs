@@ -6,11 +6,18 @@ use shoal_xdp::frame::Head;
 
 use crate::common::{UNIX_S, ids};
 
-/// The endpoints of the tracker.
-pub(crate) const ENDPOINTS: [&str; 3] = ["198.51.100.1:6969", "198.51.100.1:80", "[2001:db8::1]:6969"];
+/// The endpoints of the tracker. The ports 6969 and 6983 of IPv4 have the same place among the settings, so the latter is looked up.
+pub(crate) const ENDPOINTS: [&str; 4] =
+    ["198.51.100.1:6969", "198.51.100.1:6983", "198.51.100.1:80", "[2001:db8::1]:6969"];
 
-const DESTINATIONS_V4: [&str; 5] =
-    ["198.51.100.1:6969", "198.51.100.1:6969", "198.51.100.1:80", "198.51.100.1:53", "198.51.100.2:6969"];
+const DESTINATIONS_V4: [&str; 6] = [
+    "198.51.100.1:6969",
+    "198.51.100.1:6969",
+    "198.51.100.1:6983",
+    "198.51.100.1:80",
+    "198.51.100.1:53",
+    "198.51.100.2:6969",
+];
 const DESTINATIONS_V6: [&str; 5] = [
     "[2001:db8::1]:6969",
     "[2001:db8::1]:6969",
