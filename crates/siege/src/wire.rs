@@ -58,6 +58,8 @@ pub(crate) struct Frames {
     pub(crate) sent_bytes: u64,
     pub(crate) received: u64,
     pub(crate) received_bytes: u64,
+    /// The bytes of the longest of these.
+    pub(crate) longest_received: usize,
 }
 
 /// Runs `act` in a namespace with a pair to another one.
@@ -128,7 +130,14 @@ impl Frames {
     fn new(socket: OwnedFd) -> Result<Self> {
         set_socket_recv_buffer_size_force(&socket, REPLIES_BYTES_MAX)?;
         rustix::io::ioctl_fionbio(socket.as_fd(), true)?;
-        Ok(Self { socket: socket.into(), sent: 0, sent_bytes: 0, received: 0, received_bytes: 0 })
+        Ok(Self {
+            socket: socket.into(),
+            sent: 0,
+            sent_bytes: 0,
+            received: 0,
+            received_bytes: 0,
+            longest_received: 0,
+        })
     }
 
     /// Sends a frame.
@@ -147,6 +156,7 @@ impl Frames {
                 Ok(length) if is_to_attacker(&frame[..length]) => {
                     self.received += 1;
                     self.received_bytes += count(length);
+                    self.longest_received = self.longest_received.max(length);
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

@@ -31,8 +31,10 @@ pub enum Event {
     Down,
 }
 
+const DENIED: &str = "program/denied";
+
 /// The counters that show that a denied source and a limit were in force.
-const DENY_DROPS: [&str; 2] = ["program/denied", "tracker/rate_limited"];
+const DENY_DROPS: [&str; 2] = [DENIED, "tracker/rate_limited"];
 
 /// One round of load with a disturbance.
 #[derive(Clone, Debug, Serialize)]
@@ -182,8 +184,9 @@ impl Round {
         if load.wrong > 0 {
             failures.push(format!("{} replies are wrong", load.wrong));
         }
-        // Workers refuse a denied source by errors until the program drops what it sends.
-        if self.event != Event::Deny && load.errors > 0 {
+        // Workers refuse a denied source by errors until the program drops what it sends, which is soon.
+        let denied = self.drops.get(DENIED).copied().unwrap_or(0);
+        if load.errors > if self.event == Event::Deny { denied } else { 0 } {
             failures.push(format!("{} replies are errors", load.errors));
         }
         if self.event == Event::Deny {
@@ -334,6 +337,14 @@ mod tests {
         for (load, changes, text) in faults {
             let found = failures(Event::Reload, &load, &changes);
             assert!(found.len() == 1 && found[0].contains(text), "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_denied_source_gets_no_more_errors_than_it_is_dropped() {
+        for (errors, passes) in [(9, true), (10, false)] {
+            let load = Load { errors, ..load() };
+            assert_eq!(failures(Event::Deny, &load, &changes(10)).is_empty(), passes, "{errors}");
         }
     }
 

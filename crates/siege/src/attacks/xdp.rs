@@ -14,12 +14,20 @@ use shoal_types::InfoHash;
 use crate::attack::{Attack, Bars, Layer, Mode, Setting};
 use crate::cluster::metric;
 use crate::context::Context;
-use crate::measure::{as_f64, count};
+use crate::measure::{as_f64, count, now};
 use crate::udp::{Peer, connect_packet, scrape_packet};
 use crate::wire::{Datagram, Frames, HOSTILE_NETWORKS, repair_ipv4};
 
 /// Frames that are sent at a time. The queue of a virtual interface holds 256.
 const BURST: usize = 64;
+
+/// Frames without a reply before an attacker waits whose frames are all answered. More could overflow the queues of the interfaces,
+/// which also drop what is for honest clients; no tracker can prevent that.
+const UNANSWERED_MAX: u64 = 128;
+
+/// How often such an attacker looks for replies, and the pause between, before it counts them as lost.
+const REPLY_LOOKS_MAX: u32 = 200;
+const REPLY_LOOK: Duration = Duration::from_micros(50);
 
 /// Distinct frames of a flood.
 const FRAMES: usize = 4096;
@@ -54,11 +62,19 @@ const DENYING: &[Setting] = &[
     ("access.networks_deny", "TRACKER_FOLDER/networks"),
 ];
 
+/// Distinct frames of the flood above a limit, few enough to use up the burst of each address at once.
+const LIMITED_FRAMES: usize = 256;
+
+/// The limit in [`LIMITING`].
+const LIMIT_PER_S: u64 = 5;
+const LIMIT_BURST_S: u64 = 10;
+
 /// A limit that the honest clients, which ask for a few connection ids, do not reach.
 const LIMITING: &[Setting] = &[
     ("udp.listen", LISTEN),
     ("udp.xdp.interfaces", crate::wire::INTERFACE),
     ("limits.udp_connects_per_s", "5"),
+    ("limits.burst_s", "10"),
 ];
 
 /// The part that all these attacks have in common.
@@ -73,7 +89,7 @@ const ATTACK: Attack = Attack {
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "spoofed-connects",
-        tries: "connects from 65,000 addresses and all ports, without a pause",
+        tries: "connects from 4,096 addresses and ports, as fast as the wire carries the replies",
         promise: "the program answers them with no more bytes than they have, at most 2 µs of the tracker's processes each, and honest clients are answered",
         run: spoofed_connects,
         ..ATTACK
@@ -89,8 +105,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "limited-flood",
-        tries: "connects from 4,096 addresses far above their limit, without a pause",
-        promise: "the program drops most of them, no reply is longer than its request, at most 2 µs of the tracker's processes each, and honest clients are answered",
+        tries: "connects from 256 addresses far above their limit, without a pause",
+        promise: "the program answers no more than the limit, no reply is longer than its request, at most 2 µs of the tracker's processes each, and honest clients are answered",
         settings: LIMITING,
         run: limited_flood,
         ..ATTACK
@@ -104,7 +120,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "forged-connection-ids",
-        tries: "announces and scrapes with forged connection ids from 65,000 addresses, without a pause",
+        tries: "announces and scrapes with forged connection ids from 4,096 addresses and ports, without a pause",
         promise: "none is answered, each costs the tracker at most 5 µs, and honest clients are answered",
         run: forged_ids,
         ..ATTACK
@@ -133,13 +149,14 @@ fn make(context: &Context<'_>, mut payload: impl FnMut() -> Vec<u8>) -> Vec<Vec<
     (0..FRAMES).map(|_| Datagram::random(port, payload()).frame()).collect()
 }
 
-/// Sends frames over and over until the end of the window.
-fn flood(context: &Context<'_>, all: &[Vec<u8>]) -> Result<Frames> {
+/// Sends frames over and over until the end of the window. Calls `pause` after each burst.
+fn flood(context: &Context<'_>, all: &[Vec<u8>], mut pause: impl FnMut(&mut Frames)) -> Result<Frames> {
     let mut frames = context.wire()?.frames()?;
     'flood: loop {
         for burst in all.chunks(BURST) {
             burst.iter().for_each(|frame| frames.send(frame));
             frames.drain();
+            pause(&mut frames);
             if context.is_window_over() {
                 break 'flood;
             }
@@ -151,10 +168,30 @@ fn flood(context: &Context<'_>, all: &[Vec<u8>]) -> Result<Frames> {
     Ok(frames)
 }
 
+/// Returns a pause until few frames are without a reply.
+fn until_answered() -> impl FnMut(&mut Frames) {
+    let mut lost = 0;
+    move |frames| {
+        for _ in 0..REPLY_LOOKS_MAX {
+            if frames.sent <= frames.received + lost + UNANSWERED_MAX - count(BURST) {
+                return;
+            }
+            std::thread::sleep(REPLY_LOOK);
+            frames.drain();
+        }
+        lost = frames.sent - frames.received;
+    }
+}
+
 /// Runs a flood, and checks the time of the tracker's processes for each frame in full mode.
-fn flood_within(context: &Context<'_>, all: &[Vec<u8>], us_max: f64) -> Result<Frames> {
+fn flood_within(
+    context: &Context<'_>,
+    all: &[Vec<u8>],
+    us_max: f64,
+    pause: impl FnMut(&mut Frames),
+) -> Result<Frames> {
     let before_ns = context.tracker.cpu_ns();
-    let frames = flood(context, all)?;
+    let frames = flood(context, all, pause)?;
     let us = as_f64(context.tracker.cpu_ns().saturating_sub(before_ns)) / 1000.0 / as_f64(frames.sent.max(1));
     if context.mode == Mode::Full {
         context.check("time of the tracker for each frame", us <= us_max, format!("{us:.2} µs"));
@@ -200,7 +237,7 @@ fn check_frames(context: &Context<'_>) -> Result<()> {
 
 fn spoofed_connects(context: &Context<'_>) -> Result<()> {
     let before = path(context, "answered")?;
-    let frames = flood_within(context, &make(context, connect_packet), DRIVER_US_MAX)?;
+    let frames = flood_within(context, &make(context, connect_packet), DRIVER_US_MAX, until_answered())?;
     check_path(context, "answered", before, &frames)?;
     context.check("replies", frames.received > 0, format!("{} to {} frames", frames.received, frames.sent));
     check_amplification(context, &frames);
@@ -210,23 +247,29 @@ fn spoofed_connects(context: &Context<'_>) -> Result<()> {
 fn denied_flood(context: &Context<'_>) -> Result<()> {
     let before = path(context, "denied")?;
     let payload = || if fastrand::bool() { connect_packet() } else { forged_request() };
-    let frames = flood_within(context, &make(context, payload), DRIVER_US_MAX)?;
+    let frames = flood_within(context, &make(context, payload), DRIVER_US_MAX, |_| {})?;
     check_path(context, "denied", before, &frames)?;
     check_no_reply(context, &frames);
     Ok(())
 }
 
 fn limited_flood(context: &Context<'_>) -> Result<()> {
-    let before = path(context, "rate_limited")?;
-    let frames = flood_within(context, &make(context, connect_packet), DRIVER_US_MAX)?;
+    let (before, start) = (path(context, "rate_limited")?, now());
+    let mut all = make(context, connect_packet);
+    all.truncate(LIMITED_FRAMES);
+    let frames = flood_within(context, &all, DRIVER_US_MAX, |_| {})?;
     let dropped = path(context, "rate_limited")? - before;
     let found = format!("{dropped} of {}", frames.sent);
-    context.check(
-        "frames over the limit",
-        dropped > 0 && dropped + frames.received >= frames.sent / 10 * 9,
-        found,
-    );
+    context.check("frames over the limit", dropped + frames.received >= frames.sent / 10 * 9, found);
+    let seconds = LIMIT_BURST_S + (now() - start).as_secs() + 1;
+    let replies_max = count(LIMITED_FRAMES) * LIMIT_PER_S * seconds;
+    ensure!(frames.sent > 2 * replies_max, "{} frames are too few to go far beyond the limit", frames.sent);
+    let found = format!("{}, at most {replies_max}", frames.received);
+    context.check("replies", frames.received <= replies_max, found);
     check_amplification(context, &frames);
+    let longest = all.iter().map(Vec::len).max().unwrap_or(0);
+    let found = format!("{} bytes, requests up to {longest}", frames.longest_received);
+    context.check("the longest reply", frames.longest_received <= longest, found);
     Ok(())
 }
 
@@ -240,7 +283,7 @@ fn forged_request() -> Vec<u8> {
 
 fn forged_ids(context: &Context<'_>) -> Result<()> {
     let before = path(context, "worker")? + path(context, "backlog")?;
-    let frames = flood_within(context, &make(context, forged_request), WORKER_US_MAX)?;
+    let frames = flood_within(context, &make(context, forged_request), WORKER_US_MAX, |_| {})?;
     let taken = path(context, "worker")? + path(context, "backlog")? - before;
     let found = format!("{taken} of {}", frames.sent);
     context.check("frames that were passed on", taken * 10 >= frames.sent * 9, found);
@@ -254,7 +297,7 @@ fn malformed_frames(context: &Context<'_>) -> Result<()> {
     let before = read()?;
     let mut all: Vec<Vec<u8>> = (0..FRAMES).map(|_| malformed(port(context))).collect();
     fastrand::shuffle(&mut all);
-    let frames = flood(context, &all)?;
+    let frames = flood(context, &all, |_| {})?;
     check_amplification(context, &frames);
     for ((name, before), after) in names.into_iter().zip(before).zip(read()?) {
         context.check(
