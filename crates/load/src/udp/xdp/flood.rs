@@ -52,7 +52,7 @@ const PATIENCE_NS: u64 = 100_000_000;
 const PAUSE: Duration = Duration::from_micros(10);
 
 /// A program at the driver hook of a receiver, attached until this is dropped. It drops what comes from the network of a flood, and does
-/// nothing else. A program costs little less.
+/// nothing else. Hardly any program can cost less.
 pub struct Discard(#[expect(dead_code, reason = "it detaches the program")] Discarding);
 
 impl Discard {
