@@ -31,10 +31,12 @@ pub enum Event {
     Down,
 }
 
-const DENIED: &str = "program/denied";
-
 /// The counters that show that a denied source and a limit were in force.
-const DENY_DROPS: [&str; 2] = [DENIED, "tracker/rate_limited"];
+const DENY_DROPS: [&str; 2] = ["program/denied", "tracker/rate_limited"];
+
+/// Of how many requests one may be answered by an error in a round with a denied source. In rounds of five seconds there was one
+/// among 6,000 to 11,000.
+const REQUESTS_PER_ERROR: u64 = 1000;
 
 /// One round of load with a disturbance.
 #[derive(Clone, Debug, Serialize)]
@@ -184,9 +186,9 @@ impl Round {
         if load.wrong > 0 {
             failures.push(format!("{} replies are wrong", load.wrong));
         }
-        // Workers refuse a denied source by errors until the program drops what it sends, which is soon.
-        let denied = self.drops.get(DENIED).copied().unwrap_or(0);
-        if load.errors > if self.event == Event::Deny { denied } else { 0 } {
+        // Workers refuse a denied source by errors until the program drops what it sends, a quarter of a second later at most.
+        let errors_max = if self.event == Event::Deny { self.sent / REQUESTS_PER_ERROR } else { 0 };
+        if load.errors > errors_max {
             failures.push(format!("{} replies are errors", load.errors));
         }
         if self.event == Event::Deny {
@@ -341,8 +343,8 @@ mod tests {
     }
 
     #[test]
-    fn a_denied_source_gets_no_more_errors_than_it_is_dropped() {
-        for (errors, passes) in [(9, true), (10, false)] {
+    fn a_denied_source_gets_few_errors() {
+        for (errors, passes) in [(1, true), (2, false)] {
             let load = Load { errors, ..load() };
             assert_eq!(failures(Event::Deny, &load, &changes(10)).is_empty(), passes, "{errors}");
         }
