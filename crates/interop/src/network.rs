@@ -10,6 +10,8 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use shoal_test_network::Side;
+use shoal_test_network::vlan::Vlan;
 use tempfile::TempDir;
 
 use crate::namespace::Namespace;
@@ -40,6 +42,8 @@ pub enum Family {
 #[derive(Debug)]
 pub struct Network {
     family: Family,
+    /// Its device is in `hub`.
+    vlan: Option<Vlan>,
     hub: Namespace,
     hosts: u8,
     /// The directory with the `/etc/hosts` of all hosts, in the file [`HOSTS`].
@@ -66,7 +70,7 @@ impl Network {
         let hub = Namespace::with_hosts(&file)?;
         hub.ip("link add name bridge0 type bridge\nlink set bridge0 up\n")
             .context("cannot create a bridge")?;
-        Ok(Self { family, hub, hosts: 0, names })
+        Ok(Self { family, vlan: None, hub, hosts: 0, names })
     }
 
     /// Lets the first host send by an XDP program: a virtual interface passes such packets on only if its other end has a
@@ -77,6 +81,24 @@ impl Network {
     pub fn permit_xdp(&self) -> Result<()> {
         let object = concat!(env!("CARGO_MANIFEST_DIR"), "/../xdp/bpf/shoal.bpf.o");
         self.hub.ip(&format!("link set dev port1 xdpdrv object {object} section xdp\n"))
+    }
+
+    /// Puts the UDP datagrams between `first`, the first host, and all others into a VLAN, and leaves other frames outside of
+    /// it. The kernel of the host has no device for the VLAN, so only an XDP data path can receive them.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses to move the port of the host.
+    ///
+    /// # Panics
+    /// Panics without the rights of root.
+    pub fn put_datagrams_in_vlan(&mut self, first: &Host) -> Result<()> {
+        // The relay passes on frames as they are: with their checksums, and no longer than those of a wire.
+        Side::of_process(&first.namespace.pid(), "eth0")
+            .command("ethtool -K eth0 tx off txvlan off rxvlan off");
+        let port = Side::of_process(&self.hub.pid(), "port1");
+        port.command("ethtool -K port1 tx off txvlan off rxvlan off");
+        self.vlan = Some(Vlan::connect_datagrams(&port, "trunk1", 7));
+        self.hub.ip("link set port1 nomaster\nlink set trunk1 master bridge0\n")
     }
 
     /// Adds a host that all others know by `name`.

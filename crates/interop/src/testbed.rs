@@ -92,6 +92,14 @@ impl Testbed {
         Ok(Self { tracker, second, ingress, peers: Vec::new(), payload, info_hash, network, directory })
     }
 
+    /// Puts the UDP datagrams of the tracker into a VLAN: see [`Network::put_datagrams_in_vlan`].
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses.
+    pub fn put_datagrams_in_vlan(&mut self) -> Result<()> {
+        self.network.put_datagrams_in_vlan(self.tracker.host())
+    }
+
     /// Runs `scenario`. On an error, adds the logs of all programs.
     ///
     /// # Errors

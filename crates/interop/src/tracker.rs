@@ -77,6 +77,12 @@ impl Tracker {
         Ok(tracker)
     }
 
+    /// Returns the host that it runs on.
+    #[must_use]
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
     /// Returns its address.
     #[must_use]
     pub fn ip(&self) -> IpAddr {

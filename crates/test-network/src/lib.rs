@@ -40,6 +40,21 @@ impl Side {
         Self { device, index: 0, namespace }
     }
 
+    /// Returns the side of an interface in the namespace of another process, which holds it.
+    pub fn of_process(id: &str, device: &'static str) -> Self {
+        let namespace = File::open(format!("/proc/{id}/ns/net")).unwrap();
+        let mut side = Self { device, index: 0, namespace };
+        side.index = side.index_of(device);
+        side
+    }
+
+    fn index_of(&self, device: &str) -> u32 {
+        self.run(|| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            name_to_index(socket, device).unwrap()
+        })
+    }
+
     /// Runs a job on a thread in the namespace. The sockets that it opens belong to the namespace.
     #[track_caller]
     pub fn run<R: Send>(&self, job: impl FnOnce() -> R + Send) -> R {
@@ -72,11 +87,7 @@ pub fn between_two(test: impl FnOnce(&Side, &Side)) {
     join(&server, &client, "");
     for side in [&mut server, &mut client] {
         side.command("ip link set lo up");
-        let device = side.device;
-        side.index = side.run(|| {
-            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            name_to_index(socket, device).unwrap()
-        });
+        side.index = side.index_of(side.device);
     }
     test(&server, &client);
 }

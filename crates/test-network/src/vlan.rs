@@ -1,7 +1,7 @@
 //! A virtual LAN at one end of a pair of interfaces, by a relay in this process: kernels without 802.1Q can take part in it.
 //!
-//! Programs use a TAP device without tags. The relay adds the tag to what they send, and passes on what the other end sends to
-//! the address of that device, without the tag.
+//! Programs use a TAP device without tags. The relay adds the tag to what they send, and passes on what the other end sends,
+//! without the tag.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -41,10 +41,36 @@ pub struct Vlan {
     relay: Option<JoinHandle<()>>,
 }
 
+/// How the relay treats frames.
+#[derive(Clone, Copy, Debug)]
+struct Rules {
+    number: u16,
+    /// Returns whether a frame of the TAP device gets the tag.
+    is_tagged: fn(&[u8]) -> bool,
+    /// Returns whether a frame of the other end is for the TAP device.
+    is_for_tap: fn(&[u8]) -> bool,
+}
+
 impl Vlan {
-    /// Connects a new TAP device in a namespace to the VLAN of this number at its interface.
+    /// Connects a new TAP device in a namespace to the VLAN of this number at its interface. Its address is [`MAC`]; frames to
+    /// another are not for it.
     #[must_use]
     pub fn connect(side: &Side, device: &str, number: u16) -> Self {
+        Self::start(
+            side,
+            device,
+            Rules { number, is_tagged: |_| true, is_for_tap: |frame| frame.starts_with(&MAC_BYTES) },
+        )
+    }
+
+    /// Connects a new TAP device in a namespace to its interface, with UDP datagrams in the VLAN of this number, and all other
+    /// frames outside of it.
+    #[must_use]
+    pub fn connect_datagrams(side: &Side, device: &str, number: u16) -> Self {
+        Self::start(side, device, Rules { number, is_tagged: is_datagram, is_for_tap: |_| true })
+    }
+
+    fn start(side: &Side, device: &str, rules: Rules) -> Self {
         let (tap, socket) = side.run(|| (open_tap(device).unwrap(), packet_socket(side.index)));
         side.command(&format!("ip link set {device} address {MAC} up"));
         let is_ended = Arc::<AtomicBool>::default();
@@ -52,7 +78,7 @@ impl Vlan {
         let body = move || {
             while !ended.load(Ordering::Relaxed) {
                 // A device that is removed ends the relay, and with it the test.
-                pass(&tap, &socket, number).unwrap();
+                pass(&tap, &socket, &rules).unwrap();
             }
         };
         Self { is_ended, relay: Some(thread::spawn(body)) }
@@ -69,8 +95,19 @@ impl Drop for Vlan {
     }
 }
 
+/// Returns whether a frame holds a UDP datagram. IPv6 extension headers are not looked through.
+fn is_datagram(frame: &[u8]) -> bool {
+    const UDP: u8 = 17;
+    let protocol_at = match frame.get(TAG_AT..TAG_AT + 2) {
+        Some([0x08, 0x00]) => 23,
+        Some([0x86, 0xdd]) => 20,
+        _ => return false,
+    };
+    frame.get(protocol_at) == Some(&UDP)
+}
+
 /// Passes on a frame in each direction, if there is one soon.
-fn pass(tap: &File, socket: &OwnedFd, number: u16) -> io::Result<()> {
+fn pass(tap: &File, socket: &OwnedFd, rules: &Rules) -> io::Result<()> {
     let mut both = [PollFd::new(tap, PollFlags::IN), PollFd::new(socket, PollFlags::IN)];
     match poll(&mut both, Some(&LOOK)) {
         Ok(_) | Err(Errno::INTR) => {}
@@ -80,15 +117,17 @@ fn pass(tap: &File, socket: &OwnedFd, number: u16) -> io::Result<()> {
     let mut frame = [0; FRAME_BYTES_MAX];
     if from_tap {
         let bytes = (&*tap).read(&mut frame)?;
-        let (addresses, rest) = frame[..bytes].split_at(TAG_AT);
-        let tag = [0x81, 0x00, number.to_be_bytes()[0], number.to_be_bytes()[1]];
-        send(socket, &[addresses, &tag, rest].concat(), SendFlags::empty())?;
+        let frame = &frame[..bytes];
+        let (addresses, rest) = frame.split_at(TAG_AT);
+        let [high, low] = rules.number.to_be_bytes();
+        let tag: &[u8] = if (rules.is_tagged)(frame) { &[0x81, 0x00, high, low] } else { &[] };
+        send(socket, &[addresses, tag, rest].concat(), SendFlags::empty())?;
     }
     if from_socket {
         let (bytes, _) = recv(socket.as_fd(), &mut frame[..], RecvFlags::empty())?;
         let frame = &frame[..bytes];
-        // The kernel has taken the tag off. Frames without one have the address of the interface.
-        if frame.starts_with(&MAC_BYTES) {
+        // The kernel has taken the tag off.
+        if (rules.is_for_tap)(frame) {
             (&*tap).write_all(frame)?;
         }
     }

@@ -201,20 +201,39 @@ mod xdp {
 
     const SETTINGS: [Setting; 1] = [("SHOAL_UDP_XDP_INTERFACES", "eth0")];
 
-    fn run(seeder: Participant, leechers: &[Participant], family: Family) -> Result<()> {
-        Transfer { settings: &SETTINGS, ..transfer(seeder, leechers, Leecher, family) }.run_over_xdp()
+    fn run_v4(is_in_vlan: bool) -> Result<()> {
+        let leechers = [Transmission.via(Udp), Aria2.via(Udp), Rtorrent.via(Udp), Transmission.via(Http)];
+        run(&leechers, Family::V4, is_in_vlan)
+    }
+
+    fn run_v6(is_in_vlan: bool) -> Result<()> {
+        let leechers = [Transmission.via(Udp), Rtorrent.via(Udp), Aria2.via(Http)];
+        run(&leechers, Family::V6, is_in_vlan)
+    }
+
+    fn run(leechers: &[Participant], family: Family, is_in_vlan: bool) -> Result<()> {
+        let transfer = transfer(Libtorrent.via(Udp), leechers, Leecher, family);
+        Transfer { settings: &SETTINGS, ..transfer }.run_over_xdp(is_in_vlan)
     }
 
     #[test]
     fn v4() -> Result<()> {
-        let leechers = [Transmission.via(Udp), Aria2.via(Udp), Rtorrent.via(Udp), Transmission.via(Http)];
-        run(Libtorrent.via(Udp), &leechers, Family::V4)
+        run_v4(false)
     }
 
     #[test]
     fn v6() -> Result<()> {
-        let leechers = [Transmission.via(Udp), Rtorrent.via(Udp), Aria2.via(Http)];
-        run(Libtorrent.via(Udp), &leechers, Family::V6)
+        run_v6(false)
+    }
+
+    #[test]
+    fn v4_in_vlan() -> Result<()> {
+        run_v4(true)
+    }
+
+    #[test]
+    fn v6_in_vlan() -> Result<()> {
+        run_v6(true)
     }
 }
 
