@@ -127,14 +127,26 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
         );
     }
 
+    /// Starts to load the entries of the swarms, now that the beginnings of their lines are loaded.
+    fn prefetch_entries<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
+        self.visit_groups(
+            swarms,
+            |_| true,
+            |shard, item| {
+                shard.prefetch_entry(&mut item.place);
+                false
+            },
+        );
+    }
+
     /// Starts to load the peers of small swarms and the heads of large ones, now that their entries are loaded.
-    fn prefetch_large<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
+    fn prefetch_found<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
         self.visit_groups(
             swarms,
             |group| group.has_announces,
             |shard, item| {
                 let is_announce = matches!(item.work, Work::Announce { .. });
-                is_announce && shard.prefetch_large(&mut item.place)
+                is_announce && shard.prefetch_found(&mut item.place)
             },
         );
     }
@@ -188,7 +200,7 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
                 let mut shard = swarms.lock(group.shard);
                 visit_run(&mut self.items, run, |item| shard.prefetch_swarm(&item.place));
                 visit_run(&mut self.items, run, |item| shard.prefetch_entry(&mut item.place));
-                visit_run(&mut self.items, run, |item| shard.prefetch_found(&mut item.place));
+                visit_run(&mut self.items, run, |item| _ = shard.prefetch_found(&mut item.place));
                 visit_run(&mut self.items, run, |item| {
                     if let Work::Announce { announce, joins, sample_seed, .. } = &item.work {
                         let rng = fastrand::Rng::with_seed(*sample_seed);
@@ -254,7 +266,7 @@ fn visit_run<P, T>(items: &mut [Item<P, T>], first: u16, mut visit: impl FnMut(&
     next
 }
 
-/// Starts to load everything that the requests of two batches will read or change, in three passes over both.
+/// Starts to load everything that the requests of two batches will read or change, in four passes over both.
 #[inline(always)]
 pub(crate) fn prefetch<I: SwarmId, T, const ITEMS: usize>(
     store: &Store<I>,
@@ -263,8 +275,10 @@ pub(crate) fn prefetch<I: SwarmId, T, const ITEMS: usize>(
 ) {
     v4.prefetch_swarms(&store.v4);
     v6.prefetch_swarms(&store.v6);
-    v4.prefetch_large(&store.v4);
-    v6.prefetch_large(&store.v6);
+    v4.prefetch_entries(&store.v4);
+    v6.prefetch_entries(&store.v6);
+    v4.prefetch_found(&store.v4);
+    v6.prefetch_found(&store.v6);
     v4.prefetch_peers(&store.v4);
     v6.prefetch_peers(&store.v6);
 }

@@ -17,8 +17,11 @@ use crate::table::{At, Bucket, Table};
 /// Maximum number of runs of a sample. More would be slightly more random and touch more lines.
 const RUNS_MAX: usize = 8;
 
-/// Number of lines of a single long run that are prefetched.
-const RUN_LINES_PREFETCHED: usize = 8;
+/// Number of lines that are prefetched for each run: as many as it copies without a branch.
+const RUN_LINES: usize = 3;
+
+/// Maximum number of lines of a single long run that are prefetched.
+const LONG_RUN_LINES_MAX: usize = 8;
 
 /// Number of draws after which a sample that finds no free range becomes a single run. Reached only in a table that
 /// expiry has just emptied almost completely.
@@ -217,13 +220,12 @@ pub(crate) fn prefetch_table<B: Bucket>(
         let runs = wanted.div_ceil(Ring::<B>::run_length(wanted));
         // Some of the starting points that are drawn are empty slots.
         for _ in 0..runs * 3 / 2 {
-            table.prefetch_line(memory, ring.draw(rng).line);
+            table.prefetch_lines(memory, ring.draw(rng).line, RUN_LINES);
         }
     } else {
-        // A single run of all wanted peers, over lines that are nearly full.
-        let first = ring.draw(rng).line;
-        let lines = wanted.div_ceil(B::SLOTS).min(RUN_LINES_PREFETCHED);
-        (first..).take(lines).step_by(2).for_each(|line| table.prefetch_line(memory, line));
+        // A single run of all wanted peers. Its first line is used in part, and the others are not full.
+        let lines = (1 + (wanted * 4 / 3).div_ceil(B::SLOTS)).min(LONG_RUN_LINES_MAX);
+        table.prefetch_lines(memory, ring.draw(rng).line, lines);
     }
 }
 

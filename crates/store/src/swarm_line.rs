@@ -18,7 +18,7 @@ use crate::age::{AgeTime, StoredAge};
 use crate::family::Family;
 use crate::hash::{HashKey, word};
 use crate::peer_line::PeerEntry;
-use crate::prefetch::prefetch_all_lines;
+use crate::prefetch::{prefetch, prefetch_all_lines};
 use crate::slab::{Block, Class};
 use crate::stamp::Stamp;
 use crate::swarm_id::{Identity, SwarmId, slot_of, slots_of_tag};
@@ -142,6 +142,7 @@ impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> SwarmRow<P, I> for
     fn prefetch_entry(&self, slot: usize) {
         prefetch_all_lines(self.rests[slot].as_bytes());
         prefetch_all_lines(self.inlines[slot].as_bytes());
+        prefetch(&self.downloads[slot]);
     }
 
     #[inline]

@@ -102,7 +102,7 @@ impl Place {
         self.shard.into()
     }
 
-    /// Returns whether [`LockedShard::prefetch_large`] has found the swarm.
+    /// Returns whether [`LockedShard::prefetch_found`] has found the swarm.
     #[inline]
     #[must_use]
     pub const fn is_found(&self) -> bool {
@@ -181,14 +181,6 @@ impl<P: Family, I: SwarmId> LockedShard<'_, P, I> {
         self.shard.prefetch_swarm(place);
     }
 
-    /// Prefetches the peers of a small swarm, or the header of a large one, and notes in `place` where the swarm was
-    /// found. Returns whether it is large, so that there is more to prefetch.
-    #[inline(always)]
-    pub fn prefetch_large(&self, place: &mut Place) -> bool {
-        self.shard.prefetch_large(place);
-        place.large.is_some()
-    }
-
     /// Prefetches the entry of the swarm in a line whose beginning is loaded, and notes in `place` where it probably is.
     #[inline(always)]
     pub fn prefetch_entry(&self, place: &mut Place) {
@@ -196,10 +188,11 @@ impl<P: Family, I: SwarmId> LockedShard<'_, P, I> {
     }
 
     /// Prefetches the peers of a small swarm, or the header of a large one, at a place that
-    /// [`prefetch_entry`](Self::prefetch_entry) has prefetched.
+    /// [`prefetch_entry`](Self::prefetch_entry) has prefetched. Returns whether it is large, so that there is more to prefetch.
     #[inline(always)]
-    pub fn prefetch_found(&self, place: &mut Place) {
+    pub fn prefetch_found(&self, place: &mut Place) -> bool {
         self.shard.prefetch_found(place);
+        place.large.is_some()
     }
 
     /// Prefetches the lines in which the peer is or would be, and the peers that its reply will contain if the announce

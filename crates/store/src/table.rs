@@ -218,12 +218,12 @@ impl<B: Bucket> Table<B> {
         })
     }
 
-    /// Prefetches the line with this number, and the one behind it.
+    /// Prefetches this many lines of a segment, from the one with this number on. The last may lie behind the segment.
     #[inline]
-    pub(crate) fn prefetch_line(&self, memory: &Memory, number: u32) {
+    pub(crate) fn prefetch_lines(&self, memory: &Memory, number: u32, lines: usize) {
         let (segment, line) = Self::place(number);
         if let Some(segment) = self.segment(segment).filter(|segment| line < segment.lines()) {
-            segment.prefetch(memory, line, 2 * size_of::<B>());
+            segment.prefetch(memory, line, lines * size_of::<B>());
         }
     }
 

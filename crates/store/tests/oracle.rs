@@ -243,7 +243,8 @@ impl<P: Numbered, I: Aged> World<'_, P, I> {
         let mut place = self.swarms.locate(&hash);
         self.swarms.prefetch_swarm(&place);
         let announce = Announce { peer, action, peers_wanted: wanted };
-        self.swarms.lock(place.shard()).prefetch_large(&mut place);
+        self.swarms.lock(place.shard()).prefetch_entry(&mut place);
+        self.swarms.lock(place.shard()).prefetch_found(&mut place);
         self.swarms.lock(place.shard()).prefetch_peers(&place, &announce, self.rng.bool(), self.rng.clone());
         let answer = self.swarms.announce(&place, &announce, self.now_s, &mut self.rng, &mut out).unwrap();
         let before = self.model.swarms.get(&hash).and_then(|swarm| swarm.peers.get(&peer).copied());

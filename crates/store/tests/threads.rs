@@ -39,7 +39,8 @@ fn work(store: &Store, seed: u8) {
             let action = [Action::Leech, Action::Seed, Action::Complete, Action::Stop][rng.usize(..4)];
             store.v4.prefetch_swarm(&place);
             let announce = Announce { peer, action, peers_wanted: 50 };
-            store.v4.lock(place.shard()).prefetch_large(&mut place);
+            store.v4.lock(place.shard()).prefetch_entry(&mut place);
+            store.v4.lock(place.shard()).prefetch_found(&mut place);
             store.v4.lock(place.shard()).prefetch_peers(&place, &announce, false, rng.clone());
             if let Ok(announced) = store.v4.announce(&place, &announce, now_s, &mut rng, &mut out) {
                 let handed_out = out[..announced.peers * 6].chunks_exact(6);

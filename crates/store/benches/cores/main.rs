@@ -22,7 +22,8 @@ use workers::{Size, World};
 const HOT_SHARES: [f64; 4] = [0.0, 0.01, 0.1, 0.5];
 
 /// The passes in which a worker takes locks.
-const PASS_NAMES: [&str; PASSES] = ["prefetch-swarm", "prefetch-large", "prefetch-peers", "apply"];
+const PASS_NAMES: [&str; PASSES] =
+    ["prefetch-swarm", "prefetch-entry", "prefetch-found", "prefetch-peers", "apply"];
 
 const CORES: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 

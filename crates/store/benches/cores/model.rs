@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 /// Announces in a batch, as many as a worker receives in one go.
 pub(crate) const BATCH: usize = 64;
 
-/// Passes of a batch that take locks: three that prefetch, and the one that applies.
-pub(crate) const PASSES: usize = 4;
+/// Passes of a batch that take locks: four that prefetch, and the one that applies.
+pub(crate) const PASSES: usize = 5;
 
 /// Batches of a simulation that is compared with the exact solution.
 const CHECK_BATCHES: usize = 40_000;

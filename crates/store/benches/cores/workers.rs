@@ -111,11 +111,12 @@ impl<'w> Worker<'w> {
     fn pass(&mut self, pass: usize) {
         match pass {
             0 => self.visit(|_| true, |shard, request| shard.prefetch_swarm(&request.place)),
-            1 => self.visit(
-                |_| true,
-                |shard, request| request.is_large = shard.prefetch_large(&mut request.place),
-            ),
+            1 => self.visit(|_| true, |shard, request| shard.prefetch_entry(&mut request.place)),
             2 => self.visit(
+                |_| true,
+                |shard, request| request.is_large = shard.prefetch_found(&mut request.place),
+            ),
+            3 => self.visit(
                 |request| request.is_large,
                 |shard, Request { place, announce, rng, is_large, .. }| {
                     if *is_large {

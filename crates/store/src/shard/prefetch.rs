@@ -17,22 +17,6 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         self.swarms.prefetch(&self.memory, place.hash);
     }
 
-    /// Prefetches the peers of a small swarm, or the header of a large one, and notes in `place` where it was found.
-    #[inline(always)]
-    pub(crate) fn prefetch_large(&self, place: &mut Place) {
-        (place.hint, place.large) = (None, None);
-        let Some((at, line)) = self.search(place) else { return };
-        place.hint = Some(at);
-        match line.form(at.slot()) {
-            Form::Single { .. } => {}
-            Form::Small { block, .. } => self.memory.prefetch_block(block),
-            Form::Large { index } => {
-                prefetch(self.larges.large(index));
-                place.large = Some(index);
-            }
-        }
-    }
-
     /// Prefetches the entry of the swarm, and notes in `place` where it probably is: only the tag was compared, since the rest of
     /// the identity is still to be loaded.
     #[inline(always)]
@@ -45,7 +29,8 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         }
     }
 
-    /// As `prefetch_large`, for a place that `prefetch_entry` has prefetched. Prefetches small swarms as a whole.
+    /// Prefetches the peers of a small swarm, or the header of a large one, at a place that `prefetch_entry` has prefetched, and notes
+    /// in `place` where it was found.
     #[inline(always)]
     pub(crate) fn prefetch_found(&self, place: &mut Place) {
         if place.hint.is_none() {
