@@ -218,7 +218,7 @@ impl<B: Bucket> Table<B> {
         })
     }
 
-    /// Prefetches this many lines of a segment, from the one with this number on. The last may lie behind the segment.
+    /// Prefetches this many lines from the one with this number on. Those behind the end of a chunk are other memory.
     #[inline]
     pub(crate) fn prefetch_lines(&self, memory: &Memory, number: u32, lines: usize) {
         let (segment, line) = Self::place(number);
