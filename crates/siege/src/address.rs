@@ -37,6 +37,11 @@ pub(crate) fn hostile_v6(number: u32) -> IpAddr {
     Ipv6Addr::new(0x2001, 0xdb8, 0xbad, low16(number), 0, 0, 0, 1).into()
 }
 
+/// Returns an address of an attacker that has addresses of both families, which take turns in fours.
+pub(crate) fn hostile(number: u32) -> IpAddr {
+    if (number / 4).is_multiple_of(2) { hostile_v4(number) } else { hostile_v6(number) }
+}
+
 /// Returns the address of a trusted proxy.
 pub(crate) fn proxy(number: u32) -> IpAddr {
     Ipv4Addr::new(127, 99, low8(number >> 8), low8(number)).into()

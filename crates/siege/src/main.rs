@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use shoal_siege::{ATTACKS, Attack, Mode, Program, Report, list, list_markdown, namespace, run};
+use shoal_siege::{ATTACKS, Attack, Mode, Program, Report, list, namespace, run};
 
 /// Attacks the tracker at PROGRAM, which the siege starts in its own network, while honest clients use it.
 ///
@@ -31,12 +31,15 @@ struct Arguments {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// Print the attacks and the promise about each; with --json as a Markdown table
+    /// Print the attacks and the promise about each
     #[arg(long)]
     list: bool,
     /// Write siege.json and siege.md to this folder
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
+    /// Replace the generated part of this page, docs/security.md, by the promises and the results of all attacks
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["filter", "setting"])]
+    page: Option<PathBuf>,
     /// A setting of the tracker that overrides those of the attacks, to see an attack get through. Can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
     setting: Vec<(String, String)>,
@@ -57,7 +60,7 @@ impl Arguments {
     fn run(&self) -> Result<ExitCode> {
         let attacks = self.attacks()?;
         if self.list {
-            print(&if self.json { list_markdown(&attacks) } else { list(&attacks) })?;
+            print(&list(&attacks))?;
             return Ok(ExitCode::SUCCESS);
         }
         if !namespace::is_inside()? {
@@ -78,6 +81,12 @@ impl Arguments {
                 let file = folder.join(name);
                 fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
             }
+        }
+        if let Some(page) = &self.page {
+            let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
+            let program = self.program.as_deref().context("--program is missing")?;
+            let text = report.page(&text, &Program::version(program)?)?;
+            fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))?;
         }
         Ok(ExitCode::from(report.exit_code()))
     }

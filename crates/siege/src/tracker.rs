@@ -73,6 +73,16 @@ impl Program {
         Ok(program)
     }
 
+    /// Returns the version of the program at `path`, with its commit and its profile.
+    ///
+    /// # Errors
+    /// Returns an error if the program cannot be run.
+    pub fn version(path: &Path) -> Result<String> {
+        let output = Command::new(path).arg("--version").output();
+        let output = output.with_context(|| format!("cannot run {}", path.display()))?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
     /// Returns whether the program has a configuration key.
     #[must_use]
     pub fn knows(&self, key: &str) -> bool {

@@ -9,6 +9,7 @@ use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Reply, Request, TransactionId, encode_url_data};
 use zerocopy::big_endian::{I32, I64, U16, U32};
 
+use crate::address::{hostile_v4, hostile_v6};
 use crate::socket;
 
 /// The maximum size of a datagram.
@@ -319,8 +320,32 @@ pub(crate) fn compact(ip: IpAddr, port: u16) -> Vec<u8> {
     entry
 }
 
+/// Returns whether a compact peer has one of the attacker's addresses, by its /16 or /48.
+pub(crate) fn is_hostile(peer: &[u8]) -> bool {
+    let (source, prefix_bytes) = if peer.len() == 6 { (hostile_v4(0), 2) } else { (hostile_v6(0), 6) };
+    peer.starts_with(&compact(source, 0)[..prefix_bytes])
+}
+
 fn encode(request: &Request<'_>) -> Vec<u8> {
     let mut packet = [0; REPLY_BYTES_MAX];
     let length = request.encode(&mut packet).unwrap_or(0);
     packet[..length].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{compact, is_hostile};
+    use crate::address::{honest_v4, honest_v6, hostile_v4, hostile_v6};
+
+    #[test]
+    fn hostile_and_honest_addresses_are_distinguished() {
+        for number in [0, 1, 255, 256, 1000] {
+            assert!(
+                is_hostile(&compact(hostile_v4(number), 1)) && is_hostile(&compact(hostile_v6(number), 1))
+            );
+            assert!(
+                !is_hostile(&compact(honest_v4(number), 1)) && !is_hostile(&compact(honest_v6(number), 1))
+            );
+        }
+    }
 }

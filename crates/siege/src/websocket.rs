@@ -42,9 +42,18 @@ impl WebSocket {
     }
 
     /// Upgrades a connection.
-    pub(crate) fn over(mut stream: Box<dyn Stream>) -> Result<Self> {
+    pub(crate) fn over(stream: Box<dyn Stream>) -> Result<Self> {
+        Self::over_with(stream, "/announce", "")
+    }
+
+    /// Upgrades a connection by a request for `target` with further header fields, each of which ends with CRLF.
+    pub(crate) fn over_with(mut stream: Box<dyn Stream>, target: &str, fields: &str) -> Result<Self> {
         let key = handshake::key(fastrand::u128(..).to_ne_bytes());
-        stream.write_all(&upgrade(&key)).context("cannot ask for a WebSocket")?;
+        let mut request = Vec::new();
+        handshake::ask(target, "tracker.test", &key, None, &mut request);
+        request.truncate(request.len() - 2);
+        request.extend([fields, "\r\n"].concat().bytes());
+        stream.write_all(&request).context("cannot ask for a WebSocket")?;
         stream.flush().context("cannot ask for a WebSocket")?;
         let mut unread = Vec::new();
         loop {

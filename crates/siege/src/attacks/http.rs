@@ -1,15 +1,18 @@
 //! Attacks on HTTP requests.
 
+mod announces;
+
 use std::io::{Read, Write};
 
 use anyhow::Result;
 
-use crate::address::hostile_v4;
-use crate::attack::{Attack, Layer};
+use crate::address::{hostile, hostile_v4};
+use crate::attack::{Attack, Bars, Layer};
 use crate::context::{Context, TIMEOUT};
-use crate::http::{HttpClient, announce_target, get};
+use crate::http::{announce_target, get};
 use crate::measure::count;
 use crate::socket;
+use crate::websocket::WebSocket;
 
 const SERVED: &str = "honest clients are answered, and memory stays within its bound";
 
@@ -50,12 +53,43 @@ pub(super) const ATTACKS: &[Attack] = &[
         "none of them announces",
         odd_methods,
     ),
-    Layer::Http.attack(
-        "cross-site-browsers",
-        "a web page makes its visitors announce, by an image, a form or a script",
-        "cross-site browsers are refused",
-        cross_site,
-    ),
+    Attack {
+        settings: &[("webtorrent.origins_deny", "https://evil.example")],
+        ..Layer::Http.attack(
+            "cross-site-browsers",
+            "a web page makes its visitors announce, by an image, a form, a script or a WebSocket, with and without TLS",
+            "cross-site browsers are refused",
+            cross_site,
+        )
+    },
+    Attack {
+        settings: announces::FEW_SOCKETS,
+        ..Layer::Http.attack(
+            "forged-addresses",
+            "announces and WebSockets that name other addresses in parameters, header fields and a PROXY header",
+            "a peer has the address of its connection, and counts for it",
+            announces::forged_addresses,
+        )
+    },
+    Attack {
+        settings: announces::FEW_TORRENTS,
+        bars: Bars::SWARMS_STAY,
+        ..Layer::Http.attack(
+            "holding",
+            "one source announces more torrents than it may have, with and without TLS",
+            "none beyond the limit is stored, and other sources are served",
+            announces::hold,
+        )
+    },
+    Attack {
+        bars: Bars::SWARMS_STAY,
+        ..Layer::Http.attack(
+            "poisoning",
+            "one address over HTTP and one IPv6 /48 over HTTPS join a swarm of 50 honest peers",
+            "at most 5 % of the peers in replies are hostile",
+            announces::poison,
+        )
+    },
     Layer::Http.attack(
         "upgrade-storm",
         "upgrades to WebSockets that are closed at once, and upgrades to unknown protocols",
@@ -66,7 +100,7 @@ pub(super) const ATTACKS: &[Attack] = &[
 
 /// Sends bytes on a new connection as long as they are accepted. Returns the response and the number of accepted bytes.
 fn send(context: &Context<'_>, number: u32, pieces: impl Iterator<Item = Vec<u8>>) -> (Vec<u8>, u64) {
-    let (source, mut response, mut accepted) = (hostile_v4(number % 200), Vec::new(), 0);
+    let (source, mut response, mut accepted) = (hostile(number % 200), Vec::new(), 0);
     let Ok(mut stream) = socket::tcp(source, context.http(source), TIMEOUT) else { return (response, 0) };
     for piece in pieces {
         if stream.write_all(&piece).is_err() {
@@ -84,7 +118,7 @@ fn pipelining(context: &Context<'_>) -> Result<()> {
     let requests = get(&announce_target(&[2; 20], 7400, 50)).repeat(64);
     let mut answered = 0;
     for number in context.rounds() {
-        let source = hostile_v4(number % 200);
+        let source = hostile(number % 200);
         let Ok(mut stream) = socket::tcp(source, context.http(source), TIMEOUT) else { continue };
         for _ in 0..16 {
             if stream.write_all(&requests).is_err() {
@@ -220,16 +254,25 @@ fn cross_site(context: &Context<'_>) -> Result<()> {
         ("a frame", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n"),
         ("a form of an old browser", "Origin: https://evil.example\r\n"),
     ];
-    let source = hostile_v4(1);
-    for (number, (name, headers)) in (1..).zip(HEADERS) {
-        let hash = [0x90 + number; 20];
-        let mut client = HttpClient::open(source, context.http(source), None, TIMEOUT)?;
-        let target = announce_target(&hash, 7404, 10);
-        let request = format!("GET {target} HTTP/1.1\r\nHost: tracker.test\r\n{headers}\r\n");
-        context.spend(1, count(request.len()));
-        let _ = client.request(request.as_bytes());
-        let members = context.udp(source)?.scrape(hash)?.members;
-        context.check(format!("peers registered by {name}"), members == 0, format!("{members}"));
+    let mut number = 0;
+    for (source, is_tls) in announces::sources(1) {
+        for (name, headers) in HEADERS {
+            number += 1;
+            let hash = [0x90 + number; 20];
+            let mut client = announces::open(context, source, is_tls)?;
+            let target = announce_target(&hash, 7404, 10);
+            let request = format!("GET {target} HTTP/1.1\r\nHost: tracker.test\r\n{headers}\r\n");
+            context.spend(1, count(request.len()));
+            let _ = client.request(request.as_bytes());
+            let members = context.udp(source)?.scrape(hash)?.members;
+            let what = format!("peers registered by {name}, {}", announces::path(source, is_tls));
+            context.check(what, members == 0, format!("{members}"));
+        }
+        let (target, tls) = announces::endpoint(context, source, is_tls);
+        let stream = crate::http::open(source, target, tls, TIMEOUT)?;
+        let socket = WebSocket::over_with(stream, "/announce", "Origin: https://evil.example\r\n");
+        let what = format!("a WebSocket of a page, {}", announces::path(source, is_tls));
+        context.check(what, socket.is_err(), if socket.is_err() { "refused" } else { "opened" });
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use rustls::{HandshakeKind, StreamOwned};
 
 use super::holding::{Holding, Reading};
-use crate::address::hostile_v4;
+use crate::address::{hostile, hostile_v4};
 use crate::attack::{Attack, Layer, Setting};
 use crate::context::{Context, TIMEOUT};
 use crate::http::{HttpClient, Stream, announce_target, get};
@@ -84,7 +84,7 @@ fn hold(context: &Context<'_>, opening: &[u8]) -> Result<()> {
 
 /// Sends bytes on a new connection and reads the start of the response.
 fn send(context: &Context<'_>, number: u32, bytes: &[u8]) {
-    let source = hostile_v4(number % 200);
+    let source = hostile(number % 200);
     let Ok(mut stream) = socket::tcp(source, context.tracker.tls(source), TIMEOUT) else { return };
     if stream.write_all(bytes).is_ok() {
         context.spend(1, count(bytes.len()));
@@ -193,7 +193,7 @@ type Session = StreamOwned<rustls::ClientConnection, std::net::TcpStream>;
 
 /// Completes a handshake with a request.
 fn session(context: &Context<'_>, client: &TlsClient, number: u32) -> Result<Session> {
-    let source = hostile_v4(number % 200);
+    let source = hostile(number % 200);
     let stream = socket::tcp(source, context.tracker.tls(source), TIMEOUT)?;
     let mut stream = StreamOwned::new(client.begin()?, stream);
     stream.write_all(&get("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"))?;

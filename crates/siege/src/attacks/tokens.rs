@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 use shoal_test_tokens::{Issuer, encode, message};
 use shoal_wire::udp::Reply;
 
-use crate::address::{honest_v4, hostile_v4, hostile_v6};
+use crate::address::{honest_v4, hostile, hostile_v4, hostile_v6};
 use crate::attack::{Attack, Bars, Layer};
 use crate::context::{Context, TIMEOUT};
-use crate::http::{HttpClient, announce_target, get};
-use crate::measure::count;
+use crate::http::{self, HttpClient, announce_target, get};
+use crate::measure::{self, count};
 use crate::udp::{Flow, Peer};
+use crate::websocket::{WebSocket, announce, random_id};
 
 pub(super) const ATTACKS: &[Attack] = &[Attack {
     // Honest clients of all protocols have no token; those of the attack have one, and each of their replies is checked.
@@ -23,7 +24,7 @@ pub(super) const ATTACKS: &[Attack] = &[Attack {
     bars: Bars { resident_bytes_max: 512 << 20, ..Bars::SWARMS_STAY },
     ..Layer::Tokens.attack(
         "random-tokens",
-        "announces over UDP and HTTP with different tokens without a pause, all of them well-formed with wrong signatures",
+        "announces over UDP, HTTP and WebSockets with different tokens without a pause, all of them well-formed with wrong signatures",
         "clients with known tokens are served, those with new ones in nearly all cases, and no wrong token is accepted",
         random_tokens,
     )
@@ -68,14 +69,16 @@ fn wrong_token() -> String {
 }
 
 fn random_tokens(context: &Context<'_>) -> Result<()> {
-    let (served, over_udp, over_http) = thread::scope(|scope| {
+    let (served, over_udp, over_ws, over_http) = thread::scope(|scope| {
         let honest = scope.spawn(|| serve_honest(context));
         let udp = scope.spawn(|| flood_udp(context));
+        let ws = scope.spawn(|| flood_ws(context));
         let http = flood_http(context);
-        (join(honest), join(udp), http)
+        (join(honest), join(udp), join(ws), http)
     });
-    let (Served { known, new }, over_udp, over_http) = (served?, over_udp?, over_http?);
-    for (name, Refusals { refused, accepted }) in [("UDP", over_udp), ("HTTP", over_http)] {
+    let Served { known, new } = served?;
+    let refusals = [("UDP", over_udp?), ("HTTP", over_http?), ("WebSockets", over_ws?)];
+    for (name, Refusals { refused, accepted }) in refusals {
         let found = format!("{accepted}, and {refused} refused");
         context.check(format!("wrong tokens accepted over {name}"), accepted == 0 && refused > 0, found);
     }
@@ -149,6 +152,29 @@ fn flood_http(context: &Context<'_>) -> Result<Refusals> {
             refusals.refused += u64::from(is_refused);
             refusals.accepted += u64::from(!is_refused);
         }
+    }
+    Ok(refusals)
+}
+
+/// Opens a WebSocket for each announce.
+fn flood_ws(context: &Context<'_>) -> Result<Refusals> {
+    let mut refusals = Refusals::default();
+    for number in context.rounds() {
+        let source = hostile(2000 + number % 200);
+        let target = format!("/announce?jwt={}", wrong_token());
+        context.spend(1, count(target.len()));
+        let stream = http::open(source, context.http(source), None, TIMEOUT)?;
+        let announced = WebSocket::over_with(stream, &target, "").and_then(|mut socket| {
+            socket.send(&announce(&random_id(), &random_id(), &[]))?;
+            let deadline = measure::now() + TIMEOUT;
+            socket.wait_for(deadline, |message| {
+                message["interval"].as_u64().map(|_| true).or(message.get("failure reason").map(|_| false))
+            })
+        });
+        // A token may be refused by the upgrade already.
+        let is_accepted = announced.unwrap_or(false);
+        refusals.accepted += u64::from(is_accepted);
+        refusals.refused += u64::from(!is_accepted);
     }
     Ok(refusals)
 }

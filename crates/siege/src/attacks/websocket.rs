@@ -9,7 +9,7 @@ use serde_json::json;
 use shoal_wire::websocket::frame::Opcode;
 
 use super::holding::{Holding, Reading};
-use crate::address::{honest_v4, hostile_v4, hostile_v6};
+use crate::address::{honest_v4, hostile, hostile_v4, hostile_v6};
 use crate::attack::{Attack, Bars, Layer, Setting};
 use crate::context::{Context, TIMEOUT};
 use crate::measure;
@@ -62,6 +62,12 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         settings: LITTLE_MEMORY,
         bars: SIXTY_FOUR_MIB,
+        promise: "the process stays within memory.max of 64 MiB, and memory is returned",
+        ..websocket("half-messages-tls", "the same over TLS and both families", half_messages_over_tls)
+    },
+    Attack {
+        settings: LITTLE_MEMORY,
+        bars: SIXTY_FOUR_MIB,
         promise: "a client with one long message keeps its connection",
         ..websocket(
             "divided-half-messages",
@@ -105,10 +111,14 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
+/// Returns the first fragment of a message within `webtorrent.message_max`.
+fn half_message() -> Vec<u8> {
+    fragment(Opcode::Text, false, &vec![b' '; 200 << 10])
+}
+
 /// Opens sockets, sends half a message on each, and holds them.
 fn half_messages(context: &Context<'_>, source: fn(u32) -> IpAddr) -> Result<()> {
-    // The first fragment of a message within `webtorrent.message_max`.
-    let half = fragment(Opcode::Text, false, &vec![b' '; 200 << 10]);
+    let half = half_message();
     let mut sockets = Vec::new();
     for number in 0..context.pick(400, 3000) {
         if context.is_over() {
@@ -120,6 +130,25 @@ fn half_messages(context: &Context<'_>, source: fn(u32) -> IpAddr) -> Result<()>
             context.spend(1, count(half.len()));
         }
         sockets.push(stream);
+    }
+    context.sleep_ms(300);
+    Ok(())
+}
+
+fn half_messages_over_tls(context: &Context<'_>) -> Result<()> {
+    let half = half_message();
+    let mut sockets = Vec::new();
+    for number in 0..context.pick(400, 3000) {
+        if context.is_over() {
+            break;
+        }
+        let source = hostile(number % 60);
+        let target = context.tracker.tls(source);
+        let Ok(mut socket) = WebSocket::open(source, target, Some(context.tls), TIMEOUT) else { continue };
+        if socket.send_raw(&half).is_ok() {
+            context.spend(1, count(half.len()));
+        }
+        sockets.push(socket);
     }
     context.sleep_ms(300);
     Ok(())
@@ -166,7 +195,7 @@ fn repeat(
     mut act: impl FnMut(&mut TcpStream) -> std::io::Result<usize>,
 ) -> Result<()> {
     for number in context.rounds() {
-        let source = hostile_v4(number % 200);
+        let source = hostile(number % 200);
         let Ok(mut stream) = bare(source, context.http(source), TIMEOUT) else { continue };
         let sent = act(&mut stream).unwrap_or(0);
         context.spend(1, count(sent));

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use crate::address::{honest_v4, honest_v6, hostile_v4, hostile_v6};
 use crate::context::Context;
 use crate::measure::{count, ratio};
-use crate::udp::{Peer, compact};
+use crate::udp::{Peer, is_hostile};
 
 /// The order in which the peers join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,27 +84,4 @@ fn poison(
         context.check("share of hostile peers", share <= SHARE_MAX, found);
     }
     Ok(())
-}
-
-/// Returns whether a compact peer has one of the attacker's addresses, by its /16 or /48.
-fn is_hostile(peer: &[u8]) -> bool {
-    let (source, prefix_bytes) = if peer.len() == 6 { (hostile_v4(0), 2) } else { (hostile_v6(0), 6) };
-    peer.starts_with(&compact(source, 0)[..prefix_bytes])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hostile_and_honest_addresses_are_distinguished() {
-        for number in [0, 1, 255, 256, 1000] {
-            assert!(
-                is_hostile(&compact(hostile_v4(number), 1)) && is_hostile(&compact(hostile_v6(number), 1))
-            );
-            assert!(
-                !is_hostile(&compact(honest_v4(number), 1)) && !is_hostile(&compact(honest_v6(number), 1))
-            );
-        }
-    }
 }
