@@ -1,7 +1,7 @@
 //! How often the sources of requests may ask.
 //!
 //! A source is an IPv4 address or an IPv6 /64, the least that a customer gets. A /56 and a /48 are several customers or
-//! one attacker, so they have limits too, wider ones. All of these have buckets in one table of a fixed size
+//! one attacker, so they have limits too, wider ones ([`shoal_source::Width`]). All of these have buckets in one table of a fixed size
 //! ([`shoal_source::Rates`]), which all workers share and which outlives a reload.
 
 use core::fmt;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use shoal_access::networks::{Network, NetworkTable};
 use shoal_config::LimitsConfig;
-use shoal_source::{Level, Rate, Rates};
+use shoal_source::{Level, Rate, Rates, Width};
 
 use crate::Now;
 use crate::policy::Protocol;
 
-/// The networks of an IPv6 address, by the number of bits of their prefixes and by how many sources they count as.
-const WIDTHS_V6: [(u32, u32); 3] = [(64, 1), (56, 2), (48, 8)];
+/// The networks of an IPv6 address that have limits.
+const WIDTHS_V6: [Width; Width::OF_CUSTOMER] = [Width::Source, Width::Home, Width::Site];
 
 /// The activities of a source that have limits of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +88,9 @@ impl SourceRates {
 
     #[inline]
     fn buckets_v6(&self, ip: Ipv6Addr, activity: Activity, rate: Rate) -> [(u64, Rate); WIDTHS_V6.len()] {
-        WIDTHS_V6.map(|(bits, shares)| {
-            (self.hash(network(u128::from(ip), bits), bits, activity), rate.times(shares))
+        WIDTHS_V6.map(|width| {
+            let bits = width.prefix_v6();
+            (self.hash(network(u128::from(ip), bits), bits, activity), rate.times(width.shares()))
         })
     }
 
@@ -184,7 +185,7 @@ impl Limits {
                 self.sources.rates.prefetch(self.sources.hash(u32::from(ip).into(), u32::BITS, activity));
             }
             IpAddr::V6(ip) => {
-                for (bits, _) in WIDTHS_V6 {
+                for bits in WIDTHS_V6.map(Width::prefix_v6) {
                     self.sources.rates.prefetch(self.sources.hash(
                         network(u128::from(ip), bits),
                         bits,

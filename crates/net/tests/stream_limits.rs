@@ -223,17 +223,17 @@ fn each_phase_makes_room() {
     let mut newcomers = Vec::new();
     let mut come = || {
         let mut newcomer = server.connect();
-        newcomer.ask("upgrade\necho made it\nbusy\n", "made it\n");
+        newcomer.ask("establish\necho made it\nbusy\n", "made it\n");
         newcomers.push(newcomer);
     };
     come();
     lingering.expect_end("");
     come();
+    asking.expect_end(BYE);
+    come();
     upgraded.expect_end(BYE);
     come();
     assert!(slow.0.read_to_end(&mut Vec::new()).is_err(), "what it did not take is thrown away");
-    come();
-    asking.expect_end(BYE);
     let evicted = &server.counters.evicted;
     let phases = [&evicted.lingering, &evicted.upgraded, &evicted.sending, &evicted.request];
     assert_eq!(phases.map(shoal_net::Counter::read), [1; 4]);
@@ -268,8 +268,9 @@ fn the_greediest_source_makes_room() {
     }
     honest.ask("echo still here\n", "still here\n");
     idle.ask("echo still here\n", "still here\n");
-    // Of the greedy source, the connections that do not read were evicted first, then the oldest.
-    greedy[8].ask("hello\n", "hello\n");
+    // Of the greedy source, the connections within a request were evicted first, the oldest before others.
+    greedy[0].expect_end(BYE);
+    greedy[9].0.read_exact(&mut [0; 16]).unwrap();
     let counters = &server.counters;
     assert_eq!(counters.refused_share.read(), 0);
     assert_eq!(counters.evicted.read(), counters.evicted.greedy.read());

@@ -368,13 +368,13 @@ fn output_is_no_sign_of_life() {
 }
 
 #[test]
-fn upgraded_connections_are_evicted_last() {
+fn established_connections_are_evicted_last() {
     let limits = StreamLimits { connections_max: 3, ..LIMITS };
     let server = start(limits);
     let (mut first, mut second, mut idle) = (upgrade(&server), upgrade(&server), server.connect());
     idle.ask("echo hello\n", "hello\n");
-    // The first client has sent something since, and the second has only received.
-    first.ask("echo hello\n", "hello\n");
+    // Both are as old, and the second has received something since.
+    first.ask("establish\necho hello\n", "hello\n");
     server.account.queue(1, "news\n");
     second.expect("news\n");
     let mut third = upgrade(&server);

@@ -11,12 +11,9 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use shoal_source::{Holdings, Networks, Sketch, Source, allowance};
+use shoal_source::{Holdings, NetworkCounts, Networks, Source, allowance};
 
 use crate::api::{PEER_BYTES, Rejection, Settings};
-
-/// Allowance of an IPv6 /48, which is a site, as a multiple of that of an address: it may hold as much as a few hosts.
-const SITE_SHARES: u64 = 4;
 
 /// The ceilings and what counts towards them. All shards share it.
 #[derive(Debug)]
@@ -27,7 +24,7 @@ pub(crate) struct Pressure {
     peers: AtomicU64,
     /// Memory of their pending offers.
     pending_offer_bytes: AtomicU64,
-    sketch: Sketch,
+    counts: NetworkCounts,
     holdings: Option<Arc<Holdings>>,
 }
 
@@ -39,7 +36,7 @@ impl Pressure {
             memory_bytes_max,
             peers: AtomicU64::new(0),
             pending_offer_bytes: AtomicU64::new(0),
-            sketch: Sketch::new(peers_max.min(memory_bytes_max / PEER_BYTES)),
+            counts: NetworkCounts::new(peers_max.min(memory_bytes_max / PEER_BYTES)),
             holdings: settings.holdings.clone(),
         }
     }
@@ -111,9 +108,7 @@ impl Pressure {
 
     /// Returns whether a network of the source has at least as many peers as allowed.
     fn holds(&self, source: Source, allowance: u64) -> bool {
-        let has =
-            |hash: u64, shares: u64| u64::from(self.sketch.count(hash)) >= allowance.saturating_mul(shares);
-        has(source.network_hash(), 1) || source.site_hash().is_some_and(|site| has(site, SITE_SHARES))
+        self.counts.holds(source.networks(), allowance)
     }
 
     fn memory_allowance(&self) -> Option<u64> {
@@ -121,10 +116,7 @@ impl Pressure {
     }
 
     fn add(&self, source: Source) {
-        self.sketch.add(source.network_hash());
-        if let Some(site) = source.site_hash() {
-            self.sketch.add(site);
-        }
+        self.counts.add(source.networks());
         if let Some(holdings) = &self.holdings {
             holdings.add_peer(source);
             holdings.add_torrent(source, Networks::ALL);
@@ -132,10 +124,7 @@ impl Pressure {
     }
 
     fn remove(&self, source: Source) {
-        self.sketch.remove(source.network_hash());
-        if let Some(site) = source.site_hash() {
-            self.sketch.remove(site);
-        }
+        self.counts.remove(source.networks());
         if let Some(holdings) = &self.holdings {
             holdings.remove_peer(source);
             holdings.remove_torrent(source, Networks::ALL);

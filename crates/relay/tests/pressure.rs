@@ -102,6 +102,11 @@ fn subnet(number: u32) -> IpAddr {
     Ipv6Addr::from(0x2001_0db8_0000_0000_u128 << 64 | u128::from(number % (1 << 16)) << 64 | 1).into()
 }
 
+/// Returns an address in one of 1,300 /48 networks of one /32.
+fn site(number: u32) -> IpAddr {
+    Ipv6Addr::from(0x2001_0db8_u128 << 96 | u128::from(number % 1300) << 80 | u128::from(number) << 64).into()
+}
+
 /// Returns a world for each of the two ceilings.
 fn worlds() -> [World; 2] {
     [World::new(PEERS_MAX.into(), u64::MAX), World::new(u64::MAX, u64::from(PEERS_MAX) * PEER_BYTES)]
@@ -123,6 +128,16 @@ fn an_ipv6_site_is_one_source() {
         let (came, rejection) = world.fill(0, subnet);
         assert_eq!(rejection, Rejection::OverShare);
         assert!((PEERS_MAX / 2..PEERS_MAX * 6 / 10).contains(&came), "{came}");
+        assert_eq!(world.fill(PEERS_MAX, modest), (PEERS_MAX - came, Rejection::Full));
+    }
+}
+
+#[test]
+fn an_ipv6_allocation_has_a_larger_share_and_no_more() {
+    for mut world in worlds() {
+        let (came, rejection) = world.fill(0, site);
+        assert_eq!(rejection, Rejection::OverShare);
+        assert!((PEERS_MAX / 2..PEERS_MAX * 3 / 4).contains(&came), "{came}");
         assert_eq!(world.fill(PEERS_MAX, modest), (PEERS_MAX - came, Rejection::Full));
     }
 }

@@ -191,6 +191,12 @@ impl Service {
         Some(Quota { ip: self.settings.proxy.limited_ip(session.source), kind })
     }
 
+    /// Returns whether the connection is a WebSocket whose client has a peer in a swarm.
+    #[must_use]
+    pub fn is_established(&self, session: &Session) -> bool {
+        matches!(&session.stage, Stage::WebSocket(socket) if socket.has_peers())
+    }
+
     /// Returns the next connection with queued messages.
     pub fn next_to_write(&mut self) -> Option<Handle> {
         self.websockets.as_mut()?.next_to_write()

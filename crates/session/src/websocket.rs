@@ -80,6 +80,11 @@ impl WebSocket {
         self.member.held_bytes()
     }
 
+    /// Returns whether its client has a peer in a swarm.
+    pub(crate) fn has_peers(&self) -> bool {
+        self.member.has_peers()
+    }
+
     /// Returns what the connection waits for if the buffered bytes are no whole frame.
     pub(crate) const fn awaits(&self, partial: &PartialInput) -> Next {
         if partial.is_empty() && !self.reader.is_within_message() { Next::Upgraded } else { Next::Busy }

@@ -129,6 +129,10 @@ impl StreamService for WorkerService {
         self.connections.changed_quota(session)
     }
 
+    fn is_established(&self, session: &Session) -> bool {
+        self.connections.is_established(session)
+    }
+
     fn next_to_write(&mut self) -> Option<Handle> {
         self.connections.next_to_write()
     }

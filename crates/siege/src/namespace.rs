@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::address::PREFIX_V6;
+use crate::address::PREFIXES_V6;
 
 /// The environment variable that marks the inner program. Its value identifies the outer namespace.
 const OUTSIDE: &str = "SHOAL_SIEGE_OUTSIDE";
@@ -46,14 +46,16 @@ pub fn enter() -> Result<ExitCode> {
     Ok(ExitCode::from(code.unwrap_or(2)))
 }
 
-/// Brings up the loopback interface, with a whole prefix of IPv6 addresses and all ports.
+/// Brings up the loopback interface, with whole prefixes of IPv6 addresses and all ports.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses.
 pub fn prepare() -> Result<()> {
     ip(&["link", "set", "lo", "up"])?;
-    ip(&["-6", "route", "add", "local", PREFIX_V6, "dev", "lo"])?;
-    // This allows binding any address of the prefix, although no interface has it.
+    for prefix in PREFIXES_V6 {
+        ip(&["-6", "route", "add", "local", prefix, "dev", "lo"])?;
+    }
+    // This allows binding any address of the prefixes, although no interface has it.
     set("/proc/sys/net/ipv6/ip_nonlocal_bind", "1")?;
     set("/proc/sys/net/ipv4/ip_local_port_range", "10000 65535")
 }

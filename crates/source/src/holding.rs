@@ -2,7 +2,8 @@
 //!
 //! These are counts of what is stored, not of what was announced lately: a peer is added when it joins a swarm and
 //! subtracted when it leaves, stops announcing or is removed. They lie in a [`Sketch`] of a fixed size for each of the
-//! two limits. A source has a limit on its IPv4 address or its IPv6 /64, and a wider one on its /48.
+//! two limits. A source has a limit on its IPv4 address or its IPv6 /64, and a wider one on its /48. Still wider networks
+//! have none, see [`Width`].
 //!
 //! A count in a sketch is never too low. Other sources add to it about the number of all entries divided by the
 //! number of counters of a row. This average is granted to each source in addition to its limit, so that no number of
@@ -17,12 +18,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sketch::Sketch;
 use crate::source::{Networks, Source, SourceHasher};
+use crate::width::Width;
 
 /// Number of counters of a row, as a power of two.
 const COUNTERS_BITS: u32 = 20;
-
-/// The limit of an IPv6 /48, which is a site, as a multiple of that of an address.
-const SITE_SHARES: u64 = 8;
 
 /// How much one source may hold. Zero means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -199,7 +198,7 @@ impl Held {
 fn hashes(source: Source, networks: Networks) -> impl Iterator<Item = (u64, u64)> {
     let address = networks.address.then(|| (source.network_hash(), 1));
     let site = if networks.site { source.site_hash() } else { None };
-    address.into_iter().chain(site.map(|hash| (hash, SITE_SHARES)))
+    address.into_iter().chain(site.map(|hash| (hash, Width::Site.shares().into())))
 }
 
 #[cfg(test)]

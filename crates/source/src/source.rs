@@ -5,16 +5,22 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use siphasher::sip::SipHasher13;
 
+use crate::width::Width;
+
 /// The source of a client, as hashes that do not reveal it: its IPv4 address, or its IPv6 /64 (of which one host may
-/// have all addresses) together with its /48.
+/// have all addresses), together with the wider networks around it ([`Width`]).
 ///
-/// It takes seven bytes. Two addresses or /64s have the same hash with a probability of 2⁻³², two /48s with one of 2⁻²⁴.
-/// A modest network is therefore rarely confused with a greedy one, even if there are thousands of greedy ones.
+/// It takes seven bytes. The widest network is a keyed hash of 24 bits, and each further byte of the address follows, masked
+/// by a secret of its network. Two /24 or two /32 therefore have the same hash with a probability of 2⁻²⁴, and
+/// two addresses or two /64 of different ones with 2⁻³² at most. A modest network is rarely confused with a
+/// greedy one, even if there are thousands of greedy ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Source {
-    network: [u8; 4],
-    /// Zero for IPv4, never for IPv6.
-    site: [u8; 3],
+    /// The /32 of an IPv6 address, which is never zero; zero for IPv4.
+    allocation: [u8; 3],
+    /// The rest of the /40, the /48, the /56 and the /64; the /24 of an IPv4 address (three bytes) and the rest of the
+    /// address.
+    rest: [u8; 4],
 }
 
 /// Some of the networks that a source consists of.
@@ -31,30 +37,30 @@ pub struct Networks {
 pub struct SourceHasher(SipHasher13);
 
 impl Source {
-    /// Creates an IPv4 source from the hash of its address.
+    /// Creates an IPv4 source from the hash of its address. The first 24 bits are the hash of its /24.
     #[must_use]
     pub const fn of_hash(hash: u32) -> Self {
-        Self { network: hash.to_le_bytes(), site: [0; 3] }
+        Self { allocation: [0; 3], rest: hash.to_le_bytes() }
     }
 
     /// Returns the source as bytes, for a process with the same secret.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 7] {
-        let ([a, b, c, d], [e, f, g]) = (self.network, self.site);
+        let ([a, b, c], [d, e, f, g]) = (self.allocation, self.rest);
         [a, b, c, d, e, f, g]
     }
 
     /// Returns the source of these bytes.
     #[must_use]
     pub const fn from_bytes([a, b, c, d, e, f, g]: [u8; 7]) -> Self {
-        Self { network: [a, b, c, d], site: [e, f, g] }
+        Self { allocation: [a, b, c], rest: [d, e, f, g] }
     }
 
     /// Returns the group of the source, one of eight. Outbound queues count the offers of each group separately, so
     /// that a greedy source limits only its group.
     #[must_use]
-    pub const fn group(self) -> u8 {
-        self.network[3] >> 5
+    pub fn group(self) -> u8 {
+        self.network().to_le_bytes()[3] >> 5
     }
 
     /// Returns which of `parts` parts the source belongs to, by its IPv4 address or /48. Returns zero if `parts` is zero.
@@ -67,26 +73,51 @@ impl Source {
     /// Returns whether both are of one IPv4 address or one IPv6 /48.
     #[must_use]
     pub fn is_same_site(self, other: Self) -> bool {
-        self.site == other.site && (self.site != [0; 3] || self.network == other.network)
+        let width = if self.is_v6() { Width::Site } else { Width::Source };
+        self.is_v6() == other.is_v6() && self.hash(width) == other.hash(width)
     }
 
-    /// Returns the hash of the address or /64.
+    /// Returns a hash of the address or /64.
     #[must_use]
-    pub const fn network(self) -> u32 {
-        u32::from_le_bytes(self.network)
+    pub fn network(self) -> u32 {
+        let [low @ .., _, _, _, _] = self.network_hash().to_le_bytes();
+        u32::from_le_bytes(if self.is_v6() { low } else { self.rest })
     }
 
     /// Returns the hash of the address or /64, spread over the 64 bits that a [`Sketch`](crate::Sketch) uses.
     #[must_use]
     pub fn network_hash(self) -> u64 {
-        spread(self.network().into())
+        self.hash(Width::Source)
     }
 
     /// Returns the hash of the /48, spread in the same way, if there is one.
     #[must_use]
     pub fn site_hash(self) -> Option<u64> {
-        let [a, b, c] = self.site;
-        (self.site != [0; 3]).then(|| spread(u64::from_le_bytes([a, b, c, 0, 1, 0, 0, 0])))
+        self.is_v6().then(|| self.hash(Width::Site))
+    }
+
+    /// Returns the hashes of the networks whose entries share what is short ([`Width::HOLDING_V6`]), the narrowest first.
+    pub fn networks(self) -> impl Iterator<Item = (u64, Width)> {
+        let widths = if self.is_v6() { Width::HOLDING_V6.as_slice() } else { &Width::V4 };
+        widths.iter().map(move |width| (self.hash(*width), *width))
+    }
+
+    fn is_v6(self) -> bool {
+        self.allocation != [0; 3]
+    }
+
+    /// Returns the hash of a network, spread over 64 bits.
+    fn hash(self, width: Width) -> u64 {
+        let [a, b, c, d, e, f, g] = self.to_bytes();
+        let of = |bytes| spread(u64::from_le_bytes(bytes));
+        match (width, self.is_v6()) {
+            (Width::Source, _) => of([a, b, c, d, e, f, g, 0]),
+            (Width::Home, _) => of([a, b, c, d, e, f, 0, 1]),
+            (Width::Site, _) => of([a, b, c, d, e, 0, 0, 2]),
+            (Width::Block, true) => of([a, b, c, d, 0, 0, 0, 3]),
+            (Width::Block, false) => of([0, 0, 0, d, e, f, 0, 3]),
+            (Width::Allocation, _) => of([a, b, c, 0, 0, 0, 0, 4]),
+        }
     }
 }
 
@@ -123,21 +154,21 @@ impl SourceHasher {
     /// Returns the source of an IPv4 address.
     #[must_use]
     pub fn source_v4(&self, ip: Ipv4Addr) -> Source {
-        Source { network: self.network(&ip.octets()), site: [0; 3] }
+        let [block @ .., host] = ip.octets();
+        let [a, b, c, mask, ..] = self.0.hash(&block).to_le_bytes();
+        Source { allocation: [0; 3], rest: [a, b, c, host ^ mask] }
     }
 
     /// Returns the source of an IPv6 address, given by the bytes of its /64.
     #[must_use]
     pub fn source_v6(&self, subnet: [u8; 8]) -> Source {
-        let [site @ .., _, _] = subnet;
-        let [a, b, c, ..] = self.0.hash(&site).to_le_bytes();
-        let site = if [a, b, c] == [0; 3] { [1, 0, 0] } else { [a, b, c] };
-        Source { network: self.network(&subnet), site }
-    }
-
-    fn network(&self, bytes: &[u8]) -> [u8; 4] {
-        let [network @ .., _, _, _, _] = self.0.hash(bytes).to_le_bytes();
-        network
+        let [allocation @ .., block, site, home, own] = subnet;
+        let [a, b, c, block_mask, site_mask, ..] = self.0.hash(&allocation).to_le_bytes();
+        let [home_mask, own_mask, ..] = self.0.hash(&subnet[..6]).to_le_bytes();
+        Source {
+            allocation: if [a, b, c] == [0; 3] { [1, 0, 0] } else { [a, b, c] },
+            rest: [block ^ block_mask, site ^ site_mask, home ^ home_mask, own ^ own_mask],
+        }
     }
 }
 
@@ -182,6 +213,44 @@ mod tests {
         assert!(same("192.0.2.1", "192.0.2.1") && same("2001:db8::1", "2001:db8:0:1::1"));
         assert!(!same("192.0.2.1", "192.0.2.2") && !same("2001:db8::1", "2001:db8:1::1"));
         assert!(!same("192.0.2.1", "2001:db8::1"));
+        assert!(same("2001:db8::1", "2001:db8:0:100::1") && !same("2001:db8:1::", "2001:db8:2::"));
         assert_eq!(format!("{:?} {hasher:?}", source("::1")), "Source(secret) SourceHasher(secret)");
+    }
+
+    #[test]
+    fn the_networks_of_a_source_are_those_of_its_address() {
+        let hasher = SourceHasher::new([1, 2]);
+        let networks = |ip: &str| hasher.source(ip.parse().unwrap()).networks().collect::<Vec<_>>();
+        let shared = |one: &str, other: &str| {
+            let (one, other) = (networks(one), networks(other));
+            let shared = one.iter().filter(|network| other.contains(network));
+            shared.map(|(_, width)| width.shares()).collect::<Vec<_>>()
+        };
+        assert_eq!(shared("192.0.2.1", "192.0.2.1"), [1, 32]);
+        assert_eq!(shared("192.0.2.1", "192.0.2.2"), [32]);
+        assert_eq!(shared("192.0.2.1", "192.0.3.1"), []);
+        assert_eq!(shared("2001:db8::1", "2001:db8::2"), [1, 8, 32, 128]);
+        assert_eq!(shared("2001:db8::1", "2001:db8:0:1::1"), [8, 32, 128]);
+        assert_eq!(shared("2001:db8::1", "2001:db8:1::1"), [32, 128]);
+        assert_eq!(shared("2001:db8::1", "2001:db8:100::1"), [128]);
+        assert_eq!(shared("2001:db8::1", "2001:db9::1"), []);
+        let source = hasher.source("2001:db8::1".parse().unwrap());
+        assert!(Source::from_bytes(source.to_bytes()) == source);
+    }
+
+    #[test]
+    fn many_sources_of_one_network_have_different_hashes() {
+        let hasher = SourceHasher::new([1, 2]);
+        let v6 = (0..100_000_u32).map(|number| {
+            let [a, b, c, d] = number.to_be_bytes();
+            hasher.source_v6([0x20, 1, 0xd, 0xb8, a, b, c, d])
+        });
+        let v4 = (0..100_000_u32).map(|number| hasher.source_v4(number.into()));
+        for sources in [v6.collect::<Vec<_>>(), v4.collect()] {
+            let mut networks: Vec<u32> = sources.iter().map(|source| source.network()).collect();
+            networks.sort_unstable();
+            networks.dedup();
+            assert!(networks.len() >= sources.len() - 10, "{}", networks.len());
+        }
     }
 }

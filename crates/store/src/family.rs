@@ -3,7 +3,7 @@
 use core::fmt::Debug;
 use core::net::{Ipv4Addr, SocketAddr};
 
-use shoal_source::{Networks, Source, SourceHasher};
+use shoal_source::{Networks, Source, SourceHasher, Width};
 use shoal_types::{InfoHash, PeerV4, PeerV6};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -35,7 +35,7 @@ pub(crate) trait Stored:
     const STEP_SHARE: usize;
 
     /// The networks that count as sources of the peer when memory is short.
-    type Networks: AsRef<[Network]>;
+    type Networks: IntoIterator<Item = Network>;
 
     /// Returns the address and the port.
     fn address(&self) -> SocketAddr;
@@ -72,12 +72,9 @@ pub(crate) struct Network {
     pub(crate) bits: u64,
     /// The number of these bits.
     pub(crate) length: u64,
-    /// Its allowance as a multiple of that of an address.
-    pub(crate) shares: u64,
+    /// Its width, which decides its share.
+    pub(crate) width: Width,
 }
-
-/// Shares of a /48, which is a site: as many as a few hosts.
-const SITE_SHARES: u64 = 4;
 
 /// Access to the columns of a line of peers.
 pub(crate) trait PeerRow<P> {
@@ -103,7 +100,7 @@ impl Stored for PeerV4 {
     const CHUNK_LINES: usize = 16;
     const STEP_SHARE: usize = 8;
 
-    type Networks = [Network; 1];
+    type Networks = [Network; Width::V4.len()];
 
     fn address(&self) -> SocketAddr {
         self.addr().into()
@@ -150,8 +147,12 @@ impl Stored for PeerV4 {
 
     #[inline]
     fn networks(&self) -> Self::Networks {
-        // A /24 does not count as a source: carriers and hosters assign one to many unrelated clients.
-        [Network { bits: self.source(), length: 32, shares: 1 }]
+        Width::V4.map(|width| {
+            let length = if width == Width::Source { 32 } else { 24 };
+            // The first bytes of the address are the lowest.
+            let bits = self.source() & ((1 << length) - 1);
+            Network { bits, length, width }
+        })
     }
 
     fn hashed_source(&self, hasher: &SourceHasher) -> Source {
@@ -176,7 +177,7 @@ impl Stored for PeerV6 {
     // An IPv6 peer is large enough that the last per cent of memory is worth some more moves.
     const STEP_SHARE: usize = 14;
 
-    type Networks = [Network; 2];
+    type Networks = [Network; Width::HOLDING_V6.len()];
 
     fn address(&self) -> SocketAddr {
         self.addr().into()
@@ -219,10 +220,11 @@ impl Stored for PeerV6 {
 
     #[inline]
     fn networks(&self) -> Self::Networks {
-        [
-            Network { bits: u64::from_le_bytes(word(&self.0, 0)), length: 64, shares: 1 },
-            Network { bits: self.source(), length: 48, shares: SITE_SHARES },
-        ]
+        Width::HOLDING_V6.map(|width| {
+            // The first bytes of the address are the lowest.
+            let bits = u64::from_le_bytes(word(&self.0, 0)) & (u64::MAX >> (64 - width.prefix_v6()));
+            Network { bits, length: width.prefix_v6().into(), width }
+        })
     }
 
     fn hashed_source(&self, hasher: &SourceHasher) -> Source {

@@ -32,7 +32,7 @@ use crate::swarms::Swarms;
 use crate::table::Table;
 
 /// The version of everything that an image and the pages contain. Any change of their layout or meaning increments it.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 
 /// Why a store was not taken over. It is intact, and a snapshot can move its swarms.
 #[derive(Debug, thiserror::Error)]

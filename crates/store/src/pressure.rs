@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use shoal_source::{Holdings, Networks, Sketch, allowance};
+use shoal_source::{Holdings, NetworkCounts, Networks, Width, allowance};
 
 use crate::api::Rejection;
 use crate::arena::{Arena, PAGE_BYTES};
@@ -34,7 +34,7 @@ const KEY_PURPOSE: u64 = 0x7072_6573_7375_7265;
 #[derive(Debug)]
 pub(crate) struct Pressure {
     key: HashKey,
-    sketch: Sketch,
+    counts: NetworkCounts,
     arena: Arc<Arena>,
     entries_max: u64,
     holdings: Option<Arc<Holdings>>,
@@ -68,7 +68,7 @@ impl Pressure {
         let entries_max = (arena.pages_max() * (PAGE_BYTES / ENTRY_BYTES)) as u64;
         Self {
             key: key.derived(KEY_PURPOSE),
-            sketch: Sketch::new(entries_max),
+            counts: NetworkCounts::new(entries_max),
             arena: Arc::clone(arena),
             entries_max,
             holdings,
@@ -78,19 +78,19 @@ impl Pressure {
     /// Returns all counts of sources, for [`set_words`](Self::set_words) in another process.
     pub(crate) fn words(&self) -> Vec<u32> {
         let held = self.holdings.iter().flat_map(|holdings| holdings.words());
-        self.sketch.words().chain(held).collect()
+        self.counts.words().chain(held).collect()
     }
 
     /// Returns the number of words.
     pub(crate) fn words_len(&self) -> u32 {
         let held = self.holdings.as_ref().map_or(0, |holdings| holdings.words().count());
-        u32::try_from(self.sketch.words().count() + held).unwrap_or(u32::MAX)
+        u32::try_from(self.counts.words().count() + held).unwrap_or(u32::MAX)
     }
 
     /// Replaces all counts of sources by those of a store with the same secrets and limits.
     pub(crate) fn set_words(&self, words: &[u32]) {
         let mut words = words.iter().copied();
-        self.sketch.set_words(&mut words);
+        self.counts.set_words(&mut words);
         if let Some(holdings) = &self.holdings {
             holdings.set_words(words);
         }
@@ -133,9 +133,7 @@ impl Pressure {
     /// Counts a peer that was added.
     #[inline]
     pub(crate) fn add<P: Family>(&self, peer: &P) {
-        for network in peer.networks().as_ref() {
-            self.sketch.add(self.hash(network));
-        }
+        self.counts.add(self.hashes(peer));
         if let Some(holdings) = &self.holdings {
             holdings.add_peer(peer.hashed_source(holdings.hasher()));
         }
@@ -144,9 +142,7 @@ impl Pressure {
     /// Counts a peer that was removed.
     #[inline]
     pub(crate) fn remove<P: Family>(&self, peer: &P) {
-        for network in peer.networks().as_ref() {
-            self.sketch.remove(self.hash(network));
-        }
+        self.counts.remove(self.hashes(peer));
         if let Some(holdings) = &self.holdings {
             holdings.remove_peer(peer.hashed_source(holdings.hasher()));
         }
@@ -165,15 +161,14 @@ impl Pressure {
 
     /// Returns whether a network of the peer holds as much as it may, or more.
     fn holds<P: Family>(&self, peer: &P, allowance: u64) -> bool {
-        let is_full = |network: &Network| {
-            u64::from(self.sketch.count(self.hash(network))) >= allowance.saturating_mul(network.shares)
-        };
-        peer.networks().as_ref().iter().any(is_full)
+        self.counts.holds(self.hashes(peer), allowance)
     }
 
+    /// Returns the hashes of the networks of a peer.
     #[inline]
-    fn hash(&self, network: &Network) -> u64 {
-        self.key.hash(network.bits, network.length, 0)
+    fn hashes<P: Family>(&self, peer: &P) -> impl Iterator<Item = (u64, Width)> {
+        let networks = peer.networks().into_iter();
+        networks.map(|Network { bits, length, width }| (self.key.hash(bits, length, 0), width))
     }
 }
 

@@ -40,6 +40,12 @@ fn honest(number: u32) -> PeerV4 {
     PeerV4([a, b, c, d, 0x1a, 0xe1])
 }
 
+/// Returns a peer of a /32 of its own.
+fn honest_v6(number: u32) -> PeerV6 {
+    let [_, b, c, d] = number.to_be_bytes();
+    PeerV6([0x20, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0x1a, 0xe1])
+}
+
 /// Returns a peer of the address with this last byte, at the port that `number` determines.
 fn greedy_at(address: u8, number: u32) -> PeerV4 {
     let [.., high, low] = number.to_be_bytes();
@@ -54,6 +60,18 @@ fn greedy_v4(number: u32) -> PeerV4 {
 fn greedy_v6(number: u32) -> PeerV6 {
     let [a, b, c, d] = number.to_be_bytes();
     PeerV6([0x2a, 6, 6, 6, 6, 6, c, d, 0, 0, 0, 0, 0, 0, a, b, 0x1a, 0xe1])
+}
+
+/// Returns a peer of one /24, whose addresses take turns.
+fn block_v4(number: u32) -> PeerV4 {
+    let [.., high, low, address] = number.to_be_bytes();
+    PeerV4([66, 6, 6, address, high, low | 1])
+}
+
+/// Returns a peer of one /32, whose 1,300 /48 take turns.
+fn allocation_v6(number: u32) -> PeerV6 {
+    let ([.., a, b], [.., c, d]) = ((number % 1300).to_be_bytes(), (number / 1300).to_be_bytes());
+    PeerV6([0x2a, 6, 6, 6, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 1, 0x1a, 0xe1])
 }
 
 /// Announces torrents of one source, one peer each, until many were refused. Returns the number stored.
@@ -112,6 +130,29 @@ fn one_site_cannot_make_a_new_torrent_of_others_be_refused() {
         assert!(bytes(&store) < ceiling * 5 / 8, "{} of {ceiling} bytes by {stored} torrents", bytes(&store));
         for number in 0..u32::try_from(ceiling / 1000).unwrap() {
             announce(&store.v4, &info_hash(2, number), honest(number), Action::Leech, 1000).unwrap();
+        }
+    }
+}
+
+#[test]
+fn one_block_or_one_allocation_leaves_room_for_new_torrents_of_others() {
+    for ceiling in CEILINGS {
+        for is_v6 in [false, true] {
+            let store = store(ceiling);
+            let (stored, bytes_max) = if is_v6 {
+                (fill(&store.v6, 1, allocation_v6, 1000), ceiling * 3 / 4)
+            } else {
+                (fill(&store.v4, 1, block_v4, 1000), ceiling * 5 / 8)
+            };
+            let used = bytes(&store);
+            assert!(
+                (ceiling * 2 / 5..bytes_max).contains(&used),
+                "{used} of {ceiling} bytes by {stored} torrents"
+            );
+            for number in 0..u32::try_from(ceiling / 1000).unwrap() {
+                announce(&store.v4, &info_hash(2, number), honest(number), Action::Leech, 1000).unwrap();
+                announce(&store.v6, &info_hash(2, number), honest_v6(number), Action::Leech, 1000).unwrap();
+            }
         }
     }
 }

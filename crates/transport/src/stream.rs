@@ -5,7 +5,8 @@
 //! order:
 //!
 //! 1. [`open`](StreamService::open) once, or [`refuse`](StreamService::refuse) if there is no capacity;
-//! 2. [`receive`](StreamService::receive) for each input, and [`changed_quota`](StreamService::changed_quota) after it;
+//! 2. [`receive`](StreamService::receive) for each input, and [`changed_quota`](StreamService::changed_quota) and
+//!    [`is_established`](StreamService::is_established) after it;
 //! 3. [`write`](StreamService::write) for output that no input of this connection has caused,
 //!    [`keep_alive`](StreamService::keep_alive) after a long silence, and
 //!    [`set_backlog`](StreamService::set_backlog) as the peer reads;
@@ -120,9 +121,8 @@ pub enum Next {
     /// The next request, if any; nothing is in progress. The connection may wait for long, and is the first to be
     /// closed when capacity is needed.
     Idle,
-    /// Nothing in particular, for hours: either side may send at any time, as on a WebSocket. Of the connections of its
-    /// source, it is closed to free capacity only if none is [`Next::Idle`]. It receives a keep-alive when its peer has
-    /// been silent for long.
+    /// Nothing in particular, for hours: either side may send at any time, as on a WebSocket. It receives a keep-alive when
+    /// its peer has been silent for long.
     Upgraded,
     /// The rest of a request or handshake, which must arrive soon.
     Busy,
@@ -194,6 +194,13 @@ pub trait StreamService {
     /// [`SourceCapacity`] beforehand.
     fn changed_quota(&mut self, _session: &mut Self::Session) -> Option<Quota> {
         None
+    }
+
+    /// Returns whether the client has begun to do what its connection is kept open for, such as a WebSocket that has announced.
+    /// Called after each [`receive`](StreamService::receive). Such a connection is the last that is closed to free capacity
+    /// from then on. The claim has to be worth something: it should not be cheaper for a client than what it protects from.
+    fn is_established(&self, _session: &Self::Session) -> bool {
+        false
     }
 
     /// Returns the next connection with output that no input of its own has caused. Called at the end of each poll

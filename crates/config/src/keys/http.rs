@@ -45,8 +45,9 @@ settings! {
 
         /// Maximum number of connections, plain and TLS, over all workers. Each worker gets an equal share. At the limit,
         /// the tracker closes a connection of the source that has the most, the longest idle first, in favour of the new
-        /// one. If the source of the new connection has as many itself, the new one is refused instead. "auto" is the
-        /// most that the limit on open files allows; the log tells the number.
+        /// one. Sources are addresses and the networks around them up to an IPv4 /24 and an IPv6 /32, which have larger
+        /// shares. WebSockets that have announced are closed last. If the source of the new connection has as many itself,
+        /// the new one is refused instead. "auto" is the most that the limit on open files allows; the log tells the number.
         connections_max: Auto<u32> = Auto::Auto, in 1..=100_000_000 => Reload;
 
         /// Maximum number of connections from one source: an IPv4 address or an IPv6 /64 network. A /56 network may have

@@ -68,7 +68,8 @@ settings! {
         torrents_per_connection_max: u32 = 1000, in 1..=1_000_000 => Reload;
 
         /// Maximum number of peers in all WebTorrent swarms together. At the limit, new peers are refused. Above half of
-        /// it, new peers are refused if their source (an IPv4 address, or an IPv6 /64 or /48) has more than its share.
+        /// it, new peers are refused if their source (an IPv4 address or /24, or an IPv6 /64, /48, /40 or /32) has more than
+        /// its share.
         /// Each peer takes 200 to 360 bytes, and up to 768 more for offers without an answer. "auto" is the number that
         /// fits in an eighth of memory.max, or fewer if memory.max is small.
         peers_max: Auto<u32> = Auto::Auto, in 1..=1_000_000_000 => Restart;

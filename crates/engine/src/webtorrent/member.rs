@@ -72,6 +72,12 @@ impl Member {
         self.peers.capacity() * size_of::<Peer>() + self.token.held_bytes()
     }
 
+    /// Returns whether it has a peer in a swarm.
+    #[must_use]
+    pub fn has_peers(&self) -> bool {
+        !self.peers.is_empty()
+    }
+
     pub(super) fn peers(&self) -> &[Peer] {
         &self.peers
     }

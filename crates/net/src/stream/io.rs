@@ -400,7 +400,7 @@ impl<S: StreamService> StreamIo<S> {
     }
 
     /// Lets the service continue until it has output or waits for an event. Then records the quota that the connection
-    /// counts towards.
+    /// counts towards, and whether it is established.
     fn proceed(&mut self, handle: Handle, service: &mut S) {
         let Some(connection) = self.table.get_mut(handle) else { return };
         for _ in 0..CONTINUES_MAX {
@@ -409,8 +409,13 @@ impl<S: StreamService> StreamIo<S> {
             }
             connection.next = service.receive(&mut connection.session, &mut [], &mut self.output);
         }
-        if let Some(quota) = service.changed_quota(&mut connection.session) {
+        let quota = service.changed_quota(&mut connection.session);
+        let is_established = service.is_established(&connection.session);
+        if let Some(quota) = quota {
             self.table.set_quota(handle, quota);
+        }
+        if is_established {
+            self.table.set_established(handle);
         }
     }
 

@@ -126,8 +126,8 @@ impl<S: StreamService> StreamIo<S> {
     }
 
     /// Closes a connection to make room.
-    fn evict(&mut self, Victim { handle, phase, greed }: Victim, service: &mut S) {
-        self.table.counters().evicted.add(phase, greed > 1);
+    fn evict(&mut self, Victim { handle, phase, is_greedy, .. }: Victim, service: &mut S) {
+        self.table.counters().evicted.add(phase, is_greedy);
         self.end_in(handle, phase, service);
     }
 
@@ -345,7 +345,7 @@ impl<S: StreamService> StreamIo<S> {
     /// client in the middle of a request gets an error. Returns how many it closed: after zero, there are none left.
     pub fn close_remaining(&mut self, service: &mut S) -> usize {
         for closed in 0..POLL_EVENTS_MAX {
-            let Some((handle, phase)) = self.table.first_evictable() else { return closed };
+            let Some((handle, phase)) = self.table.first_to_close() else { return closed };
             self.end_in(handle, phase, service);
         }
         POLL_EVENTS_MAX

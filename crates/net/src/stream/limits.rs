@@ -8,8 +8,8 @@ use super::SourceLimits;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
     /// Maximum number of connections of this worker. When it is reached, a connection of the source with the most
-    /// connections makes room for the next: the longest idle one, otherwise one that lingers, is upgraded, has unsent
-    /// output, or is in a request, in this order. A source that has as many connections itself is refused instead.
+    /// connections makes room for the next: the longest idle one, otherwise one that lingers, is in a request, is upgraded,
+    /// has unsent output, or is established, in this order; one that is busy only if more than an eighth are like it. A source that has as many connections itself is refused instead.
     pub connections_max: usize,
     /// Maximum number of connections of one source, over all workers.
     pub per_source: SourceLimits,

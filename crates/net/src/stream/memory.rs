@@ -13,9 +13,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 
+use shoal_source::Network;
 use shoal_transport::stream::Held;
-
-use super::sources::Network;
 
 /// Maximum number of accounts of a class that are examined.
 const EXAMINED_MAX: usize = 16;
@@ -182,8 +181,8 @@ impl MemoryAccounts {
     fn holder(&self, index: u32) -> LargestAccount {
         let &Account { held, ip, .. } = &self.accounts[as_usize(index)];
         let networks = ip.into_iter().flat_map(Network::all);
-        let shares =
-            networks.filter_map(|network| Some(self.sources.get(&network)? / network.width().share()));
+        let shares = networks
+            .filter_map(|network| Some(self.sources.get(&network)? / network.width().shares() as usize));
         LargestAccount { index, ip, source_bytes: shares.max().unwrap_or(held.variable) }
     }
 
@@ -249,6 +248,8 @@ fn as_usize(number: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use shoal_source::Width;
+
     use super::*;
 
     fn source(number: u8) -> Option<IpAddr> {
@@ -393,9 +394,8 @@ mod tests {
             };
             let class = class_of(book[as_usize(largest.index)].unwrap().variable);
             assert!(class > 0 && class + as_usize(CLASSES_EXAMINED) > top);
-            assert_eq!(
-                accounts.sources[&Network::all(largest.ip.unwrap()).next().unwrap()],
-                largest.source_bytes
+            assert!(
+                accounts.sources[&Network::all(largest.ip.unwrap()).next().unwrap()] <= largest.source_bytes
             );
             // If all examined accounts are in short classes, the source is the one that holds most.
             let looked_at = |index: &u32| {
@@ -410,6 +410,7 @@ mod tests {
             }
         }
         let charged: usize = accounts.sources.values().sum();
-        assert_eq!(charged, book.iter().flatten().map(|held| held.variable).sum::<usize>());
+        let variable = book.iter().flatten().map(|held| held.variable).sum::<usize>();
+        assert_eq!(charged, variable * Width::V4.len());
     }
 }

@@ -81,6 +81,14 @@ impl Queue {
         *chain.links(node) = Links { before: None, after: first };
     }
 
+    /// Moves the first element to the end.
+    pub(super) fn rotate(&mut self, chain: &mut impl Chain) {
+        if let Some(first) = self.first {
+            self.remove(first, chain);
+            self.push(first, chain);
+        }
+    }
+
     /// Removes an element from this queue, which must contain it.
     pub(super) fn remove(&mut self, node: NodeId, chain: &mut impl Chain) {
         let Links { before, after } = std::mem::take(chain.links(node));
@@ -128,6 +136,10 @@ mod tests {
             } else {
                 model.push_back(index);
                 queue.push(NodeId::new(index), &mut numbers);
+            }
+            if rng.bool() && !model.is_empty() {
+                model.rotate_left(1);
+                queue.rotate(&mut numbers);
             }
             assert_eq!(queue.first().map(NodeId::index), model.front().copied());
             assert_eq!(queue.is_empty(), model.is_empty());

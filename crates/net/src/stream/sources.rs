@@ -1,4 +1,7 @@
-//! The sources of connections: the networks of an address, and how many connections each has over all workers.
+//! The sources of connections, and how many connections each has over all workers.
+//!
+//! Only networks of one customer are counted ([`Width::is_of_customer`]). The wider ones have no maximum of their own, but a
+//! share when a worker is full, see [`super::shares`].
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -6,6 +9,7 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use shoal_source::{Network, Width};
 use shoal_transport::stream::{ConnectionKind, SourceCapacity};
 
 use super::StreamCounters;
@@ -34,24 +38,6 @@ pub struct SourceLimits {
     pub websockets_max: usize,
 }
 
-/// A network whose connections are counted together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Network {
-    bits: u64,
-    width: Width,
-}
-
-/// The width of a network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Width {
-    /// A source: an IPv4 address, or a /64, the least that an IPv6 customer is given.
-    Source,
-    /// A /56, which many homes are given.
-    Home,
-    /// A /48, which sites are given, and anyone who asks for it.
-    Site,
-}
-
 /// The number of connections of a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
@@ -67,43 +53,6 @@ pub struct SourceLimiter {
     counters: Arc<StreamCounters>,
 }
 
-impl Width {
-    /// The number of widths.
-    pub(super) const COUNT: usize = 3;
-
-    /// Returns how many times the connections of a single source such a network may have. A wide network is several
-    /// customers or a single one, which cannot be distinguished from here. It therefore has more than one share, but
-    /// far less than the sum of its /64 networks: 256 and 65,536.
-    pub(super) const fn share(self) -> usize {
-        match self {
-            Self::Source => 1,
-            Self::Home => 2,
-            Self::Site => 8,
-        }
-    }
-}
-
-impl Network {
-    /// Returns the networks that a connection from `ip` counts towards, the narrowest first.
-    pub(super) fn all(ip: IpAddr) -> impl Iterator<Item = Self> + Clone {
-        let of = |bits, width| Some(Self { bits, width });
-        let networks = match ip {
-            // No IPv6 network in use begins with these 32 zero bits.
-            IpAddr::V4(ip) => [of(u32::from(ip).into(), Width::Source), None, None],
-            IpAddr::V6(ip) => {
-                let [a, b, c, d, e, f, g, h, ..] = ip.octets();
-                let bits = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
-                [of(bits, Width::Source), of(bits >> 8, Width::Home), of(bits >> 16, Width::Site)]
-            }
-        };
-        networks.into_iter().flatten()
-    }
-
-    pub(super) const fn width(self) -> Width {
-        self.width
-    }
-}
-
 impl SourceLimits {
     const fn max(self, kind: ConnectionKind) -> usize {
         match kind {
@@ -114,7 +63,7 @@ impl SourceLimits {
 
     /// Returns whether a network with these `counts` may have one more connection.
     fn allow(self, kind: ConnectionKind, width: Width, counts: Counts) -> bool {
-        (counts.of(kind) as usize) < self.max(kind).saturating_mul(width.share())
+        (counts.of(kind) as usize) < self.max(kind).saturating_mul(width.shares() as usize)
     }
 }
 
@@ -137,15 +86,15 @@ impl Counts {
 impl Sources {
     /// Counts a new connection, unless one of its networks has the maximum number.
     pub(super) fn enter(&self, ip: IpAddr, kind: ConnectionKind, limits: SourceLimits) -> bool {
-        for network in Network::all(ip) {
+        for network in counted(ip) {
             let mut shard = self.shard(network);
             let counts = shard.entry(network).or_default();
-            if !limits.allow(kind, network.width, *counts) {
+            if !limits.allow(kind, network.width(), *counts) {
                 if *counts == Counts::default() {
                     shard.remove(&network);
                 }
                 drop(shard);
-                let entered = Network::all(ip).take_while(|entered| *entered != network);
+                let entered = counted(ip).take_while(|entered| *entered != network);
                 entered.for_each(|entered| self.leave(entered, kind));
                 return false;
             }
@@ -154,13 +103,19 @@ impl Sources {
         true
     }
 
-    /// Counts a new connection of a network without a limit.
+    /// Counts a new connection of a network without a limit, if the network is one of those that are counted.
     pub(super) fn add(&self, network: Network, kind: ConnectionKind) {
+        if !network.width().is_of_customer() {
+            return;
+        }
         *self.shard(network).entry(network).or_default().of_mut(kind) += 1;
     }
 
     /// Counts the end of a connection of a network.
     pub(super) fn leave(&self, network: Network, kind: ConnectionKind) {
+        if !network.width().is_of_customer() {
+            return;
+        }
         let mut shard = self.shard(network);
         let Some(counts) = shard.get_mut(&network) else { return };
         let count = counts.of_mut(kind);
@@ -176,9 +131,9 @@ impl Sources {
     }
 
     fn has_capacity(&self, ip: IpAddr, kind: ConnectionKind, limits: SourceLimits) -> bool {
-        Network::all(ip).all(|network| {
+        counted(ip).all(|network| {
             let counts = self.shard(network).get(&network).copied().unwrap_or_default();
-            limits.allow(kind, network.width, counts)
+            limits.allow(kind, network.width(), counts)
         })
     }
 
@@ -188,6 +143,11 @@ impl Sources {
         // A panic leaves valid counts behind.
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the networks whose connections are counted, the narrowest first.
+fn counted(ip: IpAddr) -> impl Iterator<Item = Network> {
+    Network::all(ip).filter(|network| network.width().is_of_customer())
 }
 
 impl SourceLimiter {
@@ -281,22 +241,22 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_network_is_one_source() {
-        let first = |ip: &str| Network::all(ip.parse().unwrap()).next();
-        assert_eq!(first("2001:db8:0:1::1"), first("2001:db8:0:1:ffff::2"));
-        assert_ne!(first("2001:db8:0:1::1"), first("2001:db8:0:2::1"));
-    }
-
-    #[test]
     fn wider_networks_have_more_and_not_without_limit() {
         let count = |ip: fn(u32) -> String| {
             let sources = Sources::default();
             (0..200).filter(|number| enter(&sources, &ip(*number), ConnectionKind::Http)).count()
         };
         assert_eq!(count(|number| format!("2001:db8:0:0100::{number:x}")), 2);
-        assert_eq!(count(|number| format!("2001:db8:0:01{number:02x}::1")), 2 * Width::Home.share());
-        assert_eq!(count(|number| format!("2001:db8:0:{number:02x}00::1")), 2 * Width::Site.share());
+        assert_eq!(
+            count(|number| format!("2001:db8:0:01{number:02x}::1")),
+            2 * Width::Home.shares() as usize
+        );
+        assert_eq!(
+            count(|number| format!("2001:db8:0:{number:02x}00::1")),
+            2 * Width::Site.shares() as usize
+        );
         assert_eq!(count(|number| format!("2001:db8:{number:x}::1")), 200);
+        assert_eq!(count(|number| format!("192.0.2.{number}")), 200);
     }
 
     #[test]

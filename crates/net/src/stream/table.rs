@@ -11,13 +11,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_source::Network;
 use shoal_transport::stream::{ConnectionKind, Handle, Held, Quota};
 
 use super::memory::{self, MemoryAccounts};
 use super::queue::{Chain, Links, NodeId, Queue};
-use super::shares::{self, Members, Membership, Shares};
+use super::shares::{self, Class, Members, Membership, Shares};
 use super::slab::Slab;
-use super::sources::{Network, Sources};
+use super::sources::Sources;
 use super::{Budget, StreamCounters, StreamLimits};
 
 /// Maximum time for which input after the last reply is discarded before the socket is closed.
@@ -27,8 +28,8 @@ const LINGER_MS_MAX: u64 = 2_000;
 /// runs out of time. A peer that keeps requests or replies moving does not.
 const FREE_WAIT_MS: u64 = 100;
 
-/// The phase of a connection, which decides its time limit and its place in the order of eviction. Connections of
-/// earlier phases are evicted before those of later ones.
+/// The phase of a connection, which decides its time limit. Its place in the order of eviction is its [`Class`]. During the
+/// shutdown, connections of earlier phases are closed before those of later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     /// It waits for a request; none is in progress.
@@ -47,7 +48,7 @@ impl Phase {
     /// The number of phases.
     pub(super) const COUNT: usize = 5;
 
-    /// All phases, in the order of eviction.
+    /// All phases, in the order of the shutdown.
     pub(super) const ALL: [Self; Self::COUNT] =
         [Self::Idle, Self::Linger, Self::Upgraded, Self::Send, Self::Request];
 }
@@ -76,8 +77,10 @@ pub(super) struct Admission {
 pub(super) struct Victim {
     pub(super) handle: Handle,
     pub(super) phase: Phase,
-    /// The greed of its source, see [`Shares`].
+    /// The greed of the greediest source, see [`Shares`].
     pub(super) greed: usize,
+    /// Whether it is of that source, and that has more connections than others.
+    pub(super) is_greedy: bool,
 }
 
 /// A connection that can be closed to free memory.
@@ -117,6 +120,8 @@ struct Entry<T> {
     sending_ms: u32,
     phase: Phase,
     kind: ConnectionKind,
+    /// Whether the service has said that it is established.
+    is_established: bool,
 }
 
 impl<T> Chain for Slab<Entry<T>> {
@@ -143,6 +148,17 @@ impl<T> Entry<T> {
         }
         if matches!(next, Phase::Idle | Phase::Upgraded) {
             (self.waited_ms, self.sending_ms) = (0, 0);
+        }
+    }
+
+    const fn class(&self) -> Class {
+        match (self.phase, self.kind) {
+            (Phase::Linger, _) => Class::Linger,
+            _ if self.is_established => Class::Announced,
+            (Phase::Idle, _) => Class::Idle,
+            (Phase::Upgraded, _) | (_, ConnectionKind::WebSocket) => Class::Unannounced,
+            (Phase::Send, _) => Class::Send,
+            (Phase::Request, _) => Class::Request,
         }
     }
 
@@ -216,30 +232,34 @@ impl<T> ConnectionTable<T> {
 
     /// Returns the connection that is evicted in favour of one from this source, if any: the first in the order of
     /// eviction, unless the source is at least as greedy as the source of that. Such a source can only replace an idle or
-    /// lingering connection of its own.
+    /// lingering connection of its own. If a wider network is that greedy, it can also replace one of that network that is
+    /// idle, lingers or is in a request, so that a client of a provider is served although others of the provider are greedy.
     pub(super) fn victim_for(&mut self, ip: Option<IpAddr>) -> Option<Victim> {
-        let greed = self.shares.greed(networks(ip));
+        let (greediest, greed) = self.shares.greediest_of(networks(ip));
         match self.victim() {
             Some(victim) if victim.greed > greed => Some(victim),
             _ => {
-                let network = networks(ip).next()?;
-                [Phase::Idle, Phase::Linger].into_iter().find_map(|phase| {
-                    let node = self.shares.first_of(network, phase)?;
-                    Some(Victim { handle: self.slab.at(node.index()).0, phase, greed })
-                })
+                let own = networks(ip).next()?;
+                let of_own = [Class::Idle, Class::Linger].map(|class| (own, class));
+                let of_wider = greediest.filter(|network| *network != own).map(|network| {
+                    [Class::Idle, Class::Linger, Class::Request].map(|class| (network, class))
+                });
+                let mut candidates = of_own.into_iter().chain(of_wider.into_iter().flatten());
+                let node = candidates.find_map(|(network, class)| self.shares.first_of(network, class))?;
+                Some(self.victim_at((node, greed, greed > 1)))
             }
         }
     }
 
-    /// Returns the first connection in the order of eviction: of the greediest source, the first by phase. If all
-    /// sources are equal, it is the first of all connections.
+    /// Returns the first connection in the order of eviction, see [`Shares::victim`].
     pub(super) fn victim(&mut self) -> Option<Victim> {
-        let Some((node, greed)) = self.shares.victim() else {
-            let (handle, phase) = self.first_evictable()?;
-            return Some(Victim { handle, phase, greed: 1 });
-        };
+        let victim = self.shares.victim(&mut self.slab)?;
+        Some(self.victim_at(victim))
+    }
+
+    fn victim_at(&mut self, (node, greed, is_greedy): (NodeId, usize, bool)) -> Victim {
         let (handle, entry) = self.slab.at(node.index());
-        Some(Victim { handle, phase: entry.phase, greed })
+        Victim { handle, phase: entry.phase, greed, is_greedy }
     }
 
     /// Inserts an admitted connection, which waits for its first request.
@@ -254,11 +274,13 @@ impl<T> ConnectionTable<T> {
             sending_ms: 0,
             phase,
             kind: admission.quota.kind,
+            is_established: false,
         };
+        let class = entry.class();
         let handle = self.slab.insert(entry);
         let node = NodeId::new(handle.index);
         self.queues[phase as usize].push(node, &mut self.slab);
-        self.shares.join(&mut self.slab, node, networks(admission.quota.ip), phase);
+        self.shares.join(&mut self.slab, node, networks(admission.quota.ip), class);
         self.accounts.open(handle.index, admission.quota.ip);
         self.update_held(handle, Held::default());
         handle
@@ -285,14 +307,15 @@ impl<T> ConnectionTable<T> {
     /// Returns the connection that is closed to free memory: one of the source that holds most, by the memory that
     /// depends on its peers and by the number of its connections.
     pub(super) fn memory_victim(&mut self) -> Option<MemoryVictim> {
-        let victim = self.victim();
-        let Some(account) = self.accounts.largest() else { return victim.map(MemoryVictim::Connection) };
+        let Some(account) = self.accounts.largest() else {
+            return self.victim().map(MemoryVictim::Connection);
+        };
         let fixed_bytes = self.accounts.fixed_bytes() / self.len().max(1);
-        let account_weight =
-            self.shares.greed(networks(account.ip)).saturating_mul(fixed_bytes) + account.source_bytes;
-        match victim {
-            Some(victim) if victim.greed > 1 && victim.greed.saturating_mul(fixed_bytes) > account_weight => {
-                Some(MemoryVictim::Connection(victim))
+        let (_, greed) = self.shares.greediest_of(networks(account.ip));
+        let account_weight = greed.saturating_mul(fixed_bytes) + account.source_bytes;
+        match self.shares.victim_of_greediest(&mut self.slab) {
+            Some((node, greed)) if greed.saturating_mul(fixed_bytes) > account_weight => {
+                Some(MemoryVictim::Connection(self.victim_at((node, greed, true))))
             }
             _ => Some(MemoryVictim::Account(self.slab.at(account.index).0)),
         }
@@ -322,9 +345,10 @@ impl<T> ConnectionTable<T> {
     /// at once if the connection has no time left.
     pub(super) fn enter(&mut self, handle: Handle, phase: Phase, now_ms: u64) {
         let Some(entry) = self.slab.get_mut(handle) else { return };
-        let before = entry.phase;
+        let (before, class_before) = (entry.phase, entry.class());
         entry.end_phase(phase, now_ms);
         (entry.phase, entry.since_ms) = (phase, now_ms);
+        let class = entry.class();
         let is_out_of_time = entry.is_out_of_time(&self.limits);
         let node = NodeId::new(handle.index);
         self.queues[before as usize].remove(node, &mut self.slab);
@@ -333,7 +357,18 @@ impl<T> ConnectionTable<T> {
         } else {
             self.queues[phase as usize].push(node, &mut self.slab);
         }
-        self.shares.shift(&mut self.slab, node, before, phase);
+        self.shares.shift(&mut self.slab, node, class_before, class);
+    }
+
+    /// Records that a connection is established. It remains so to its end.
+    pub(super) fn set_established(&mut self, handle: Handle) {
+        let Some(entry) = self.slab.get_mut(handle) else { return };
+        if !entry.is_established {
+            let before = entry.class();
+            entry.is_established = true;
+            let after = entry.class();
+            self.shares.shift(&mut self.slab, NodeId::new(handle.index), before, after);
+        }
     }
 
     /// Makes the connection count towards `quota` from now on, whether that is exhausted or not.
@@ -341,10 +376,10 @@ impl<T> ConnectionTable<T> {
         self.leave_sources(handle);
         let Some(entry) = self.slab.get_mut(handle) else { return };
         entry.kind = quota.kind;
-        let phase = entry.phase;
+        let class = entry.class();
         networks(quota.ip).for_each(|network| self.sources.add(network, quota.kind));
         self.accounts.transfer(handle.index, quota.ip);
-        self.shares.join(&mut self.slab, NodeId::new(handle.index), networks(quota.ip), phase);
+        self.shares.join(&mut self.slab, NodeId::new(handle.index), networks(quota.ip), class);
     }
 
     pub(super) fn remove(&mut self, handle: Handle) -> Option<T> {
@@ -359,9 +394,10 @@ impl<T> ConnectionTable<T> {
 
     /// Makes the connection count towards no source.
     fn leave_sources(&mut self, handle: Handle) {
-        let Some(&mut Entry { phase, kind, .. }) = self.slab.get_mut(handle) else { return };
+        let Some(entry) = self.slab.get_mut(handle) else { return };
+        let (class, kind) = (entry.class(), entry.kind);
         let Self { slab, shares, sources, .. } = self;
-        shares.leave(slab, NodeId::new(handle.index), phase, |network| sources.leave(network, kind));
+        shares.leave(slab, NodeId::new(handle.index), class, |network| sources.leave(network, kind));
     }
 
     /// Returns all connections in a phase.
@@ -381,8 +417,8 @@ impl<T> ConnectionTable<T> {
         self.first(Phase::Idle).or_else(|| self.first(Phase::Upgraded))
     }
 
-    /// Returns the first connection in the order of phases, and its phase.
-    pub(super) fn first_evictable(&mut self) -> Option<(Handle, Phase)> {
+    /// Returns the first connection in the order of the shutdown, and its phase.
+    pub(super) fn first_to_close(&mut self) -> Option<(Handle, Phase)> {
         Phase::ALL.into_iter().find_map(|phase| Some((self.first(phase)?, phase)))
     }
 
@@ -489,8 +525,11 @@ mod tests {
         let b = enter(&mut table, "b", "192.0.2.1:2", 1);
         let idle = enter(&mut table, "idle", "192.0.2.2:1", 0);
         table.enter(idle, Phase::Idle, 0);
-        assert_eq!(table.victim(), Some(Victim { handle: a, phase: Phase::Request, greed: 2 }));
-        table.enter(b, Phase::Send, 2);
+        assert_eq!(
+            table.victim(),
+            Some(Victim { handle: a, phase: Phase::Request, greed: 2, is_greedy: true })
+        );
+        table.enter(a, Phase::Send, 2);
         assert_eq!(victim(&mut table), Some(b));
         table.remove(b);
         assert_eq!(victim(&mut table), Some(idle));
@@ -506,7 +545,7 @@ mod tests {
             table.victim_for(quota(peer, limited).ip).map(|victim: Victim| victim.handle)
         };
         assert_eq!(victim_for(&mut table, "192.0.2.3:1", true), Some(b));
-        assert_eq!(victim_for(&mut table, "192.0.2.1:2", true), Some(b));
+        assert_eq!(victim_for(&mut table, "192.0.2.1:2", true), Some(b), "a and b have waited as long");
         assert_eq!(victim_for(&mut table, "192.0.2.2:3", true), None);
         // A connection without limits has no source that could replace its own.
         assert_eq!(victim_for(&mut table, "192.0.2.2:3", false), Some(b));
@@ -517,6 +556,61 @@ mod tests {
         table.enter(a, Phase::Linger, 2);
         assert_eq!(victim_for(&mut table, "192.0.2.1:2", true), Some(a));
         assert_eq!(victim_for(&mut table, "192.0.2.2:3", true), None);
+    }
+
+    /// Returns a full table of one announced WebSocket, one that has not announced, and a half request, of equal sources.
+    fn full_table() -> (ConnectionTable<&'static str>, [Handle; 3]) {
+        let mut table = table();
+        let announced = enter(&mut table, "announced", "192.0.2.1:1", 0);
+        let silent = enter(&mut table, "silent", "198.51.100.1:1", 0);
+        for handle in [announced, silent] {
+            table.set_quota(handle, Quota { ip: None, kind: ConnectionKind::WebSocket });
+            table.enter(handle, Phase::Upgraded, 1);
+        }
+        table.set_established(announced);
+        let half = enter(&mut table, "half", "203.0.113.1:1", 2);
+        (table, [announced, silent, half])
+    }
+
+    #[test]
+    fn half_requests_go_first_then_websockets_that_never_announced() {
+        let (mut table, [announced, silent, half]) = full_table();
+        // Whatever they are doing.
+        table.enter(announced, Phase::Request, 3);
+        table.enter(silent, Phase::Send, 3);
+        for handle in [half, silent, announced] {
+            assert_eq!(victim(&mut table), Some(handle));
+            table.remove(handle);
+        }
+        assert_eq!(victim(&mut table), None);
+    }
+
+    #[test]
+    fn more_of_a_request_does_not_defend_a_connection() {
+        let mut table = table();
+        let busy = enter(&mut table, "busy", "192.0.2.1:1", 0);
+        enter(&mut table, "half", "198.51.100.1:1", 1);
+        // A complete request, and half of the next one.
+        table.enter(busy, Phase::Request, 2);
+        assert_eq!(victim(&mut table), Some(busy));
+        table.enter(busy, Phase::Linger, 3);
+        assert_eq!(victim(&mut table), Some(busy));
+    }
+
+    #[test]
+    fn a_client_of_a_greedy_provider_replaces_a_half_request_there() {
+        let limits = StreamLimits { connections_max: 64, ..LIMITS };
+        let mut table = ConnectionTable::new(limits, Arc::default(), Arc::default(), Arc::default());
+        let mut of_provider =
+            (0..64).map(|number| enter(&mut table, "half", &format!("192.0.2.{number}:1"), 0));
+        let first = of_provider.next();
+        assert_eq!(of_provider.count(), 63);
+        let handle = |victim: Option<Victim>| victim.map(|victim| (victim.handle, victim.greed));
+        let of = |ip: &str| Some(ip.parse().unwrap());
+        assert_eq!(handle(table.victim_for(of("198.51.100.1"))), first.map(|first| (first, 2)));
+        assert_eq!(handle(table.victim_for(of("192.0.2.200"))), first.map(|first| (first, 2)));
+        table.set_established(first.unwrap());
+        assert_ne!(handle(table.victim_for(of("192.0.2.200"))), first.map(|first| (first, 2)));
     }
 
     #[test]

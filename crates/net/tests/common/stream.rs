@@ -57,7 +57,7 @@ pub(crate) fn addrs(listeners: &StreamListeners) -> Vec<SocketAddr> {
 /// - `big N` answers with `N` bytes, `more N B` with `N` pieces of `B` bytes each, one for each call;
 /// - `quota IP` makes the connection count towards a source, `quota-websocket IP` as a WebSocket, `release` towards
 ///   none;
-/// - `upgrade` upgrades the connection, and `queue N TEXT` queues a text for the `N`th connection that was opened.
+/// - `upgrade` upgrades the connection, `establish` also makes it an established one, and `queue N TEXT` queues a text for the `N`th connection that was opened.
 ///
 /// Output that no input has caused is queued by [`Account::queue`].
 #[derive(Debug, Default)]
@@ -111,6 +111,7 @@ pub(crate) struct Session {
     piece_bytes: usize,
     handle: Option<Handle>,
     is_upgraded: bool,
+    is_established: bool,
     was_pinged: bool,
     quota: Option<Quota>,
 }
@@ -145,6 +146,10 @@ impl StreamService for Script {
 
     fn changed_quota(&mut self, session: &mut Session) -> Option<Quota> {
         session.quota.take()
+    }
+
+    fn is_established(&self, session: &Session) -> bool {
+        session.is_established
     }
 
     fn next_to_write(&mut self) -> Option<Handle> {
@@ -230,6 +235,7 @@ impl Session {
                 "quit" => return Next::Close,
                 "busy" => return Next::Busy,
                 "upgrade" => self.is_upgraded = true,
+                "establish" => (self.is_upgraded, self.is_established) = (true, true),
                 "quota" | "quota-websocket" => {
                     let kind =
                         if command == "quota" { ConnectionKind::Http } else { ConnectionKind::WebSocket };

@@ -1,18 +1,23 @@
 //! Attacks on connections: slots, slow clients, descriptors, PROXY headers.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
 use super::holding::{Holding, Reading};
-use crate::address::{honest_v4, hostile_v4, hostile_v6, proxy};
+use crate::address::{
+    honest_v4, honest_v6, hostile_block_v4, hostile_site_v6, hostile_v4, hostile_v6, proxy,
+};
 use crate::attack::{Attack, Bars, Layer, Setting};
 use crate::context::{Context, TIMEOUT};
 use crate::http::{HttpClient, announce_target, get, get_and_close};
 use crate::measure::count;
 use crate::udp::Peer;
+use crate::websocket::{WebSocket, announce, random_id, upgrade};
 use crate::{measure, socket};
 
 /// A small number of slots, half of them for each of the two workers.
@@ -20,6 +25,16 @@ const FEW_SLOTS: &[Setting] = &[("http.connections_max", "200")];
 
 /// The larger number of slots in full mode.
 const THOUSAND_SLOTS: &[Setting] = &[("http.connections_max", "1000")];
+
+/// As many slots as the sources of a flood have connections, and more.
+const FOUR_HUNDRED_SLOTS: &[Setting] = &[("http.connections_max", "400")];
+
+/// The number of connections that a flood opens in a second, and the number of the last ones that it keeps open.
+const FLOOD_PER_S: u32 = 700;
+const FLOOD_KEPT: usize = 2000;
+
+/// The number of honest WebSockets that wait for offers during a flood.
+const WAITING_SOCKETS: u32 = 20;
 
 /// Slots without a limit per source.
 const FEW_SLOTS_FOR_ALL: &[Setting] =
@@ -114,6 +129,32 @@ pub(super) const ATTACKS: &[Attack] = &[
         )
     },
     connections(
+        "half-requests-of-one-allocation",
+        "700 half requests a second from 300 IPv6 /48 networks of one /39",
+        FOUR_HUNDRED_SLOTS,
+        |context| flood_with(context, HALF_REQUEST, |number| hostile_site_v6(number % 300)),
+    ),
+    connections(
+        "half-requests-of-200-addresses",
+        "700 half requests a second from 200 IPv4 addresses",
+        FOUR_HUNDRED_SLOTS,
+        |context| flood_with(context, HALF_REQUEST, |number| hostile_v4(number % 200)),
+    ),
+    connections(
+        "half-requests-of-many-networks",
+        "the same from 300 IPv4 addresses, each in a /24 of its own",
+        FOUR_HUNDRED_SLOTS,
+        |context| flood_with(context, HALF_REQUEST, |number| hostile_block_v4(number % 300)),
+    ),
+    connections(
+        "sockets-that-never-announce",
+        "700 WebSockets a second from 300 IPv4 addresses, each in a /24 of its own, that announce nothing",
+        FOUR_HUNDRED_SLOTS,
+        |context| {
+            flood_with(context, &upgrade("dGhlIHNhbXBsZSBub25jZQ=="), |number| hostile_block_v4(number % 300))
+        },
+    ),
+    connections(
         "connect-and-reset",
         "connections that are reset right after a request, without a pause",
         &[],
@@ -206,6 +247,50 @@ fn many_networks(context: &Context<'_>) -> Result<()> {
     let connections = more_than_slots(context);
     Holding { target, sources, connections, opening: &opening, trickle: b"", reading: Reading::Everything }
         .run(context);
+    Ok(())
+}
+
+/// The beginning of a request.
+const HALF_REQUEST: &[u8] = b"GET /announce HTTP/1.1\r\nX: ";
+
+/// Opens connections at a steady rate and leaves them open, while honest WebSockets wait for offers, over plain HTTP and
+/// over TLS. Every second connection of IPv6 sources is half a TLS record.
+fn flood_with(context: &Context<'_>, opening: &[u8], source: impl Fn(u32) -> IpAddr) -> Result<()> {
+    let mut waiting = Vec::new();
+    for number in 0..WAITING_SOCKETS {
+        let is_tls = !number.is_multiple_of(2);
+        let source = if is_tls { honest_v6(400 + number) } else { honest_v4(400 + number) };
+        let target = if is_tls { context.tracker.tls(source) } else { context.http(source) };
+        let mut socket = WebSocket::open(source, target, is_tls.then_some(context.tls), TIMEOUT)?;
+        let (hash, peer_id) = (random_id(), random_id());
+        socket.send(&announce(&hash, &peer_id, &[]))?;
+        socket.wait_for(measure::now() + TIMEOUT, |message| message["interval"].as_u64())?;
+        waiting.push((socket, hash, peer_id));
+    }
+    let mut open = VecDeque::new();
+    let began = measure::now();
+    for number in context.rounds() {
+        measure::sleep_until(began + Duration::from_secs(1) * number / FLOOD_PER_S);
+        let source = source(number);
+        let is_tls = source.is_ipv6() && number.is_multiple_of(2);
+        let target = if is_tls { context.tracker.tls(source) } else { context.http(source) };
+        let Ok(mut stream) = socket::tcp(source, target, Duration::from_millis(300)) else { continue };
+        let opening = if is_tls { b"\x16\x03\x01\x02\x00" } else { opening };
+        let _ = stream.write_all(opening);
+        context.spend(1, count(opening.len()));
+        open.push_back(stream);
+        if open.len() > FLOOD_KEPT {
+            open.pop_front();
+        }
+    }
+    let mut lost = 0;
+    for (socket, hash, peer_id) in &mut waiting {
+        let answered = socket
+            .send(&announce(hash, peer_id, &[]))
+            .and_then(|()| socket.wait_for(measure::now() + TIMEOUT, |message| message["interval"].as_u64()));
+        lost += u32::from(answered.is_err());
+    }
+    context.check("waiting WebSockets", lost == 0, format!("{lost} of {WAITING_SOCKETS} lost"));
     Ok(())
 }
 

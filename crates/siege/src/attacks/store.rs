@@ -13,7 +13,7 @@ use std::thread;
 use anyhow::Result;
 use shoal_types::Event;
 
-use crate::address::{hostile_v4, hostile_v6};
+use crate::address::{hostile_site_v6, hostile_v4, hostile_v6};
 use crate::attack::{Attack, Bars, Layer};
 use crate::context::Context;
 use crate::udp::Peer;
@@ -118,6 +118,13 @@ pub(super) const ATTACKS: &[Attack] = &[
         "new torrents of other sources are always accepted",
         LITTLE_MEMORY,
         |context| filling::fill(context, &(0..256).map(hostile_v6).collect::<Vec<_>>()),
+    ),
+    store(
+        "filling-one-allocation",
+        "one IPv6 /32 announces new torrents from 1,300 /48 networks until the store is full",
+        "new torrents of other sources are always accepted",
+        LITTLE_MEMORY,
+        |context| filling::fill(context, &(0..1300).map(hostile_site_v6).collect::<Vec<_>>()),
     ),
     store(
         "filling-known-torrents",

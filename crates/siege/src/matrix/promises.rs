@@ -89,6 +89,8 @@ pub const PROMISES: &[Promise] = &[
                     "connections/slowloris",
                     "connections/slow-readers",
                     "connections/silent",
+                    "connections/half-requests-of-200-addresses",
+                    "connections/half-requests-of-many-networks",
                     "connections/descriptors",
                     "connections/half-proxy-headers",
                     "connections/slots-behind-a-proxy",
@@ -96,9 +98,22 @@ pub const PROMISES: &[Promise] = &[
                     "connections/full-scrape-tricklers",
                 ]),
             ),
-            on(&[Http, Ipv6], Attacks(&["connections/many-networks-of-one-prefix"])),
-            on(&[Https, Wss], Attacks(&["tls/half-handshakes", "tls/unfinished-handshakes"])),
-            on(&[Ws], Attacks(&["websocket/socket-hoarding"])),
+            on(
+                &[Http, Ipv6],
+                Attacks(&[
+                    "connections/many-networks-of-one-prefix",
+                    "connections/half-requests-of-one-allocation",
+                ]),
+            ),
+            on(
+                &[Https, Wss],
+                Attacks(&[
+                    "tls/half-handshakes",
+                    "tls/unfinished-handshakes",
+                    "connections/half-requests-of-one-allocation",
+                ]),
+            ),
+            on(&[Ws], Attacks(&["websocket/socket-hoarding", "connections/sockets-that-never-announce"])),
             on(&[Cluster], Nothing("a node opens its one connection to NATS itself")),
         ],
     },
@@ -128,7 +143,14 @@ pub const PROMISES: &[Promise] = &[
                 ]),
             ),
             on(&[Http, Ipv6], Attacks(&["connections/many-networks-of-one-prefix"])),
-            on(&[Https, Wss], Attacks(&["tls/half-handshakes", "tls/unfinished-handshakes"])),
+            on(
+                &[Https, Wss, Ipv6],
+                Attacks(&[
+                    "tls/half-handshakes",
+                    "tls/unfinished-handshakes",
+                    "connections/half-requests-of-one-allocation",
+                ]),
+            ),
             on(
                 &[Ws, Ipv4],
                 Attacks(&[
@@ -136,13 +158,16 @@ pub const PROMISES: &[Promise] = &[
                     "relay/third-party-queue-slow",
                     "websocket/divided-half-messages",
                     "websocket/socket-hoarding",
+                    "connections/half-requests-of-200-addresses",
+                    "connections/half-requests-of-many-networks",
+                    "connections/sockets-that-never-announce",
                 ]),
             ),
             on(&[Cluster], Attacks(&["cluster/relayed-messages"])),
         ],
     },
     Promise {
-        text: "One address or one IPv6 /48 cannot cause announces of another source to be refused.",
+        text: "One address, one IPv4 /24 or one IPv6 /32 cannot cause announces of sources outside of it to be refused.",
         tests: &[
             on(
                 &[Udp, Ipv4],
@@ -153,7 +178,7 @@ pub const PROMISES: &[Promise] = &[
                     "store/holding-many-sources",
                 ]),
             ),
-            on(&[Udp, Ipv6], Attacks(&["store/filling-one-prefix"])),
+            on(&[Udp, Ipv6], Attacks(&["store/filling-one-prefix", "store/filling-one-allocation"])),
             on(&[Xdp], SAME_WORKER),
             on(&[Http, Https, Ipv4, Ipv6], Attacks(&["http/holding"])),
             on(&[Ws], Attacks(&["relay/filling-peers", "relay/member-of-thousands"])),
