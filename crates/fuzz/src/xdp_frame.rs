@@ -3,18 +3,24 @@
 //! The first byte of an input tells which checksums are made right, for a fuzzer cannot calculate them. The rest is a frame.
 
 use std::net::IpAddr;
-use std::sync::OnceLock;
 
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey, slot_at};
+use shoal_test_network::enter_behind;
 use shoal_xdp::frame::model::{Model, Source, Verdict};
 use shoal_xdp::frame::{Checksum, Datagram, Head, parse};
+use shoal_xdp::interface::Segment;
 use shoal_xdp::program::{Ids, LoadError, Network, NetworkRule, Program, Settings, Sizes};
+use shoal_xdp::route::permit_lookups;
 
 /// The longest frame that the kernel takes for a test run.
 const FRAME_BYTES_MAX: usize = 3000;
 const FRAME_BYTES_MIN: usize = 14;
 
 const UNIX_S: u64 = 1_700_000_000;
+
+/// The interface of a new network namespace, behind which all networks are, and the MAC address of the gateway there.
+const INTERFACE_INDEX: u32 = 3;
+const GATEWAY: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 /// Bits of the first byte.
 const FIX_IPV4: u8 = 1;
@@ -23,6 +29,12 @@ const FIX_UDP: u8 = 2;
 struct Unlimited(ConnectionIds);
 
 impl Source for Unlimited {
+    fn next_hop(&mut self, _from: IpAddr, to: IpAddr) -> Option<(u32, [u8; 6])> {
+        // The kernel looks up no way to a link-local address.
+        let is_link_local = matches!(to, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        (!is_link_local).then_some((INTERFACE_INDEX, GATEWAY))
+    }
+
     fn connection_id(&mut self, ip: IpAddr) -> u64 {
         self.0.issue(ip, UNIX_S).0
     }
@@ -56,7 +68,7 @@ pub fn xdp_frame(input: &[u8]) {
         assert!(datagram.payload.end == reply.len() || reply.len() <= 60);
         assert!(reply.len() <= frame.len());
     }
-    if let Some(program) = program() {
+    with_program(|program| {
         let ran = program.run(&frame, 1).expect("the kernel runs the program on any frame");
         let (number, bytes) = match &verdict {
             Verdict::Drop(_) => (1, &frame),
@@ -65,7 +77,7 @@ pub fn xdp_frame(input: &[u8]) {
             Verdict::Redirect => (4, &frame),
         };
         assert_eq!((ran.verdict, &ran.frame), (number, bytes), "{verdict:?}");
-    }
+    });
 }
 
 /// Writes a reply with the same payload, and reads it back.
@@ -104,29 +116,36 @@ fn model() -> Model {
             network([0x2001, 0xdb8, 0xbad, 0, 0, 0, 0, 0].into(), 48),
         ],
         answers: true,
+        segments: vec![Segment { vlan: None, interface_index: INTERFACE_INDEX, mac: [2, 0, 0, 0, 0, 1] }],
         ..Model::default()
     }
 }
 
-/// Returns the program with the rules of the model. Without the permission to load it, only the model is tested.
-fn program() -> Option<&'static Program> {
-    static PROGRAM: OnceLock<Option<Program>> = OnceLock::new();
-    let load = || {
-        let (sizes, model) =
-            (Sizes { queues: 1, networks_max: 8, sources_max: 1, endpoints_max: 8 }, model());
-        let (program, mut maps) = match Program::load(&sizes) {
-            Err(LoadError::NotPermitted) => return None,
-            loaded => loaded.expect("the program is right"),
-        };
-        let keyed = ids().share().keyed;
-        let ids = Ids { keyed, former: None, valid_ns: 1 };
-        maps.set_settings(&Settings { ids: Some(ids), ..Settings::default() });
-        maps.set_slot(slot_at(UNIX_S).0, u64::MAX);
-        maps.set_endpoints(&Vec::from_iter(model.endpoints)).expect("there is room");
-        maps.set_networks(&model.networks, model.otherwise).expect("there is room");
-        Some(program)
+/// Returns the program with the rules of the model, and moves this thread into a network with its routes. Without the permission to load
+/// it, only the model is tested.
+fn with_program(test: impl FnOnce(&Program)) {
+    thread_local! {
+        static PROGRAM: Option<Program> = load();
+    }
+    PROGRAM.with(|program| program.as_ref().map(test));
+}
+
+fn load() -> Option<Program> {
+    let (sizes, model) = (Sizes { queues: 1, networks_max: 8, sources_max: 1, endpoints_max: 8 }, model());
+    let (program, mut maps) = match Program::load(&sizes) {
+        Err(LoadError::NotPermitted) => return None,
+        loaded => loaded.expect("the program is right"),
     };
-    PROGRAM.get_or_init(load).as_ref()
+    assert_eq!(enter_behind("02:00:00:00:00:02"), INTERFACE_INDEX);
+    permit_lookups().expect("the network is that of this thread");
+    let keyed = ids().share().keyed;
+    let ids = Ids { keyed, former: None, valid_ns: 1 };
+    maps.set_settings(&Settings { ids: Some(ids), ..Settings::default() });
+    maps.set_slot(slot_at(UNIX_S).0, u64::MAX);
+    maps.set_segments(&model.segments).expect("there is room");
+    maps.set_endpoints(&Vec::from_iter(model.endpoints)).expect("there is room");
+    maps.set_networks(&model.networks, model.otherwise).expect("there is room");
+    Some(program)
 }
 
 /// Makes checksums right, in a frame without tags or with one.

@@ -42,7 +42,7 @@ pub enum Family {
 #[derive(Debug)]
 pub struct Network {
     family: Family,
-    /// Its device is in `hub`.
+    /// Adds tags. Its device is in `hub`.
     vlan: Option<Vlan>,
     hub: Namespace,
     hosts: u8,
@@ -83,21 +83,21 @@ impl Network {
         self.hub.ip(&format!("link set dev port1 xdpdrv object {object} section xdp\n"))
     }
 
-    /// Puts the UDP datagrams between `first`, the first host, and all others into a VLAN, and leaves other frames outside of
-    /// it. The kernel of the host has no device for the VLAN, so only an XDP data path can receive them.
+    /// Tags the UDP datagrams from all others to `first`, the first host, and leaves other frames without a tag. The tags have only a
+    /// priority (IEEE 802.1Q), since not every kernel knows VLANs. The replies have those of the requests.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses to move the port of the host.
     ///
     /// # Panics
     /// Panics without the rights of root.
-    pub fn put_datagrams_in_vlan(&mut self, first: &Host) -> Result<()> {
+    pub fn tag_datagrams(&mut self, first: &Host) -> Result<()> {
         // The relay passes on frames as they are: with their checksums, and no longer than those of a wire.
         Side::of_process(&first.namespace.pid(), "eth0")
             .command("ethtool -K eth0 tx off txvlan off rxvlan off");
         let port = Side::of_process(&self.hub.pid(), "port1");
         port.command("ethtool -K port1 tx off txvlan off rxvlan off");
-        self.vlan = Some(Vlan::connect_datagrams(&port, "trunk1", 7));
+        self.vlan = Some(Vlan::connect_datagrams(&port, "trunk1", 0));
         self.hub.ip("link set port1 nomaster\nlink set trunk1 master bridge0\n")
     }
 

@@ -92,12 +92,12 @@ impl Testbed {
         Ok(Self { tracker, second, ingress, peers: Vec::new(), payload, info_hash, network, directory })
     }
 
-    /// Puts the UDP datagrams of the tracker into a VLAN: see [`Network::put_datagrams_in_vlan`].
+    /// Tags the UDP datagrams to the tracker: see [`Network::tag_datagrams`].
     ///
     /// # Errors
     /// Returns an error if the kernel refuses.
-    pub fn put_datagrams_in_vlan(&mut self) -> Result<()> {
-        self.network.put_datagrams_in_vlan(self.tracker.host())
+    pub fn tag_datagrams(&mut self) -> Result<()> {
+        self.network.tag_datagrams(self.tracker.host())
     }
 
     /// Runs `scenario`. On an error, adds the logs of all programs.

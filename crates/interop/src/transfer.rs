@@ -128,14 +128,14 @@ impl Transfer<'_> {
     }
 
     /// Runs the whole scenario with a tracker that has an XDP data path, as `settings` has to say, and checks that its clients
-    /// were served through that, which in a VLAN is the only way.
+    /// were served through that.
     ///
     /// # Errors
     /// Returns an error, with the output of all programs, if a step fails.
-    pub fn run_over_xdp(&self, is_in_vlan: bool) -> Result<()> {
+    pub fn run_over_xdp(&self, is_tagged: bool) -> Result<()> {
         self.with_testbed(|testbed| {
-            if is_in_vlan {
-                testbed.put_datagrams_in_vlan()?;
+            if is_tagged {
+                testbed.tag_datagrams()?;
             }
             self.join_and_download(testbed)?;
             let metrics = testbed.metrics()?;

@@ -23,6 +23,7 @@ use shoal_config::{Config, InterfaceName, Toggle, XdpConfig, XdpMode};
 use shoal_net::{QueueLoss, XdpQueue};
 use shoal_xdp::interface::Interface;
 use shoal_xdp::program::{Link, Maps, Mode, Program, Sizes, interface_of_link};
+use shoal_xdp::route::permit_lookups;
 use shoal_xdp::socket::{CHUNK_BYTES, Parts, SocketSettings, XdpSocket, ZeroCopy};
 
 pub(crate) use self::follow::DataPathThread;
@@ -133,6 +134,9 @@ impl Attached {
     fn open(name: &InterfaceName, config: &XdpConfig, handed: &mut HandedDataPath) -> anyhow::Result<Self> {
         let interface = Interface::find(name.as_str())?;
         check(&interface)?;
+        for switch in permit_lookups()? {
+            tracing::info!(switch, "turned on, so that the XDP program may ask the kernel for routes");
+        }
         let sizes = Sizes {
             queues: interface.queues,
             networks_max: NETWORKS_MAX,

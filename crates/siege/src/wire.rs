@@ -1,17 +1,18 @@
 //! A pair of virtual interfaces between the tracker and a namespace of clients, for attacks on the XDP data path, which loopback does
 //! not have.
 //!
-//! Attackers put whole frames on it, with any source. The tracker has routes and neighbours for all of their networks, so that whatever
-//! it would send to them does arrive, and is counted.
+//! Attackers put whole frames on it, with any source. The tracker has routes to all networks, so that whatever it would send to them does
+//! arrive, and is counted. One attacker is a neighbour with a MAC address of its own, which does not see what is sent to others.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context as _, Result};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use shoal_test_network::{Side, between_two, packet_socket};
+use shoal_xdp::frame::{Head, parse};
 use shoal_xdp::program::{Link, Mode, Program, Sizes};
 
 use crate::measure::count;
@@ -35,7 +36,10 @@ const HOSTILE_V6: [u16; 4] = [0x2001, 2, 0, 0xbad];
 pub(crate) const HOSTILE_NETWORKS: [&str; 2] = ["198.19.0.0/16", "2001:2:0:bad::/64"];
 
 const TRACKER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+pub(crate) const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+/// The MAC address of a neighbour that no address belongs to.
+pub(crate) const FORGER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x66];
 
 /// The largest packet, for attacks with datagrams that are too long for the data path.
 const MTU: usize = 3400;
@@ -101,8 +105,9 @@ impl<'s> Wire<'s> {
                 ));
             }
         }
-        for (network, way) in HOSTILE_NETWORKS.into_iter().zip(HONEST) {
-            server.command(&format!("ip route add {network} via {way} dev {INTERFACE}"));
+        // The honest client is the router of all other networks as well.
+        for way in HONEST {
+            server.command(&format!("ip route add default via {way} dev {INTERFACE}"));
         }
         let sizes = Sizes { queues: 1, networks_max: 1, sources_max: 1, endpoints_max: 1 };
         let index = client.index;
@@ -164,6 +169,44 @@ impl Frames {
             }
         }
     }
+}
+
+impl Frames {
+    /// Returns the connection ids that have come to the forger since the last call, and the addresses that they are for. Drops all other
+    /// frames.
+    pub(crate) fn take_stolen_ids(&mut self) -> Vec<(SocketAddr, u64)> {
+        let (mut ids, mut frame) = (Vec::new(), [0; MTU + 64]);
+        while let Ok(length) = self.socket.read(&mut frame) {
+            let frame = &frame[..length];
+            if !frame.starts_with(&FORGER_MAC) {
+                continue;
+            }
+            if let Ok(datagram) = parse(frame)
+                && let [0, 0, 0, 0, _, _, _, _, id @ ..] = &frame[datagram.payload.clone()]
+                && let Ok(id) = id.try_into()
+            {
+                ids.push((datagram.destination, u64::from_be_bytes(id)));
+            }
+        }
+        ids
+    }
+}
+
+/// Returns a frame to the tracker with any source, MAC address and VLAN tags.
+pub(crate) fn forged(
+    source: SocketAddr,
+    source_mac: [u8; 6],
+    tags: &[[u8; 4]],
+    port: u16,
+    payload: &[u8],
+) -> Result<Vec<u8>> {
+    let tracker = if source.is_ipv4() { TRACKER_V4.into() } else { TRACKER_V6.into() };
+    let destination = SocketAddr::new(tracker, port);
+    let head = Head { destination_mac: TRACKER_MAC, source_mac, tag: None, source, destination };
+    let mut frame = [&vec![0; head.bytes()], payload].concat();
+    head.write(&mut frame, head.bytes(), payload.len())?;
+    frame.splice(12..12, tags.as_flattened().iter().copied());
+    Ok(frame)
 }
 
 /// Returns whether the destination of a frame is in a network of attackers. Errors of ICMP do not count: the kernel limits them.

@@ -81,6 +81,35 @@ impl Side {
     }
 }
 
+/// Moves this thread into a new namespace, all of whose routes lead by the interface `server` to a gateway with this MAC address. Returns
+/// the index of the interface.
+pub fn enter_behind(gateway_mac: &str) -> u32 {
+    // SAFETY: the flag changes the network of this thread only; descriptors stay shared.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("these tests need root");
+    for line in [
+        "link set lo up",
+        "link add server type veth peer name client",
+        "link set server up",
+        "link set client up",
+        "addr add 100.64.0.1/24 dev server",
+        "addr add fd00::1/64 dev server nodad",
+        &format!("neigh add 100.64.0.2 lladdr {gateway_mac} dev server"),
+        &format!("neigh add fd00::2 lladdr {gateway_mac} dev server"),
+        "route add default via 100.64.0.2",
+        "route add default via fd00::2",
+    ] {
+        ip(line);
+    }
+    name_to_index(UdpSocket::bind("127.0.0.1:0").unwrap(), "server").unwrap()
+}
+
+/// Runs a command of `ip` in the namespace of this thread.
+#[track_caller]
+pub fn ip(line: &str) {
+    let output = Command::new("ip").args(line.split(' ')).output().unwrap();
+    assert!(output.status.success(), "ip {line}: {output:?}");
+}
+
 /// Runs a test between two namespaces. The kernel removes them, and the interfaces, with their last descriptor.
 pub fn between_two(test: impl FnOnce(&Side, &Side)) {
     let [mut server, mut client] = ["server", "client"].map(Side::new);

@@ -1,4 +1,5 @@
-//! A virtual LAN at one end of a pair of interfaces, by a relay in this process: kernels without 802.1Q can take part in it.
+//! A virtual LAN at one end of a pair of interfaces, by a relay in this process: kernels without 802.1Q can take part in it. Number 0
+//! is no VLAN: its tags have a priority alone, and every kernel takes such frames as if they had none.
 //!
 //! Programs use a TAP device without tags. The relay adds the tag to what they send, and passes on what the other end sends,
 //! without the tag.

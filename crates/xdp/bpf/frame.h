@@ -19,7 +19,6 @@ struct reply {
 _Static_assert(sizeof(struct request) == 16 && sizeof(struct reply) == 16, "a reply is as long as its request");
 
 enum {
-    TAGS_MAX = 2,
     // The longest payload of a frame of 1500 bytes. Longer requests are left to user space.
     PAYLOAD_MAX = 1472,
     PAYLOAD_MAX_MASK = 0x7ff,
@@ -66,6 +65,8 @@ OUTLINE u64 sum_bytes(const u8 *at, u32 bytes, const u8 *end) {
     return sum;
 }
 
+struct endpoint;
+
 // A datagram for the tracker. Everything but the payload is within the frame.
 struct datagram {
     struct xdp_md *context;
@@ -80,6 +81,10 @@ struct datagram {
     u32 words;
     u32 payload_bytes;
     u32 has_options;
+    // The address and port of the tracker.
+    const struct endpoint *endpoint;
+    // The index of its segment.
+    u32 segment;
 };
 
 INLINE u64 sum_addresses(const struct datagram *datagram) {

@@ -52,6 +52,7 @@ enum {
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 static long (*const redirect_map)(void *map, u64 key, u64 otherwise) = (void *)51;
 static long (*const adjust_tail)(struct xdp_md *context, int bytes) = (void *)65;
+static long (*const fib_lookup)(struct xdp_md *context, void *parameters, int bytes, u32 flags) = (void *)69;
 static u64 (*const ktime_coarse_ns)(void) = (void *)160;
 
 // The type information of a map: the length of an array stands for a number.
@@ -82,4 +83,6 @@ static u64 (*const ktime_coarse_ns)(void) = (void *)160;
         TYPE(value, entry); \
     } name SECTION(".maps")
 
-SECTION("license") static const char license_text[] = "Apache-2.0 OR MIT";
+// The kernel permits `fib_lookup` to programs under the GPL. The licence of MIT, one of the two of this project, permits to
+// convey them under it.
+SECTION("license") static const char license_text[] = "Dual MIT/GPL";

@@ -16,9 +16,8 @@ enum {
     LIMITS_CONNECTS = 8,
     LIMITS_REQUESTS = 16,
     HAS_FORMER = 32,
-    HAS_MAC = 64,
     // The driver runs the program for one frame of a queue after the other, never for two at a time.
-    IS_NATIVE = 128,
+    IS_NATIVE = 64,
 };
 
 struct endpoint {
@@ -53,14 +52,12 @@ struct settings {
     // The flags of an address that is in none of the networks.
     u32 network_default;
     u32 line_mask;
-    // The MAC address of the interface.
-    u8 mac[6];
-    u8 unused[6];
+    u32 unused;
     // Addresses and ports of the tracker, each at the place of its hash. Those that find it taken are in the map alone.
     struct endpoint near[NEAR_ENDPOINTS];
 };
 
-_Static_assert(sizeof(struct settings) == 336, "the layout of `Settings`");
+_Static_assert(sizeof(struct settings) == 328, "the layout of `Settings`");
 
 // User space writes settings that are not active, and then makes them active. It writes those again that a frame may still read
 // only after as many updates as there are others.
@@ -81,6 +78,54 @@ struct {
     TYPE(key, struct endpoint);
     TYPE(value, u32);
 } endpoints SECTION(".maps");
+
+// A network segment that frames of the interface belong to: that of frames without a tag, or a VLAN of the host.
+struct segment {
+    // The interface by which the kernel sends into it, or 0 if the host takes no part in it.
+    u32 interface_index;
+    u8 mac[6];
+    u8 unused[2];
+};
+
+enum {
+    // Segments by the number of their VLAN (IEEE 802.1Q). The number 0 stands for no VLAN: such a tag has only a priority.
+    VLAN_MASK = 0xfff,
+    // Those of a provider (IEEE 802.1ad) follow.
+    PROVIDER_SEGMENTS = VLAN_MASK + 1,
+    SEGMENTS = 2 * PROVIDER_SEGMENTS,
+};
+
+ARRAY(segments, struct segment, SEGMENTS);
+
+// A way back that the kernel has confirmed.
+struct route {
+    u32 ip[4];
+    u8 mac[6];
+    // The index of the segment, and the family of the address.
+    u16 segment_and_family;
+    // A hash of the address and port of the tracker, since rules of the host may be about them.
+    u32 endpoint;
+    // When it was confirmed, in units of `ROUTE_TIME_SHIFT`.
+    u32 time;
+};
+
+enum {
+    // Routes in a block, and blocks.
+    ROUTES_BITS = 7,
+    ROUTE_BLOCKS_BITS = 6,
+    ROUTE_TIME_SHIFT = 24,
+    // A route is confirmed again after a second.
+    ROUTE_TIMES_MAX = 60,
+};
+
+struct route_block {
+    struct route routes[1 << ROUTES_BITS];
+};
+
+_Static_assert(sizeof(struct segment) == 12 && sizeof(struct route) == 32, "the layout of maps");
+
+// No two frames are served at the same time on one processor, so no route is read while it is written.
+PERCPU_ARRAY(routes, struct route_block, 1 << ROUTE_BLOCKS_BITS);
 
 enum {
     NETWORK_DENIED = 1,
@@ -157,6 +202,9 @@ enum outcome {
     FRAGMENT,
     EXTENSION_HEADERS,
     TOO_LONG,
+    // In a VLAN that is none of the host.
+    OTHER_VLAN,
+    NO_ROUTE_BACK,
     // A connect request that is left to user space, because the slot is too old. It is counted as handed over as well.
     STALE,
     // Requests over a limit: those of each action over IPv4 and over IPv6.

@@ -1,12 +1,13 @@
 // The program at the hook of the network driver (XDP). It answers connect requests (BEP 15), drops what denied networks
 // send, and hands the other datagrams for the tracker to the AF_XDP socket of their queue. All other frames go to the
-// kernel as they came.
+// kernel as they came, among them those whose replies the kernel would not send back to where they came from.
 //
 // `src/frame/model.rs` is the same in Rust, and a test compares both.
 // `cargo xtask bpf --write` builds the object beside this file.
 
 #include "bucket.h"
 #include "connection_id.h"
+#include "route.h"
 
 // Hands the frame to the socket of its queue, or to the kernel if there is none or if it does not keep up.
 INLINE enum outcome hand_over(const struct datagram *datagram, const struct settings *settings) {
@@ -109,12 +110,12 @@ INLINE enum outcome limited(const struct datagram *datagram, u32 action) {
 }
 
 INLINE enum outcome serve_connect(const struct datagram *datagram, struct request *request, const struct settings *settings,
-                         u32 network) {
+                         u32 network, u64 now_ns) {
     if (!(settings->flags & ANSWERS_CONNECTS) || datagram->has_options || datagram->payload_bytes > PAYLOAD_MAX)
         return HANDED_OVER;
     if (!has_right_checksum(datagram, request))
         return BAD_CHECKSUM;
-    u64 now_ns = ktime_coarse_ns(), slot, end_ns;
+    u64 slot, end_ns;
     if (!present(settings, now_ns, &slot, &end_ns)) {
         count(STALE);
         return HANDED_OVER;
@@ -126,33 +127,30 @@ INLINE enum outcome serve_connect(const struct datagram *datagram, struct reques
 }
 
 INLINE enum outcome serve_request(const struct datagram *datagram, struct request *request,
-                                  const struct settings *settings, u32 network) {
+                                  const struct settings *settings, u32 network, u64 now_ns) {
     u32 action = BE32(request->action);
     if (action == ACTION_CONNECT && request->id[0] == BE32(MAGIC_HIGH) && request->id[1] == BE32(MAGIC_LOW))
-        return serve_connect(datagram, request, settings, network);
+        return serve_connect(datagram, request, settings, network, now_ns);
     if (!(settings->flags & LIMITS_REQUESTS) || network & NETWORK_EXEMPT ||
         (action != ACTION_ANNOUNCE && action != ACTION_SCRAPE))
         return HANDED_OVER;
-    u64 now_ns = ktime_coarse_ns();
     // A forged request uses up no tokens of another source.
     if (is_verified(datagram, request, settings, now_ns) && !takes_token(datagram, settings, 0, now_ns))
         return limited(datagram, action);
     return HANDED_OVER;
 }
 
-// Returns whether the frame is for another host.
-INLINE int is_for_another(const struct ethernet *ethernet, const struct settings *settings) {
-    const u16 *own = (const u16 *)settings->mac, *to = (const u16 *)ethernet->destination;
-    return settings->flags & HAS_MAC && ((own[0] ^ to[0]) | (own[1] ^ to[1]) | (own[2] ^ to[2]));
-}
-
 // Serves a datagram for the tracker. Its lengths are right.
 INLINE enum outcome serve(const struct datagram *datagram) {
     const struct settings *settings = datagram->settings;
-    if ((datagram->ethernet->destination[0] | datagram->ethernet->source[0]) & 1)
+    // The kernel delivers none of these either, whatever they are counted as.
+    if ((datagram->ethernet->destination[0] | datagram->ethernet->source[0]) & 1 ||
+        is_loopback(datagram->source, datagram->words))
         return MALFORMED;
-    // The kernel delivers none of these either.
-    if (is_for_another(datagram->ethernet, settings) || is_loopback(datagram->source, datagram->words) ||
+    const struct segment *segment = map_lookup(&segments, &datagram->segment);
+    if (!segment || !segment->interface_index)
+        return OTHER_VLAN;
+    if (is_other_mac(datagram->ethernet->destination, segment->mac) ||
         is_own(settings, datagram->source, datagram->words))
         return MALFORMED;
     if (!datagram->udp->source || is_nowhere(datagram->source, datagram->words))
@@ -160,9 +158,12 @@ INLINE enum outcome serve(const struct datagram *datagram) {
     u32 network = network_flags(settings, datagram->source, datagram->words);
     if (network & NETWORK_DENIED)
         return DENIED;
+    u64 now_ns = ktime_coarse_ns();
+    if (!has_route_back(datagram, segment, now_ns))
+        return NO_ROUTE_BACK;
     struct request *request = (struct request *)(datagram->udp + 1);
     if (datagram->payload_bytes >= sizeof(*request) && (const u8 *)(request + 1) <= datagram->end) {
-        enum outcome outcome = serve_request(datagram, request, settings, network);
+        enum outcome outcome = serve_request(datagram, request, settings, network, now_ns);
         if (outcome != HANDED_OVER)
             return outcome;
     }
@@ -195,6 +196,7 @@ INLINE enum outcome serve_v4(struct datagram *datagram) {
     if (fold(sum) != 0xffff)
         return BAD_CHECKSUM;
     datagram->udp = udp;
+    datagram->endpoint = &endpoint;
     datagram->source[0] = ip->source;
     datagram->words = 1;
     datagram->payload_bytes = udp_bytes - sizeof(*udp);
@@ -234,6 +236,7 @@ INLINE enum outcome serve_v6(struct datagram *datagram) {
     if ((const u8 *)udp + udp_bytes > datagram->end || udp_bytes < sizeof(*udp) || ip->length != udp->length)
         return MALFORMED;
     datagram->udp = udp;
+    datagram->endpoint = &endpoint;
     __builtin_memcpy(datagram->source, ip->source, sizeof(ip->source));
     datagram->words = 4;
     datagram->payload_bytes = udp_bytes - sizeof(*udp);
@@ -251,13 +254,11 @@ INLINE enum outcome outcome_of(struct xdp_md *context) {
         return NOT_OURS;
     u16 type = datagram.ethernet->type;
     datagram.ip = datagram.ethernet + 1;
-#pragma unroll
-    for (int i = 0; i < TAGS_MAX; i++) {
-        if (type != BE16(TYPE_TAG) && type != BE16(TYPE_PROVIDER_TAG))
-            break;
+    if (type == BE16(TYPE_TAG) || type == BE16(TYPE_PROVIDER_TAG)) {
         struct tag *tag = datagram.ip;
         if ((const u8 *)(tag + 1) > datagram.end)
             return NOT_OURS;
+        datagram.segment = (BE16(tag->control) & VLAN_MASK) + (type == BE16(TYPE_TAG) ? 0 : PROVIDER_SEGMENTS);
         type = tag->type;
         datagram.ip = tag + 1;
     }

@@ -7,8 +7,11 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
+use shoal_test_network::enter_behind;
 use shoal_xdp::frame::Head;
+use shoal_xdp::interface::Segment;
 use shoal_xdp::program::{Ids, Maps, Network, NetworkRule, Program, Rate, Settings, Sizes};
+use shoal_xdp::route::permit_lookups;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -26,14 +29,16 @@ fn main() -> Result<(), Failure> {
     let endpoints = [TRACKER[0].parse()?, TRACKER[1].parse()?];
     maps.set_endpoints(&endpoints)?;
     let socket = add_socket(&mut maps)?;
+    let interface_index = enter_behind("02:00:00:00:00:02");
+    permit_lookups()?;
+    maps.set_segments(&[Segment { vlan: None, interface_index, mac: [2, 0, 0, 0, 0, 1] }])?;
     let (v4, v6) = ("192.0.2.1:6881", "[2001:db8:7::1]:6881");
     let none = program.run(&[0; 64], 1_000_000)?.duration;
     println!("{:<44} {:>6} ns", "another protocol", none.as_nanos());
     print(&program, "UDP for another program", &frame(v4, "198.51.100.1:53", &CONNECT)?, 1_000_000)?;
     let ids = Ids { keyed: [1, 2, 3, 4], former: None, valid_ns: 180_000_000_000 };
-    let mac = Some([2, 0, 0, 0, 0, 1]);
     let mut settings =
-        Settings { ids: Some(ids), bucket_key: [5, 6], mac, is_native: true, ..Settings::default() };
+        Settings { ids: Some(ids), bucket_key: [5, 6], is_native: true, ..Settings::default() };
     maps.set_settings(&settings);
     maps.set_slot(1, 1 << 62);
     print_answered(&program, "")?;
@@ -73,14 +78,7 @@ fn add_socket(maps: &mut Maps) -> Result<std::os::fd::OwnedFd, Failure> {
 fn frame(source: &str, destination: &str, payload: &[u8]) -> Result<Vec<u8>, Failure> {
     let (source, destination): (SocketAddr, SocketAddr) = (source.parse()?, destination.parse()?);
     let macs = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
-    let head = Head {
-        destination_mac: macs.0,
-        source_mac: macs.1,
-        tags: [0; 8],
-        tags_bytes: 0,
-        source,
-        destination,
-    };
+    let head = Head { destination_mac: macs.0, source_mac: macs.1, tag: None, source, destination };
     let mut frame = vec![0; head.bytes()];
     frame.extend(payload);
     head.write(&mut frame, head.bytes(), payload.len())?;

@@ -29,14 +29,11 @@ const UDP_BYTES: usize = 8;
 /// same memory.
 pub const REDIRECTED_BYTES_MAX: usize = 2304;
 
-/// Maximum number of VLAN tags: one of the provider and one of the customer (IEEE 802.1ad).
-const TAGS_MAX: usize = 2;
-
 /// Types of what an Ethernet frame contains (`linux/if_ether.h`).
 const ETHERNET_IPV4: u16 = 0x0800;
 const ETHERNET_IPV6: u16 = 0x86dd;
-const ETHERNET_TAG: u16 = 0x8100;
-const ETHERNET_PROVIDER_TAG: u16 = 0x88a8;
+pub(crate) const ETHERNET_TAG: u16 = 0x8100;
+pub(crate) const ETHERNET_PROVIDER_TAG: u16 = 0x88a8;
 
 /// Protocol numbers of IP (`linux/in.h`, `linux/in6.h`).
 const PROTOCOL_UDP: u8 = 17;
@@ -55,7 +52,7 @@ pub struct Datagram {
     pub source: SocketAddr,
     /// The address that it was sent to.
     pub destination: SocketAddr,
-    /// Where the IP header starts in the frame. VLAN tags are before it.
+    /// Where the IP header starts in the frame. A VLAN tag may be before it.
     pub ip_offset: usize,
     /// Where the UDP header starts.
     pub udp_offset: usize,
@@ -66,7 +63,7 @@ pub struct Datagram {
 /// The reason why a frame is left to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// It contains something else than UDP over IP, or more than two VLAN tags.
+    /// It contains something else than UDP over IP, or more than one VLAN tag.
     #[error("no UDP over IP")]
     NotUdp,
     /// It ends before the end of a header.
@@ -163,20 +160,17 @@ pub fn parse(frame: &[u8]) -> Result<Datagram, Rejection> {
     })
 }
 
-/// Returns the type of what follows the Ethernet header and its tags, and where that starts.
+/// Returns the type of what follows the Ethernet header and its tag, and where that starts.
 fn ethernet(frame: &[u8]) -> Result<(u16, usize), Rejection> {
-    let mut offset = ETHERNET_BYTES;
-    for _ in 0..=TAGS_MAX {
-        if frame.len() < offset {
-            return Err(Rejection::Truncated);
+    let kind_at =
+        |end: usize| frame.get(..end).and_then(|head| be16(head, end - 2)).ok_or(Rejection::Truncated);
+    match kind_at(ETHERNET_BYTES)? {
+        ETHERNET_TAG | ETHERNET_PROVIDER_TAG => {
+            let end = ETHERNET_BYTES + TAG_BYTES;
+            Ok((kind_at(end)?, end))
         }
-        match be16(frame, offset - 2) {
-            Some(ETHERNET_TAG | ETHERNET_PROVIDER_TAG) => offset += TAG_BYTES,
-            Some(other) => return Ok((other, offset)),
-            None => return Err(Rejection::Truncated),
-        }
+        other => Ok((other, ETHERNET_BYTES)),
     }
-    Err(Rejection::NotUdp)
 }
 
 /// The addresses, the length of the header, and that of the whole packet.

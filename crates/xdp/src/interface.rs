@@ -1,10 +1,11 @@
-//! Network interfaces: what decides whether and how datagrams can be taken from one.
+//! Network interfaces: what decides whether and how datagrams can be taken from one, and which segments its frames belong to.
 //!
 //! Everything is asked of the kernel by name or socket, never of `/sys`, which shows the network namespace in which it was
 //! mounted. `unsafe` is only in `ioctl` and `addresses`, which pass pointers to the kernel and the C library.
 
 mod addresses;
 mod ioctl;
+mod netlink;
 
 use std::io;
 use std::net::IpAddr;
@@ -12,8 +13,8 @@ use std::net::IpAddr;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use addresses::Address;
 use ioctl::Request;
+use netlink::Device;
 
 /// `ETHTOOL_*` of `linux/ethtool.h`.
 const ETHTOOL_GDRVINFO: u32 = 0x3;
@@ -105,44 +106,57 @@ impl Interface {
             mtu: request.mtu().map_err(unknown("SIOCGIFMTU"))?,
             is_up: request.is_up().map_err(unknown("SIOCGIFFLAGS"))?,
             strips_vlan: flags(&request) & ETH_FLAG_RXVLAN != 0,
-            vlans: vlans(&socket, name).map_err(unknown("getifaddrs"))?,
+            vlans: vlans(index).map_err(unknown("RTM_GETLINK"))?,
         })
     }
 }
 
-/// The addresses of this host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LocalAddresses {
-    /// Those of IP, in order, each once.
-    pub ips: Vec<IpAddr>,
-    /// The MAC address of each interface that has one, by its index.
-    pub macs: Vec<(u32, [u8; 6])>,
+/// A VLAN, by the tag that its frames have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Vlan {
+    /// The type of the tag: 0x8100 for IEEE 802.1Q, 0x88a8 for IEEE 802.1ad.
+    pub protocol: u16,
+    /// The number, of 12 bits.
+    pub number: u16,
 }
 
-impl LocalAddresses {
-    /// Returns the MAC address of the interface of an index.
-    #[must_use]
-    pub fn mac_of(&self, interface_index: u32) -> Option<[u8; 6]> {
-        self.macs.iter().find(|(index, _)| *index == interface_index).map(|(_, mac)| *mac)
-    }
+/// A network segment that the host takes part in by an interface: that of frames without a tag, or a VLAN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The VLAN. None for frames without a tag, or with a tag that has only a priority.
+    pub vlan: Option<Vlan>,
+    /// The index of the interface by which the kernel sends into it.
+    pub interface_index: u32,
+    /// The MAC address of that interface.
+    pub mac: [u8; 6],
 }
 
-/// Returns the addresses of all interfaces of this host.
+/// Returns the segments that frames of the interface of this index belong to, if there is such an interface. VLANs within VLANs are
+/// none of them.
 ///
 /// # Errors
 /// Returns an error if the kernel does not tell them.
-pub fn local_addresses() -> io::Result<LocalAddresses> {
-    let mut addresses = LocalAddresses::default();
-    for (_, address) in addresses::entries()? {
-        match address {
-            Address::Ip(ip) => addresses.ips.push(ip),
-            Address::Mac { interface_index, mac } => addresses.macs.push((interface_index, mac)),
-            Address::Other => {}
-        }
-    }
-    addresses.ips.sort_unstable();
-    addresses.ips.dedup();
-    Ok(addresses)
+pub fn segments(interface_index: u32) -> io::Result<Vec<Segment>> {
+    let segment = |device: &Device| {
+        let vlan = match device.vlan {
+            _ if device.index == interface_index => None,
+            Some((parent, vlan)) if parent == interface_index => Some(vlan),
+            _ => return None,
+        };
+        Some(Segment { vlan, interface_index: device.index, mac: device.mac? })
+    };
+    Ok(netlink::devices()?.iter().filter_map(segment).collect())
+}
+
+/// Returns the IP addresses of all interfaces of this host, in order, each once.
+///
+/// # Errors
+/// Returns an error if the kernel does not tell them.
+pub fn local_addresses() -> io::Result<Vec<IpAddr>> {
+    let mut ips = addresses::ips()?;
+    ips.sort_unstable();
+    ips.dedup();
+    Ok(ips)
 }
 
 impl Interface {
@@ -182,13 +196,10 @@ fn flags(request: &Request<'_>) -> u32 {
 }
 
 /// Returns the names of the VLAN interfaces of an interface.
-fn vlans(socket: &impl std::os::fd::AsFd, name: &str) -> io::Result<Vec<String>> {
-    let mut names: Vec<_> = addresses::entries()?.into_iter().map(|(name, _)| name).collect();
-    names.sort_unstable();
-    names.dedup();
-    let is_vlan = |vlan: &String| ioctl::real_interface(socket, vlan).is_some_and(|real| real == name);
-    names.retain(is_vlan);
-    Ok(names)
+fn vlans(interface_index: u32) -> io::Result<Vec<String>> {
+    let is_vlan = |device: &Device| device.vlan.is_some_and(|(parent, _)| parent == interface_index);
+    let devices = netlink::devices()?;
+    Ok(devices.into_iter().filter(is_vlan).map(|device| device.name).collect())
 }
 
 #[cfg(test)]

@@ -10,4 +10,5 @@
 pub mod frame;
 pub mod interface;
 pub mod program;
+pub mod route;
 pub mod socket;

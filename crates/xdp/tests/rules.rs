@@ -7,11 +7,16 @@ mod common;
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
-use common::{NEVER_NS, SIZES, UNIX_S, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, add_socket, ids, settings};
+use common::{
+    GATEWAY, NEVER_NS, SIZES, UNIX_S, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX, add_socket, ids, network,
+    settings,
+};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use rustix::time::{ClockId, clock_gettime};
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey, slot_at};
+use shoal_test_network::ip;
 use shoal_xdp::frame::Head;
+use shoal_xdp::interface::{Segment, Vlan};
 use shoal_xdp::program::{
     Backlog, Counters, Ids, LoadError, Maps, Network, NetworkRule, Program, Rate, Settings, Sizes,
 };
@@ -30,6 +35,7 @@ fn load() -> (Program, Maps) {
     maps.set_endpoints(&[TRACKER_V4, TRACKER_V6].map(|address| address.parse().unwrap())).unwrap();
     maps.set_settings(&settings(&ids()));
     maps.set_slot(slot_at(UNIX_S).0, NEVER_NS);
+    maps.set_segments(&[network()]).unwrap();
     (program, maps)
 }
 
@@ -40,13 +46,23 @@ fn monotonic_ns() -> u64 {
 
 /// Returns the verdict about a datagram to the tracker, and the frame as it is afterwards.
 fn run(program: &Program, source: &str, payload: &[u8]) -> (u32, Vec<u8>) {
+    run_from(program, GATEWAY, None, source, payload)
+}
+
+/// Does the same with a frame of this MAC address and tag.
+fn run_from(
+    program: &Program,
+    source_mac: [u8; 6],
+    tag: Option<[u8; 4]>,
+    source: &str,
+    payload: &[u8],
+) -> (u32, Vec<u8>) {
     let source: IpAddr = source.parse().unwrap();
     let tracker: SocketAddr = if source.is_ipv4() { TRACKER_V4 } else { TRACKER_V6 }.parse().unwrap();
     let head = Head {
         destination_mac: [2, 0, 0, 0, 0, 1],
-        source_mac: [2, 0, 0, 0, 0, 2],
-        tags: [0; 8],
-        tags_bytes: 0,
+        source_mac,
+        tag,
         source: SocketAddr::new(source, 6881),
         destination: tracker,
     };
@@ -358,17 +374,135 @@ fn an_allow_list_that_does_not_fit_changes_nothing() {
 fn the_kernel_gets_what_it_would_not_deliver() {
     let (program, mut maps) = load();
     let _socket = add_socket(&mut maps);
-    for (mac, expected) in
-        [(Some([2, 0, 0, 0, 0, 1]), XDP_TX), (Some([2, 0, 0, 0, 0, 3]), XDP_PASS), (None, XDP_TX)]
-    {
-        maps.set_settings(&Settings { mac, ..settings(&ids()) });
+    for (mac, expected) in [([2, 0, 0, 0, 0, 1], XDP_TX), ([2, 0, 0, 0, 0, 3], XDP_PASS)] {
+        maps.set_segments(&[Segment { mac, ..network() }]).unwrap();
         assert_eq!(run(&program, "192.0.2.1", &CONNECT).0, expected, "{mac:?}");
     }
+    maps.set_segments(&[network()]).unwrap();
     for own in ["198.51.100.1", "2001:db8::69"] {
         assert_eq!(run(&program, own, &CONNECT).0, XDP_PASS, "{own}");
         assert_eq!(announce(&program, own, 1), XDP_PASS, "{own}");
     }
     assert_eq!(maps.counts().unwrap().malformed, 5);
+}
+
+/// The way back is that of the kernel's routes and neighbours, as they are now.
+#[test]
+fn a_frame_is_taken_only_if_the_reply_would_go_back_to_where_it_came_from() {
+    const NEIGHBOUR: [u8; 6] = [2, 0, 0, 0, 0, 9];
+    let (program, maps) = load();
+    let taken = |mac, source| run_from(&program, mac, None, source, &CONNECT).0 == XDP_TX;
+    // Of the network of the interface, and of others: on it, without an entry, by a gateway, by none, on the link.
+    ip("neigh add 100.64.0.9 lladdr 02:00:00:00:00:09 dev server");
+    ip("neigh add fd00::9 lladdr 02:00:00:00:00:09 dev server");
+    ip("route add unreachable 10.0.0.0/8");
+    ip("route add unreachable 2001:db8:dead::/48");
+    ip("route add 172.16.0.0/12 dev client");
+    let sources = [
+        ("100.64.0.9", [false, true]),
+        ("100.64.0.10", [false, false]),
+        ("100.64.0.255", [false, false]),
+        ("8.8.8.8", [true, false]),
+        ("240.0.0.1", [true, false]),
+        ("10.1.2.3", [false, false]),
+        ("172.16.0.1", [false, false]),
+        ("fd00::9", [false, true]),
+        ("fd00::a", [false, false]),
+        ("2001:db8:7::1", [true, false]),
+        ("2001:db8:dead::1", [false, false]),
+        ("fe80::1", [false, false]),
+    ];
+    for (source, expected) in sources {
+        assert_eq!([GATEWAY, NEIGHBOUR].map(|mac| taken(mac, source)), expected, "{source}");
+        // The answer of the kernel is retained for those that have a way back alone.
+        assert_eq!(
+            [NEIGHBOUR, GATEWAY].map(|mac| taken(mac, source)),
+            [expected[1], expected[0]],
+            "{source}"
+        );
+    }
+    let passed = sources.iter().flat_map(|(_, expected)| expected).filter(|taken| !**taken).count() as u64;
+    assert_eq!(maps.counts().unwrap().no_route_back, 2 * passed);
+    let (verdict, _) = run_from(&program, NEIGHBOUR, None, "8.8.8.8", &[7; 98]);
+    assert_eq!((verdict, maps.counts().unwrap().no_route_back), (XDP_PASS, 2 * passed + 1), "an announce");
+}
+
+/// A reply to another address of the tracker may take another way, by the rules of the host.
+#[test]
+fn the_way_back_is_that_of_the_address_that_was_asked() {
+    let (program, mut maps) = load();
+    let other: SocketAddr = "198.51.100.7:6969".parse().unwrap();
+    maps.set_endpoints(&[TRACKER_V4.parse().unwrap(), other]).unwrap();
+    ip("rule add from 198.51.100.7 unreachable");
+    let connect_to = |destination| {
+        let (destination_mac, source) = ([2, 0, 0, 0, 0, 1], "192.0.2.1:6881".parse().unwrap());
+        let head = Head { destination_mac, source_mac: GATEWAY, tag: None, source, destination };
+        let mut frame = [vec![0; head.bytes()], CONNECT.to_vec()].concat();
+        head.write(&mut frame, head.bytes(), CONNECT.len()).unwrap();
+        program.run(&frame, 1).unwrap().verdict
+    };
+    assert_eq!([TRACKER_V4.parse().unwrap(), other].map(connect_to), [XDP_TX, XDP_PASS]);
+}
+
+#[test]
+fn a_route_that_is_gone_is_noticed_within_seconds() {
+    let (program, _maps) = load();
+    assert!(connect(&program, "192.0.2.1").is_some() && connect(&program, "2001:db8:7::1").is_some());
+    for gone in ["route del default", "-6 route del default"] {
+        ip(gone);
+    }
+    for source in ["192.0.2.1", "2001:db8:7::1"] {
+        while connect(&program, source).is_some() {}
+    }
+}
+
+#[test]
+fn tags_are_those_of_the_vlans_of_the_host() {
+    let (program, mut maps) = load();
+    let taken = |tag: [u8; 4]| {
+        let (verdict, frame) = run_from(&program, GATEWAY, Some(tag), "192.0.2.1", &CONNECT);
+        assert!(verdict == XDP_PASS || frame[12..16] == tag);
+        verdict == XDP_TX
+    };
+    // A priority alone is no VLAN. The kernel has the rules for what a provider's tag without a number is.
+    let tags = [[0x81, 0, 0xe0, 0], [0x88, 0xa8, 0, 0], [0x81, 0, 0x2f, 0xff], [0x88, 0xa8, 0, 5]];
+    assert_eq!(tags.map(taken), [true, false, false, false]);
+    let vlan = |protocol, number| Segment { vlan: Some(Vlan { protocol, number }), ..network() };
+    maps.set_segments(&[vlan(0x8100, 4095), vlan(0x88a8, 5), vlan(0x8100, 0), vlan(0x9100, 5)]).unwrap();
+    assert_eq!(tags.map(taken), [false, false, true, true], "no interface for frames without a tag");
+    maps.set_segments(&[network(), vlan(0x8100, 5)]).unwrap();
+    assert_eq!(tags.map(taken), [true, false, false, false]);
+    assert_eq!((taken([0x81, 0, 0, 5]), maps.counts().unwrap().other_vlan), (true, 8));
+    // The VLAN is a network of its own: its neighbours are no neighbours elsewhere.
+    maps.set_segments(&[Segment { interface_index: 1, ..vlan(0x8100, 5) }]).unwrap();
+    while taken([0x81, 0, 0, 5]) {}
+}
+
+#[test]
+fn two_tags_are_left_to_the_kernel() {
+    let (program, mut maps) = load();
+    maps.set_segments(&[
+        network(),
+        Segment { vlan: Some(Vlan { protocol: 0x8100, number: 5 }), ..network() },
+    ])
+    .unwrap();
+    let tag = Some([0x81, 0, 0, 5]);
+    let head = |source_mac| Head {
+        destination_mac: [2, 0, 0, 0, 0, 1],
+        source_mac,
+        tag,
+        source: "192.0.2.1:6881".parse().unwrap(),
+        destination: TRACKER_V4.parse().unwrap(),
+    };
+    let mut frame = [vec![0; head(GATEWAY).bytes()], CONNECT.to_vec()].concat();
+    head(GATEWAY).write(&mut frame, head(GATEWAY).bytes(), CONNECT.len()).unwrap();
+    for outer in [[0x81, 0, 0, 5], [0x88, 0xa8, 0, 5], [0x81, 0, 0, 0]] {
+        let mut twice = frame.clone();
+        twice.splice(12..12, outer);
+        let ran = program.run(&twice, 1).unwrap();
+        assert_eq!((ran.verdict, ran.frame), (XDP_PASS, twice));
+    }
+    assert_eq!(program.run(&frame, 1).unwrap().verdict, XDP_TX);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 #[allow(dead_code, reason = "this test uses a part of it")]
 use shoal_test_network::{Side, between_two};
-use shoal_xdp::interface::{Interface, local_addresses};
+use shoal_xdp::interface::{Interface, Segment, local_addresses, segments};
 use shoal_xdp::socket::{OpenError, SocketSettings, XdpSocket, ZeroCopy};
 
 const SMALL: SocketSettings = SocketSettings { frames: 64, zero_copy: ZeroCopy::Auto, busy_poll: false };
@@ -115,8 +115,9 @@ fn interfaces_are_described() {
         let interface = find();
         assert!(!interface.is_up && !interface.strips_vlan);
         let addresses = side.run(|| local_addresses().unwrap());
-        assert!(addresses.ips.contains(&"192.0.2.1".parse().unwrap()), "{addresses:?}");
-        assert_eq!(addresses.mac_of(side.index), Some([2, 0, 0, 0, 0, 7]));
-        assert_eq!(addresses.mac_of(u32::MAX), None);
+        assert!(addresses.contains(&"192.0.2.1".parse().unwrap()), "{addresses:?}");
+        let segment = Segment { vlan: None, interface_index: side.index, mac: [2, 0, 0, 0, 0, 7] };
+        assert_eq!(side.run(|| segments(side.index).unwrap()), [segment]);
+        assert_eq!(side.run(|| segments(u32::MAX >> 1).unwrap()), []);
     });
 }

@@ -15,9 +15,11 @@ use shoal_engine::connection_id::{ConnectionIds, ConnectionKey, slot_at};
 use shoal_test_network::{Side, between_two, packet_socket, ping};
 use shoal_wire::udp::ConnectionId;
 use shoal_xdp::frame::{Checksum, Datagram, Head, parse};
+use shoal_xdp::interface::{Interface, Segment, Vlan, segments};
 use shoal_xdp::program::{
     AttachError, Ids, Link, Maps, Mode, Network, NetworkRule, Program, Rate, Settings, Sizes,
 };
+use shoal_xdp::route::permit_lookups;
 
 const SIZES: Sizes = Sizes { queues: 4, networks_max: 16, sources_max: 1000, endpoints_max: 16 };
 
@@ -60,6 +62,16 @@ fn configure(server: &Side, client: &Side) {
     for side in [server, client] {
         side.command(&format!("ip link set {} up", side.device));
     }
+    add_neighbours(server, client);
+}
+
+/// Tells the kernel of the server the MAC address of the client, as it finds it out itself before its first reply.
+fn add_neighbours(server: &Side, client: &Side) {
+    let mac = client.run(|| Interface::find(client.device).unwrap().mac);
+    let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+    for ip in PATHS.map(|(_, ip)| ip).into_iter().chain(DENIED) {
+        server.command(&format!("ip neigh replace {ip} lladdr {mac} nud permanent dev {}", server.device));
+    }
 }
 
 fn add_address(side: &Side, ip: &str) {
@@ -68,12 +80,17 @@ fn add_address(side: &Side, ip: &str) {
 }
 
 /// Loads a program that answers for all addresses of the tracker with ids of this key.
-fn load(key: u8) -> (Program, Maps) {
+fn load(key: u8, server: &Side) -> (Program, Maps) {
     let (program, mut maps) = Program::load(&SIZES).unwrap();
     let endpoints = PATHS.map(|(ip, _)| SocketAddr::new(ip.parse().unwrap(), PORT));
     maps.set_endpoints(&endpoints).unwrap();
     maps.set_settings(&settings(&ids(key)));
     maps.set_slot(slot_at(UNIX_S).0, NEVER_NS);
+    let segments = server.run(|| {
+        permit_lookups().unwrap();
+        segments(server.index).unwrap()
+    });
+    maps.set_segments(&segments).unwrap();
     (program, maps)
 }
 
@@ -171,7 +188,7 @@ fn assert_served_by_sockets(server: &Side, client: &Side) {
 fn serves(mode: Mode) {
     between_two(|server, client| {
         configure(server, client);
-        let (program, maps) = load(1);
+        let (program, maps) = load(1, server);
         let link = server.run(|| program.attach(server.index, mode).unwrap());
         assert_eq!((link.mode(), link.interface_index().unwrap()), (mode, Some(server.index)));
         let _client_link = attach_client(client);
@@ -200,25 +217,30 @@ fn connects_are_answered_in_the_kernel_and_all_else_is_unharmed() {
     serves(Mode::Generic);
 }
 
-/// A kernel without VLANs has none to offer, so the frames are sent and received as they are.
+/// A kernel without VLANs has none to offer, so the frames are sent and received as they are. The interface itself stands for that
+/// of the VLAN.
 #[test]
-fn a_request_with_vlan_tags_is_answered_with_the_same_tags() {
+fn a_request_with_a_vlan_tag_is_answered_with_the_same_tag() {
     between_two(|server, client| {
         configure(server, client);
-        let (program, maps) = load(1);
+        let (program, mut maps) = load(1, server);
         let _link = server.run(|| program.attach(server.index, Mode::Native).unwrap());
         let _client_link = attach_client(client);
+        let [own, other] =
+            [server, client].map(|side| side.run(|| Interface::find(side.device).unwrap().mac));
+        let vlan = |protocol, number| {
+            let vlan = Some(Vlan { protocol, number });
+            Segment { vlan, interface_index: server.index, mac: own }
+        };
+        maps.set_segments(&[vlan(0x8100, 5), vlan(0x88a8, 7)]).unwrap();
         let socket = client.run(|| packet_socket(client.index));
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).unwrap();
-        for (tags, tags_bytes) in
-            [([0x81, 0, 0x20, 5, 0, 0, 0, 0], 4), ([0x88, 0xa8, 0, 7, 0x81, 0, 0, 5], 8)]
-        {
+        for tag in [[0x81, 0, 0x20, 5], [0x88, 0xa8, 0, 7]] {
             for (tracker, ip) in PATHS {
                 let head = Head {
-                    destination_mac: [2, 0, 0, 0, 0, 1],
-                    source_mac: [2, 0, 0, 0, 0, 2],
-                    tags,
-                    tags_bytes,
+                    destination_mac: own,
+                    source_mac: other,
+                    tag: Some(tag),
                     source: SocketAddr::new(ip.parse().unwrap(), 6881),
                     destination: SocketAddr::new(tracker.parse().unwrap(), PORT),
                 };
@@ -227,9 +249,8 @@ fn a_request_with_vlan_tags_is_answered_with_the_same_tags() {
                 head.write(&mut frame, head.bytes(), CONNECT.len()).unwrap();
                 send(&socket, &frame, SendFlags::empty()).unwrap();
                 let reply = receive_reply(&socket);
-                // The kernel takes the first tag off a frame that it receives.
-                let tags_left = reply.ip_offset - 14;
-                assert_eq!((tags_left, reply.source), (tags_bytes - 4, head.destination));
+                // The kernel takes the tag off a frame that it receives.
+                assert_eq!((reply.ip_offset, reply.source), (14, head.destination));
                 assert_eq!(reply.destination, head.source);
             }
         }
@@ -242,7 +263,7 @@ fn a_request_with_vlan_tags_is_answered_with_the_same_tags() {
 fn denied_networks_and_requests_over_the_limit_are_dropped() {
     between_two(|server, client| {
         configure(server, client);
-        let (program, mut maps) = load(1);
+        let (program, mut maps) = load(1, server);
         let _link = server.run(|| program.attach(server.index, Mode::Auto).unwrap());
         let _client_link = attach_client(client);
         let denied = NetworkRule { denied: true, exempt: false };
@@ -277,7 +298,7 @@ fn a_link_is_handed_over_and_ends_with_its_last_process() {
     between_two(|server, client| {
         configure(server, client);
         let (tracker, ip) = PATHS[0];
-        let (program, _maps) = load(1);
+        let (program, _maps) = load(1, server);
         let link = server.run(|| program.attach(server.index, Mode::Native).unwrap());
         let _client_link = attach_client(client);
         assert_answered(client, ip, tracker, 16, 1);
@@ -287,7 +308,7 @@ fn a_link_is_handed_over_and_ends_with_its_last_process() {
         fcntl_setfd(&link, FdFlags::empty()).unwrap();
         let mut holder = Command::new("sleep").arg("1000").spawn().unwrap();
         let fd = OwnedFd::from(link);
-        let (next, _next_maps) = load(2);
+        let (next, _next_maps) = load(2, server);
         let link = next.replace(fd, Mode::Native).unwrap();
         drop((program, _maps));
         assert_answered(client, ip, tracker, 16, 2);
@@ -297,7 +318,7 @@ fn a_link_is_handed_over_and_ends_with_its_last_process() {
         holder.kill().unwrap();
         holder.wait().unwrap();
         assert_eq!(connect(client, ip, tracker, 16, SILENCE), None);
-        let (next, _maps) = load(3);
+        let (next, _maps) = load(3, server);
         let _link = server.run(|| next.attach(server.index, Mode::Native).unwrap());
         assert_answered(client, ip, tracker, 16, 3);
     });
@@ -311,7 +332,7 @@ fn without_native_mode_the_kernel_runs_the_program() {
         for side in [server, client] {
             side.command(&format!("ip link set {} mtu 9000", side.device));
         }
-        let (program, _maps) = load(1);
+        let (program, _maps) = load(1, server);
         let link = server.run(|| program.attach(server.index, Mode::Auto).unwrap());
         assert_eq!(link.mode(), Mode::Generic);
         assert!(matches!(link.passed_over(), Some(AttachError::Refused(_))), "{link:?}");
@@ -333,12 +354,13 @@ fn without_native_mode_the_kernel_runs_the_program() {
 fn an_interface_that_was_down_is_served_again() {
     between_two(|server, client| {
         configure(server, client);
-        let (program, maps) = load(1);
+        let (program, maps) = load(1, server);
         let link = server.run(|| program.attach(server.index, Mode::Native).unwrap());
         let _client_link = attach_client(client);
         for state in ["down", "up"] {
             server.command(&format!("ip link set {} {state}", server.device));
         }
+        add_neighbours(server, client);
         assert_eq!(link.interface_index().unwrap(), Some(server.index));
         assert_answered(client, PATHS[0].1, PATHS[0].0, 16, 1);
         assert_eq!(maps.counts().unwrap().connects_v4, 1);
@@ -348,7 +370,7 @@ fn an_interface_that_was_down_is_served_again() {
 #[test]
 fn an_interface_that_vanishes_leaves_a_link_to_nothing() {
     between_two(|server, _client| {
-        let (program, _maps) = load(1);
+        let (program, _maps) = load(1, server);
         let link = server.run(|| program.attach(server.index, Mode::Native).unwrap());
         server.command(&format!("ip link del {}", server.device));
         assert_eq!(link.interface_index().unwrap(), None);

@@ -201,19 +201,19 @@ mod xdp {
 
     const SETTINGS: [Setting; 1] = [("SHOAL_UDP_XDP_INTERFACES", "eth0")];
 
-    fn run_v4(is_in_vlan: bool) -> Result<()> {
+    fn run_v4(is_tagged: bool) -> Result<()> {
         let leechers = [Transmission.via(Udp), Aria2.via(Udp), Rtorrent.via(Udp), Transmission.via(Http)];
-        run(&leechers, Family::V4, is_in_vlan)
+        run(&leechers, Family::V4, is_tagged)
     }
 
-    fn run_v6(is_in_vlan: bool) -> Result<()> {
+    fn run_v6(is_tagged: bool) -> Result<()> {
         let leechers = [Transmission.via(Udp), Rtorrent.via(Udp), Aria2.via(Http)];
-        run(&leechers, Family::V6, is_in_vlan)
+        run(&leechers, Family::V6, is_tagged)
     }
 
-    fn run(leechers: &[Participant], family: Family, is_in_vlan: bool) -> Result<()> {
+    fn run(leechers: &[Participant], family: Family, is_tagged: bool) -> Result<()> {
         let transfer = transfer(Libtorrent.via(Udp), leechers, Leecher, family);
-        Transfer { settings: &SETTINGS, ..transfer }.run_over_xdp(is_in_vlan)
+        Transfer { settings: &SETTINGS, ..transfer }.run_over_xdp(is_tagged)
     }
 
     #[test]
@@ -227,12 +227,12 @@ mod xdp {
     }
 
     #[test]
-    fn v4_in_vlan() -> Result<()> {
+    fn v4_with_tags() -> Result<()> {
         run_v4(true)
     }
 
     #[test]
-    fn v6_in_vlan() -> Result<()> {
+    fn v6_with_tags() -> Result<()> {
         run_v6(true)
     }
 }

@@ -7,7 +7,9 @@ use anyhow::{Context, Result};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
 use shoal_net::XdpQueue;
+use shoal_xdp::interface::segments;
 use shoal_xdp::program::{Ids, Link, Maps, Mode, Program, Settings, Sizes};
+use shoal_xdp::route::permit_lookups;
 use shoal_xdp::socket::{SocketSettings, XdpSocket, ZeroCopy};
 
 /// As many as a tracker has by default.
@@ -34,6 +36,8 @@ impl DriverEcho {
         let ids = Ids { keyed: [1, 2, 3, 4], former: None, valid_ns: 180_000_000_000 };
         maps.set_settings(&Settings { ids: Some(ids), ..Settings::default() });
         maps.set_slot(1, 1 << 62);
+        permit_lookups()?;
+        maps.set_segments(&segments(index).context("cannot list the VLANs of the interface")?)?;
         let settings = SocketSettings { frames: FRAMES, zero_copy: ZeroCopy::Auto, busy_poll: false };
         let socket = XdpSocket::open(index, 0, &settings)?;
         maps.set_socket(0, Some(socket.as_fd()))?;

@@ -1,11 +1,11 @@
-//! Keeps the programs in step with the tracker: keys and their time slots, lists of networks, limits, and the addresses of this
-//! host.
+//! Keeps the programs in step with the tracker: keys and their time slots, lists of networks, limits, and the addresses and VLANs of
+//! this host.
 //!
 //! One thread does all of it, several times a second. A program takes the next time slot by itself, and leaves connect requests to the
 //! workers if this thread is late for longer.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use shoal_engine::counter::{Family, Kind, Tally};
 use shoal_engine::limits::Activity;
 use shoal_engine::policy::Protocol;
 use shoal_net::QueueLoss;
-use shoal_xdp::interface::{LocalAddresses, local_addresses};
+use shoal_xdp::interface::{Segment, local_addresses, segments};
 use shoal_xdp::program::{Counts, Link, Maps, Mode, Network, NetworkRule, Program, Settings};
 
 use super::rules::{self, Lists, NS_PER_S};
@@ -29,7 +29,7 @@ use crate::{clock, settings};
 /// The period of the thread. Bans and lists hold in the driver after this time.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Periods between two looks at the addresses of this host. Updates that the kernel has refused are tried again then.
+/// Periods between two looks at the addresses and VLANs of this host. Updates that the kernel has refused are tried again then.
 const LOOK_PERIODS: u64 = 8;
 
 /// An interface with its program.
@@ -40,7 +40,8 @@ struct Followed {
     maps: Maps,
     /// The program, which must stay loaded until its place was taken.
     program: Program,
-    mac: [u8; 6],
+    /// The segments that frames of the interface may belong to.
+    segments: Vec<Segment>,
     is_native: bool,
     /// Whether the program knows the present endpoints, and the present networks.
     has_endpoints: bool,
@@ -71,7 +72,8 @@ struct Follower {
     /// The settings, except those of an interface.
     settings: Settings,
     lists: Lists,
-    addresses: LocalAddresses,
+    /// The IP addresses of this host.
+    addresses: Vec<IpAddr>,
     endpoints: BTreeSet<SocketAddr>,
     /// The present slot, and its end by the monotonic clock in nanoseconds.
     slot: (u64, u64),
@@ -111,7 +113,7 @@ impl DataPath {
             bucket_key: [first, second],
             settings: Settings::default(),
             lists: Lists::default(),
-            addresses: LocalAddresses::default(),
+            addresses: Vec::new(),
             endpoints: BTreeSet::new(),
             slot: (0, 0),
             tally,
@@ -195,18 +197,19 @@ impl Follower {
         }
     }
 
-    /// Looks at the addresses of this host.
+    /// Looks at the addresses and VLANs of this host.
     fn look(&mut self, live: &Live) {
         // Those that were there a moment ago are the best guess.
         if let Ok(addresses) = local_addresses() {
             self.addresses = addresses;
         }
-        let endpoints = rules::endpoints(live.endpoints.datagram_addresses(), &self.addresses.ips);
+        let endpoints = rules::endpoints(live.endpoints.datagram_addresses(), &self.addresses);
         let has_changed = self.endpoints != endpoints;
         self.endpoints = endpoints;
         for followed in &mut self.interfaces {
             followed.has_endpoints &= !has_changed;
-            followed.mac = self.addresses.mac_of(followed.interface_index).unwrap_or(followed.mac);
+            followed.segments =
+                segments(followed.interface_index).unwrap_or(std::mem::take(&mut followed.segments));
         }
     }
 
@@ -232,7 +235,7 @@ impl Followed {
             interface_index: interface.index,
             maps,
             program,
-            mac: interface.mac,
+            segments: Vec::new(),
             is_native: false,
             has_endpoints: false,
             has_networks: false,
@@ -244,12 +247,13 @@ impl Followed {
 
     /// Tells the program the settings; and the endpoints and networks, if it does not know them.
     fn tell(&mut self, news: &News<'_>) -> anyhow::Result<()> {
-        let (mac, is_native) = (Some(self.mac), self.is_native);
-        let Self { maps, has_endpoints, has_networks, .. } = self;
+        let is_native = self.is_native;
+        let Self { maps, segments, has_endpoints, has_networks, .. } = self;
         maps.change(|maps| {
             maps.set_slot(news.slot.0, news.slot.1);
-            maps.set_settings(&Settings { mac, is_native, ..news.settings });
+            maps.set_settings(&Settings { is_native, ..news.settings });
             let mut failures = Vec::new();
+            failures.extend(maps.set_segments(segments).err());
             if let Some(endpoints) = news.endpoints.filter(|_| !*has_endpoints) {
                 let endpoints: Vec<SocketAddr> = endpoints.iter().copied().collect();
                 let told = maps.set_endpoints(&endpoints);
@@ -384,7 +388,7 @@ mod tests {
             interface_index: 1,
             maps,
             program,
-            mac: [0; 6],
+            segments: Vec::new(),
             is_native: false,
             has_endpoints: false,
             has_networks: false,

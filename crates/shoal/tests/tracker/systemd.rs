@@ -239,6 +239,8 @@ fn the_documented_file_permits_the_xdp_data_path() {
     for line in ["link add server type veth peer name client", "link set client up", "link set server up"] {
         machine.run("ip", &line.split(' ').collect::<Vec<_>>());
     }
+    let switches = ["net.ipv4.conf.lo.forwarding=1", "net.ipv6.conf.lo.forwarding=1"];
+    switches.iter().for_each(|switch| drop(machine.run("sysctl", &["-qw", switch])));
     make_token(&machine);
     machine.configure("workers.count", "udp.xdp.interfaces = [\"server\"]\nworkers.count");
     let token = fs::read_to_string(machine.etc("shoal/token")).unwrap();

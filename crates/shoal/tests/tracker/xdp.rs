@@ -29,8 +29,8 @@ use crate::udp::hash;
 const TRACKER: [&str; 2] = ["192.0.2.1", "2001:db8:1::1"];
 const CLIENTS: [&str; 2] = ["192.0.2.2", "2001:db8:1::2"];
 
-/// The addresses of both in a VLAN, of each family.
-const IN_VLAN: [[&str; 2]; 2] = [["198.51.100.1", "198.51.100.2"], ["2001:db8:2::1", "2001:db8:2::2"]];
+/// The addresses of both where a relay of the client adds tags, of each family.
+const BEHIND_RELAY: [[&str; 2]; 2] = [["198.51.100.1", "198.51.100.2"], ["2001:db8:2::1", "2001:db8:2::2"]];
 
 /// Further addresses of the clients.
 const OTHERS: [&str; 2] = ["192.0.2.66", "2001:db8:1::66"];
@@ -75,6 +75,9 @@ fn configure(server: &Side, client: &Side) -> Link {
         side.command(&format!("ip link set {device} up"));
     }
     OTHERS.iter().for_each(|address| add_address(client, client.device, address));
+    // As the kernel finds them out itself before its first reply; what comes before that reply is the kernel's.
+    let mac = client.run(|| Interface::find(client.device).unwrap().mac);
+    CLIENTS.iter().chain(&OTHERS).for_each(|address| add_neighbour(server, server.device, address, mac));
     let sizes = Sizes { queues: 1, networks_max: 1, sources_max: 1, endpoints_max: 1 };
     // It passes everything on, as it has no endpoints.
     client.run(|| {
@@ -86,6 +89,11 @@ fn configure(server: &Side, client: &Side) -> Link {
 fn add_address(side: &Side, device: &str, address: &str) {
     let rest = if address.contains(':') { "/64 nodad" } else { "/24" };
     side.command(&format!("ip addr add {address}{rest} dev {device}"));
+}
+
+fn add_neighbour(side: &Side, device: &str, address: &str, mac: [u8; 6]) {
+    let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+    side.command(&format!("ip neigh replace {address} lladdr {mac} nud permanent dev {device}"));
 }
 
 fn ip(text: &str) -> IpAddr {
@@ -154,34 +162,72 @@ fn every_rule_is_kept_over_ipv6() {
 }
 
 #[test]
-fn every_rule_is_kept_in_a_vlan() {
-    assert_rules_in_vlan(IN_VLAN[0]);
+fn every_rule_is_kept_with_a_tag() {
+    assert_rules_kept_with_tags(BEHIND_RELAY[0]);
 }
 
 #[test]
-fn every_rule_holds_in_a_vlan_over_ipv6() {
-    assert_rules_in_vlan(IN_VLAN[1]);
+fn every_rule_is_kept_with_a_tag_over_ipv6() {
+    assert_rules_kept_with_tags(BEHIND_RELAY[1]);
 }
 
-/// The tracker's side has no VLAN device, so the kernel would answer nothing that the data path leaves to it.
-fn assert_rules_in_vlan([own, other]: [&str; 2]) {
+/// The tags have the number 0, and so a priority alone: not every kernel knows VLANs.
+fn assert_rules_kept_with_tags([own, other]: [&str; 2]) {
     over_xdp(&[], |tracker, server, client| {
-        add_address(server, server.device, own);
-        let _vlan = Vlan::connect(client, "vlan7", 7);
-        // The largest scrapes would arrive as fragments, which are left to the kernel.
-        for (side, device) in [(server, server.device), (client, client.device), (client, "vlan7")] {
-            side.command(&format!("ip link set {device} mtu 2100"));
-        }
-        add_address(client, "vlan7", other);
-        let mac = server.run(|| Interface::find(server.device).unwrap().mac);
-        let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
-        client.command(&format!("ip neigh replace {own} lladdr {mac} nud permanent dev vlan7"));
+        let _relay = connect_relay(server, client, 0, [own, other]);
         eventually("the program answers", || {
             let before = packets(tracker, "answered");
             client.run(|| client_at(other, own).send(&connect_packet(1)));
             (packets(tracker, "answered") > before).then_some(())
         });
         assert_rules_kept(tracker, client, own, None);
+    });
+}
+
+/// Gives the server another address, and connects a device of the client to it whose frames have a tag of this number.
+fn connect_relay(server: &Side, client: &Side, number: u16, [own, other]: [&str; 2]) -> Vlan {
+    add_address(server, server.device, own);
+    let relay = Vlan::connect(client, "relay", number);
+    // The largest scrapes would arrive as fragments, which are left to the kernel.
+    for (side, device) in [(server, server.device), (client, client.device), (client, "relay")] {
+        side.command(&format!("ip link set {device} mtu 2100"));
+    }
+    add_address(client, "relay", other);
+    let [mac, relay_mac] = [(server, server.device), (client, "relay")]
+        .map(|(side, device)| side.run(|| Interface::find(device).unwrap().mac));
+    add_neighbour(client, "relay", own, mac);
+    add_neighbour(server, server.device, other, relay_mac);
+    relay
+}
+
+/// The host has no part in the VLAN, so neither the program nor the kernel answers.
+#[test]
+fn a_vlan_that_is_none_of_the_host_is_left_to_the_kernel() {
+    over_xdp(&[], |tracker, server, client| {
+        let [own, other] = BEHIND_RELAY[0];
+        let _relay = connect_relay(server, client, 7, [own, other]);
+        let answered = packets(tracker, "answered");
+        eventually("the frames are left to the kernel", || {
+            client.run(|| client_at(other, own).send(&connect_packet(1)));
+            (packets(tracker, "other_vlan") >= 3).then_some(())
+        });
+        assert_eq!(packets(tracker, "answered"), answered);
+    });
+}
+
+/// A client takes the address of another one, whose MAC address the host knows, and one of the internet.
+#[test]
+fn a_forged_source_is_left_to_the_kernel() {
+    over_xdp(&[], |tracker, server, client| {
+        let mac = [2, 0, 0, 0, 0, 9];
+        OTHERS.iter().for_each(|address| add_neighbour(server, server.device, address, mac));
+        let paths = || ["answered", "no_route_back"].map(|path| packets(tracker, path));
+        let before = paths();
+        for (other, own) in OTHERS.into_iter().zip(TRACKER) {
+            client.run(|| client_at(other, own).send(&connect_packet(1)));
+        }
+        eventually("the frames are left to the kernel", || (paths()[1] >= before[1] + 2).then_some(()));
+        assert_eq!(paths(), [before[0], before[1] + 2]);
     });
 }
 

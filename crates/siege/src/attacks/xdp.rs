@@ -4,6 +4,7 @@
 //! the attackers.
 
 use std::fs;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,10 +14,13 @@ use shoal_types::InfoHash;
 
 use crate::attack::{Attack, Bars, Layer, Mode, Setting};
 use crate::cluster::metric;
-use crate::context::Context;
+use crate::context::{Context, TIMEOUT};
 use crate::measure::{as_f64, count, now};
-use crate::udp::{Peer, connect_packet, scrape_packet};
-use crate::wire::{Datagram, Frames, HOSTILE_NETWORKS, repair_ipv4};
+use crate::udp::{Peer, UdpClient, connect_packet, random_hash, scrape_packet};
+use crate::wire::{
+    CLIENT_MAC, Datagram, FORGER_MAC, Frames, HONEST, HOSTILE_NETWORKS, TRACKER_V4, TRACKER_V6, forged,
+    repair_ipv4,
+};
 
 /// Frames that are sent at a time. The queue of a virtual interface holds 256.
 const BURST: usize = 64;
@@ -126,6 +130,13 @@ pub(super) const ATTACKS: &[Attack] = &[
         ..ATTACK
     },
     Attack {
+        name: "forged-sources",
+        tries: "a neighbour asks for connection ids with the addresses of others (public, private, link-local, class E, of the segment), and with the tags of VLANs that the tracker's host has no part in, one or two; it announces with those that it gets",
+        promise: "it gets no connection id, no other address is registered, and no frame of another VLAN is answered",
+        run: forged_sources,
+        ..ATTACK
+    },
+    Attack {
         name: "ring-not-drained",
         tries: "more announces than the ring of the worker holds, while the tracker is stopped (SIGSTOP)",
         promise: "the program leaves to the kernel what finds no place, no frame is dropped at the ring, and the tracker goes on",
@@ -140,7 +151,7 @@ fn deny(folder: &Path) -> Result<()> {
 }
 
 fn port(context: &Context<'_>) -> u16 {
-    context.tracker.udp(crate::wire::HONEST[0]).port()
+    context.tracker.udp(HONEST[0]).port()
 }
 
 /// Returns the frames of a flood, from random addresses.
@@ -288,6 +299,86 @@ fn forged_ids(context: &Context<'_>) -> Result<()> {
     let found = format!("{taken} of {}", frames.sent);
     context.check("frames that were passed on", taken * 10 >= frames.sent * 9, found);
     check_no_reply(context, &frames);
+    Ok(())
+}
+
+/// Addresses that a neighbour has no right to, with a port each.
+const FORGED_SOURCES: [&str; 14] = [
+    "8.8.8.8:53",
+    "10.1.2.3:6881",
+    "192.168.1.1:6881",
+    "100.64.0.9:6881",
+    "169.254.7.7:6881",
+    "240.0.0.1:6881",
+    // The honest client, another address of the segment that no host has, and one of the attackers' network.
+    "198.18.0.2:7001",
+    "198.18.7.7:6881",
+    "198.19.0.7:6881",
+    "[2001:4860:4860::8888]:53",
+    "[fd00::7]:6881",
+    "[fe80::7]:6881",
+    "[2001:2::2]:7001",
+    "[2001:2::77]:6881",
+];
+
+/// Tags of no VLAN, of one, of two, and of one with a priority before it. The tracker's host has no VLAN.
+const TAGS: [&[[u8; 4]]; 6] = [
+    &[],
+    &[[0x81, 0, 0, 0]],
+    &[[0x81, 0, 0, 7]],
+    &[[0x88, 0xa8, 0, 7]],
+    &[[0x88, 0xa8, 0, 7], [0x81, 0, 0, 7]],
+    &[[0x81, 0, 0, 0], [0x81, 0, 0, 7]],
+];
+
+fn forged_sources(context: &Context<'_>) -> Result<()> {
+    let (port, hash, mut frames) = (port(context), random_hash(), context.wire()?.frames()?);
+    let sources = FORGED_SOURCES.iter().map(|source| Ok(source.parse::<SocketAddr>()?));
+    let sources = sources.collect::<Result<Vec<_>>>()?;
+    let mut stolen = 0;
+    while !context.is_window_over() {
+        for tags in TAGS {
+            for source in &sources {
+                frames.send(&forged(*source, FORGER_MAC, tags, port, &connect_packet())?);
+            }
+        }
+        context.sleep_ms(LOOK_MS / 10);
+        for (source, id) in frames.take_stolen_ids() {
+            stolen += 1;
+            let announce = Peer::new(hash, source.port()).packet(id, 1);
+            frames.send(&forged(source, FORGER_MAC, &[], port, &announce)?);
+        }
+    }
+    context.check("connection ids of others", stolen == 0, format!("{stolen} of {}", frames.sent));
+    if stolen == 0 {
+        let left = path(context, "no_route_back")? + path(context, "other_vlan")?;
+        let found = format!("{left} of {}", frames.sent);
+        context.check("frames that were left to the kernel", left * 2 >= frames.sent, found);
+    }
+    check_other_vlans(context, &mut frames)?;
+    for (own, tracker) in HONEST.into_iter().zip([IpAddr::from(TRACKER_V4), TRACKER_V6.into()]) {
+        let target = SocketAddr::new(tracker, port);
+        let scrape = || UdpClient::open(own, target, TIMEOUT)?.scrape(hash);
+        let members = context.wire()?.on_client_side(scrape)?.members;
+        let family = if own.is_ipv4() { "IPv4" } else { "IPv6" };
+        context.check(format!("addresses registered over {family}"), members == 0, members.to_string());
+    }
+    context.spend(frames.sent, frames.sent_bytes);
+    Ok(())
+}
+
+/// Checks that frames with tags of other VLANs get no reply, even if all else about them is right.
+fn check_other_vlans(context: &Context<'_>, frames: &mut Frames) -> Result<()> {
+    frames.drain();
+    let before = frames.received;
+    for tags in TAGS.into_iter().filter(|tags| tags.iter().any(|tag| tag[3] != 0)) {
+        let source = SocketAddr::from(([198, 19, 0, 9], 6881));
+        frames.send(&forged(source, CLIENT_MAC, tags, port(context), &connect_packet())?);
+    }
+    context.sleep_ms(LOOK_MS);
+    frames.drain();
+    let replies = frames.received - before;
+    context.check("replies to other VLANs", replies == 0, replies.to_string());
     Ok(())
 }
 

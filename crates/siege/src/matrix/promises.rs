@@ -71,7 +71,7 @@ pub const PROMISES: &[Promise] = &[
                 &[Udp, Ipv4, Ipv6],
                 Attacks(&["datagrams/connection-id-guessing", "datagrams/stolen-connection-id"]),
             ),
-            on(&[Xdp, Ipv4, Ipv6], Attacks(&["xdp/forged-connection-ids"])),
+            on(&[Xdp, Ipv4, Ipv6], Attacks(&["xdp/forged-connection-ids", "xdp/forged-sources"])),
             on(&[Http, Https, Ws, Wss, Ipv4, Ipv6], Attacks(&["http/forged-addresses"])),
             on(&[Cluster], TRUSTED_NODES),
         ],

@@ -4,11 +4,11 @@ use core::net::{IpAddr, SocketAddr};
 
 use super::{
     Datagram, ETHERNET_BYTES, ETHERNET_IPV4, ETHERNET_IPV6, IPV4_BYTES, IPV6_BYTES, PROTOCOL_UDP, Sum,
-    TAG_BYTES, TAGS_MAX, UDP_BYTES,
+    TAG_BYTES, UDP_BYTES,
 };
 
 /// The maximum length of all headers of a reply in bytes.
-pub const REPLY_HEAD_BYTES_MAX: usize = ETHERNET_BYTES + TAGS_MAX * TAG_BYTES + IPV6_BYTES + UDP_BYTES;
+pub const REPLY_HEAD_BYTES_MAX: usize = ETHERNET_BYTES + TAG_BYTES + IPV6_BYTES + UDP_BYTES;
 
 /// The TTL or hop limit of a reply: the default of Linux.
 pub(super) const HOPS: u8 = 64;
@@ -23,10 +23,8 @@ pub struct Head {
     pub destination_mac: [u8; 6],
     /// The MAC address of the sender.
     pub source_mac: [u8; 6],
-    /// The VLAN tags, each with its type before it, of which the first `tags_bytes` bytes count.
-    pub tags: [u8; TAGS_MAX * TAG_BYTES],
-    /// 0, 4 or 8.
-    pub tags_bytes: usize,
+    /// The VLAN tag, with its type before it.
+    pub tag: Option<[u8; TAG_BYTES]>,
     /// The sender.
     pub source: SocketAddr,
     /// The receiver, of the same family as the sender.
@@ -41,7 +39,7 @@ pub struct NoRoom;
 /// Writes all headers of a reply right before its payload, which is already at `out[payload_at..][..payload_len]`.
 /// Returns the offset at which the frame starts. It ends where the payload does.
 ///
-/// The reply goes back the way that the request came: to its MAC address, address and port, with the same VLAN tags.
+/// The reply goes back the way that the request came: to its MAC address, address and port, with the same VLAN tag.
 ///
 /// # Errors
 /// Returns an error if `out` has no room for that.
@@ -62,13 +60,14 @@ impl Head {
         let ethernet: &[u8; ETHERNET_BYTES] = request.first_chunk()?;
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = *ethernet;
         let written = request.get(ETHERNET_BYTES - 2..datagram.ip_offset.checked_sub(2)?)?;
-        let mut tags = [0; TAGS_MAX * TAG_BYTES];
-        tags.get_mut(..written.len())?.copy_from_slice(written);
+        let tag = match written {
+            [] => None,
+            tag => Some(tag.try_into().ok()?),
+        };
         Some(Self {
             destination_mac: [s0, s1, s2, s3, s4, s5],
             source_mac: [d0, d1, d2, d3, d4, d5],
-            tags,
-            tags_bytes: written.len(),
+            tag,
             source: datagram.destination,
             destination: datagram.source,
         })
@@ -78,7 +77,11 @@ impl Head {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let ip = if self.source.is_ipv4() { IPV4_BYTES } else { IPV6_BYTES };
-        ETHERNET_BYTES + self.tags_bytes + ip + UDP_BYTES
+        self.ethernet_bytes() + ip + UDP_BYTES
+    }
+
+    fn ethernet_bytes(&self) -> usize {
+        ETHERNET_BYTES + self.tag.map_or(0, |tag| tag.len())
     }
 
     /// Writes the headers right before a payload that is already in its place. Returns where the frame starts.
@@ -91,7 +94,7 @@ impl Head {
         let frame = out.get_mut(start..end).ok_or(NoRoom)?;
         let udp_bytes = UDP_BYTES + payload_len;
         let (head, payload) = frame.split_at_mut(self.bytes());
-        let (ethernet, rest) = head.split_at_mut(ETHERNET_BYTES + self.tags_bytes);
+        let (ethernet, rest) = head.split_at_mut(self.ethernet_bytes());
         let (ip, udp) = rest.split_at_mut(rest.len() - UDP_BYTES);
         self.write_ethernet(ethernet);
         match (self.source.ip(), self.destination.ip()) {
@@ -113,8 +116,11 @@ impl Head {
         let kind = if self.source.is_ipv4() { ETHERNET_IPV4 } else { ETHERNET_IPV6 };
         out[..6].copy_from_slice(&self.destination_mac);
         out[6..12].copy_from_slice(&self.source_mac);
-        out[12..12 + self.tags_bytes].copy_from_slice(&self.tags[..self.tags_bytes]);
-        out[12 + self.tags_bytes..].copy_from_slice(&kind.to_be_bytes());
+        let kind_at = out.len() - 2;
+        if let Some(tag) = self.tag {
+            out[12..kind_at].copy_from_slice(&tag);
+        }
+        out[kind_at..].copy_from_slice(&kind.to_be_bytes());
     }
 
     fn write_udp(&self, out: &mut [u8], payload: &[u8]) -> Result<(), NoRoom> {

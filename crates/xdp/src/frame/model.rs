@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use super::{
-    Checksum, Datagram, ETHERNET_IPV4, ETHERNET_IPV6, Head, IPV4_BYTES, IPV6_BYTES, PROTOCOL_UDP,
-    REDIRECTED_BYTES_MAX, Rejection, UDP_BYTES, be16, ethernet, parse,
+    Checksum, Datagram, ETHERNET_BYTES, ETHERNET_IPV4, ETHERNET_IPV6, ETHERNET_TAG, Head, IPV4_BYTES,
+    IPV6_BYTES, PROTOCOL_UDP, REDIRECTED_BYTES_MAX, Rejection, UDP_BYTES, be16, ethernet, parse,
 };
+use crate::interface::{Segment, Vlan};
 use crate::program::{Network, NetworkRule};
 
 /// The id of all connect requests (BEP 15).
@@ -42,6 +43,8 @@ pub enum Counted {
     Fragments,
     ExtensionHeaders,
     TooLong,
+    OtherVlan,
+    NoRouteBack,
 }
 
 /// The fate of a frame.
@@ -66,16 +69,20 @@ pub struct Model {
     pub networks: Vec<Network>,
     /// The rule for the addresses in none of them.
     pub otherwise: NetworkRule,
-    /// The MAC address of the interface, if it is known.
-    pub mac: Option<[u8; 6]>,
+    /// The segments that frames of the interface may belong to.
+    pub segments: Vec<Segment>,
     /// Whether it may answer connect requests: it has a key and the present slot.
     pub answers: bool,
     /// Whether the queue has a socket with room.
     pub has_socket: bool,
 }
 
-/// Connection ids and limits, which the model does not know itself.
+/// Connection ids, limits and routes, which the model does not know itself.
 pub trait Source {
+    /// Returns the index of the interface by which the kernel sends a packet from one address to another, and the MAC address that
+    /// it sends it to, if it knows one.
+    fn next_hop(&mut self, from: IpAddr, to: IpAddr) -> Option<(u32, [u8; 6])>;
+
     /// Returns the connection id for an address.
     fn connection_id(&mut self, ip: IpAddr) -> u64;
 
@@ -92,8 +99,11 @@ impl Model {
             Err(rejection) => return Verdict::Pass(self.counted(frame, rejection)),
         };
         let ip = datagram.source.ip();
-        let is_for_another = self.mac.is_some_and(|mac| frame[..6] != mac);
-        if is_for_another || self.endpoints.iter().any(|endpoint| endpoint.ip() == ip) {
+        let Some(segment) = self.segments.iter().find(|segment| segment.vlan == vlan(frame, &datagram))
+        else {
+            return Verdict::Pass(Some(Counted::OtherVlan));
+        };
+        if frame[..6] != segment.mac || self.endpoints.iter().any(|endpoint| endpoint.ip() == ip) {
             // The kernel does not deliver them either.
             return Verdict::Pass(Some(Counted::Malformed));
         }
@@ -103,6 +113,10 @@ impl Model {
         let rule = self.rule(ip);
         if rule.denied {
             return Verdict::Drop(Counted::Denied);
+        }
+        let next_hop = source.next_hop(datagram.destination.ip(), ip);
+        if next_hop.is_none_or(|(index, mac)| index != segment.interface_index || frame[6..12] != mac) {
+            return Verdict::Pass(Some(Counted::NoRouteBack));
         }
         let hand_over = || self.hand_over(frame);
         let request = &frame[datagram.payload.clone()];
@@ -185,6 +199,13 @@ fn destination(frame: &[u8]) -> Option<(IpAddr, Option<u16>)> {
     };
     let udp = ip.get(header_bytes..header_bytes + UDP_BYTES).filter(|_| has_ports);
     Some((address, udp.and_then(|udp| be16(udp, 2))))
+}
+
+/// Returns the VLAN of a frame. A tag of IEEE 802.1Q with the number 0 has only a priority.
+fn vlan(frame: &[u8], datagram: &Datagram) -> Option<Vlan> {
+    let tag = &frame[ETHERNET_BYTES - 2..datagram.ip_offset - 2];
+    let (protocol, number) = be16(tag, 0).zip(be16(tag, 2).map(|control| control & 0xfff))?;
+    (protocol != ETHERNET_TAG || number != 0).then_some(Vlan { protocol, number })
 }
 
 /// Returns whether no reply can reach an address.

@@ -3,16 +3,14 @@ use super::*;
 const PAYLOAD: &[u8] = b"a payload of an odd length.";
 
 /// Returns the frame of a datagram.
-fn frame(source: &str, destination: &str, tags: &[u8], payload: &[u8]) -> Vec<u8> {
-    let mut head = Head {
+fn frame(source: &str, destination: &str, tag: &[u8], payload: &[u8]) -> Vec<u8> {
+    let head = Head {
         destination_mac: [2, 0, 0, 0, 0, 1],
         source_mac: [2, 0, 0, 0, 0, 2],
-        tags: [0; 8],
-        tags_bytes: tags.len(),
+        tag: (!tag.is_empty()).then(|| tag.try_into().unwrap()),
         source: source.parse().unwrap(),
         destination: destination.parse().unwrap(),
     };
-    head.tags[..tags.len()].copy_from_slice(tags);
     let mut frame = vec![0; head.bytes() + payload.len()];
     frame[head.bytes()..].copy_from_slice(payload);
     assert_eq!(head.write(&mut frame, head.bytes(), payload.len()), Ok(0));
@@ -25,6 +23,11 @@ fn v4() -> Vec<u8> {
 
 fn v6() -> Vec<u8> {
     frame("[2001:db8::1]:6881", "[2001:db8::2]:6969", &[], PAYLOAD)
+}
+
+/// Returns the frame with a tag before those that it has.
+fn with_tag(frame: &[u8], tag: [u8; 4]) -> Vec<u8> {
+    [&frame[..12], &tag, &frame[12..]].concat()
 }
 
 /// Makes the checksum of the IPv4 header right.
@@ -46,7 +49,7 @@ fn what_is_written_is_read_back() {
     for (source, destination) in
         [("192.0.2.1:1", "198.51.100.1:6969"), ("[2001:db8::1]:65535", "[2001:db8::2]:6969")]
     {
-        for tags in [&[][..], &[0x81, 0, 0, 5], &[0x88, 0xa8, 0, 7, 0x81, 0, 0xe0, 9]] {
+        for tags in [&[][..], &[0x81, 0, 0xe0, 5], &[0x88, 0xa8, 0, 7]] {
             for payload in [&[][..], PAYLOAD, &[0xff; 1452]] {
                 let frame = frame(source, destination, tags, payload);
                 let datagram = parse(&frame).unwrap();
@@ -91,7 +94,7 @@ fn a_reply_without_room_is_refused() {
     assert_eq!(write_reply_head(&request, &datagram, &mut out, 42, 58), Ok(0));
     assert_eq!(write_reply_head(&request[..9], &datagram, &mut out, 42, 58), Err(NoRoom));
     assert_eq!(write_reply_head(&request, &datagram, &mut [0; 70_000], 100, 65_508), Err(NoRoom));
-    assert_eq!(REPLY_HEAD_BYTES_MAX, 70);
+    assert_eq!(REPLY_HEAD_BYTES_MAX, 66);
 }
 
 #[test]
@@ -157,10 +160,8 @@ fn what_is_for_the_kernel_is_rejected() {
         (with(v6(), 18, &[0, 34]), BadLength),
         (with(v6(), 18, &[1, 0]), BadLength),
         (frame("[::1]:1", "[2001:db8::1]:2", &[], PAYLOAD), Loopback),
-        (
-            with(frame("192.0.2.1:1", "192.0.2.2:2", &[0x81, 0, 0, 1, 0x81, 0, 0, 2], b"x"), 20, &[0x81, 0]),
-            NotUdp,
-        ),
+        (frame("192.0.2.1:1", "192.0.2.2:2", &[0x81, 0, 0, 1], b"x")[..17].to_vec(), Truncated),
+        (with_tag(&frame("192.0.2.1:1", "192.0.2.2:2", &[0x81, 0, 0, 1], b"x"), [0x88, 0xa8, 0, 2]), NotUdp),
     ] {
         assert_eq!(parse(&frame), Err(expected), "{frame:02x?}");
     }
@@ -221,7 +222,6 @@ fn constants_are_those_of_the_program() {
         ("TYPE_IPV6", ETHERNET_IPV6.into()),
         ("TYPE_TAG", ETHERNET_TAG.into()),
         ("TYPE_PROVIDER_TAG", ETHERNET_PROVIDER_TAG.into()),
-        ("TAGS_MAX", TAGS_MAX),
         ("PROTOCOL_UDP", PROTOCOL_UDP.into()),
         ("PROTOCOL_FRAGMENT", PROTOCOL_FRAGMENT.into()),
         ("HOPS", head::HOPS.into()),

@@ -4,12 +4,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// `SIOCETHTOOL` and `SIOCGIFVLAN` of `linux/sockios.h`.
+/// `SIOCETHTOOL` of `linux/sockios.h`.
 const SIOCETHTOOL: u32 = 0x8946;
-const SIOCGIFVLAN: u32 = 0x8982;
-
-/// `GET_VLAN_REALDEV_NAME_CMD` of `linux/if_vlan.h`.
-const GET_VLAN_REALDEV_NAME_CMD: libc::c_int = 8;
 
 /// The length of a name with its end, `IFNAMSIZ`.
 const NAME_BYTES: usize = 16;
@@ -36,16 +32,6 @@ type Data = [u64; 3];
 struct Pointer {
     words: *mut u32,
     unused: [u64; 2],
-}
-
-/// A `struct vlan_ioctl_args`.
-#[repr(C)]
-struct VlanArguments {
-    command: libc::c_int,
-    name: [u8; 24],
-    /// A union, of which this is the longest part.
-    real_name: [u8; 24],
-    priority: libc::c_short,
 }
 
 impl<'s> Request<'s> {
@@ -94,18 +80,6 @@ impl<'s> Request<'s> {
 }
 
 const _: () = assert!(size_of::<InterfaceRequest<Data>>() >= size_of::<libc::ifreq>());
-
-/// Returns the name of the interface that a VLAN interface belongs to, or `None` if it is no VLAN interface.
-pub(super) fn real_interface(socket: &impl AsFd, name: &str) -> Option<String> {
-    let mut arguments =
-        VlanArguments { command: GET_VLAN_REALDEV_NAME_CMD, name: [0; 24], real_name: [0; 24], priority: 0 };
-    arguments.name.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
-    // SAFETY: the kernel reads and writes one `struct vlan_ioctl_args`, to one.
-    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGIFVLAN.into(), &raw mut arguments) };
-    check(result).ok()?;
-    let real: Vec<u8> = arguments.real_name.into_iter().take_while(|byte| *byte != 0).collect();
-    String::from_utf8(real).ok()
-}
 
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -4,6 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::frame::{ETHERNET_PROVIDER_TAG, ETHERNET_TAG};
+use crate::interface::{Segment, Vlan};
+
 /// Number of settings, of which one is active.
 pub(super) const SETTINGS: usize = 8;
 
@@ -30,8 +33,7 @@ pub(super) const HAS_NETWORKS_V6: u32 = 4;
 pub(super) const LIMITS_CONNECTS: u32 = 8;
 pub(super) const LIMITS_REQUESTS: u32 = 16;
 pub(super) const HAS_FORMER: u32 = 32;
-pub(super) const HAS_MAC: u32 = 64;
-pub(super) const IS_NATIVE: u32 = 128;
+pub(super) const IS_NATIVE: u32 = 64;
 
 /// `enum` of the flags of a network.
 pub(super) const NETWORK_DENIED: u32 = 1;
@@ -54,15 +56,14 @@ pub(super) struct Settings {
     pub(super) flags: u32,
     pub(super) network_default: u32,
     pub(super) line_mask: u32,
-    pub(super) mac: [u8; 6],
-    pub(super) unused: [u8; 6],
+    pub(super) unused: u32,
     pub(super) near: [[u8; 20]; NEAR_ENDPOINTS],
 }
 
 /// Number of endpoints among the settings.
 pub(super) const NEAR_ENDPOINTS: usize = 8;
 
-const _: () = assert!(size_of::<Settings>() == 336);
+const _: () = assert!(size_of::<Settings>() == 328);
 
 /// `struct rate`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
@@ -70,6 +71,32 @@ const _: () = assert!(size_of::<Settings>() == 336);
 pub(super) struct Rate {
     pub(super) token_ns: u64,
     pub(super) full_ns: u64,
+}
+
+/// Where the segments of VLANs of a provider begin.
+const PROVIDER_SEGMENTS: u32 = 1 << 12;
+
+/// The entry of a segment that the host takes no part in.
+pub(super) const NO_SEGMENT: [u8; 12] = [0; 12];
+
+/// Returns a `struct segment`.
+pub(super) fn segment(segment: &Segment) -> [u8; 12] {
+    let mut entry = NO_SEGMENT;
+    entry[..4].copy_from_slice(&segment.interface_index.to_ne_bytes());
+    entry[4..10].copy_from_slice(&segment.mac);
+    entry
+}
+
+/// Returns the place of a segment. Neither a VLAN of number 0, which is no VLAN, nor one of another protocol has one.
+pub(super) fn segment_index(vlan: Option<Vlan>) -> Option<u32> {
+    match vlan {
+        None => Some(0),
+        Some(Vlan { protocol: ETHERNET_TAG, number: number @ 1..4096 }) => Some(number.into()),
+        Some(Vlan { protocol: ETHERNET_PROVIDER_TAG, number: number @ 1..4096 }) => {
+            Some(PROVIDER_SEGMENTS + u32::from(number))
+        }
+        Some(_) => None,
+    }
 }
 
 /// Returns the bit of `own_addresses` for an address.

@@ -8,13 +8,14 @@ use std::sync::atomic::Ordering;
 use std::{fmt, io};
 
 use aya::Ebpf;
-use aya::maps::{HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, XskMap};
+use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, XskMap};
 
 use super::layout::{self, SETTINGS, SETTINGS_WORDS};
 use super::mapped::Mapped;
 use super::networks::{Networks, masked, put_in_order};
 use super::settings::{Counts, Network, NetworkRule, Settings};
 use super::{LoadError, Sizes};
+use crate::interface::Segment;
 
 /// Minimum and maximum number of lines of token buckets: 64 KiB to 32 MiB.
 const LINES_MIN: u32 = 1 << 10;
@@ -35,9 +36,10 @@ pub struct Maps {
     endpoints: HashMap<MapData, [u8; 20], u32>,
     networks_v4: Networks<4>,
     networks_v6: Networks<16>,
+    segments: Array<MapData, [u8; 12]>,
     sockets: XskMap<MapData>,
     counters: Counters,
-    /// The buckets, and the array that `control` and `backlogs` map, live as long as the program.
+    /// The buckets, the routes, and the arrays that `control` and `backlogs` map live as long as the program.
     _others: Vec<Map>,
     settings: layout::Settings,
     /// The settings that the program knows, and which of them are active.
@@ -46,6 +48,7 @@ pub struct Maps {
     /// Whether several changes are being made, which are published together.
     is_held: bool,
     present_endpoints: BTreeMap<[u8; 20], u32>,
+    present_segments: BTreeMap<u32, [u8; 12]>,
 }
 
 /// The counters of a program, for any thread.
@@ -82,7 +85,7 @@ impl Maps {
         let error = |reason| LoadError::Rejected(Box::new(reason));
         let sockets = XskMap::try_from(take("sockets")?).map_err(self::error)?;
         let queues = usize::try_from(sockets.len()).unwrap_or(0);
-        let (control, backlogs, buckets) = (take("controls")?, take("backlogs")?, take("buckets")?);
+        let (control, backlogs) = (take("controls")?, take("backlogs")?);
         let mapped = |map: &Map, words| match map {
             Map::Array(data) => Mapped::new(data.fd().as_fd(), words).map_err(LoadError::Unmapped),
             _ => Err(error(aya::EbpfError::MapError(MapError::InvalidMapType { map_type: 0 }))),
@@ -94,14 +97,16 @@ impl Maps {
             endpoints: HashMap::try_from(take("endpoints")?).map_err(self::error)?,
             networks_v4: Networks::new(LpmTrie::try_from(take("networks_v4")?).map_err(self::error)?),
             networks_v6: Networks::new(LpmTrie::try_from(take("networks_v6")?).map_err(self::error)?),
+            segments: Array::try_from(take("segments")?).map_err(self::error)?,
             sockets,
             counters: Counters(Arc::new(PerCpuArray::try_from(take("counters")?).map_err(self::error)?)),
-            _others: vec![control, backlogs, buckets],
+            _others: vec![take("buckets")?, take("routes")?, control, backlogs],
             settings,
             published: layout::Settings::default(),
             active: 0,
             is_held: false,
             present_endpoints: BTreeMap::new(),
+            present_segments: BTreeMap::new(),
         };
         maps.publish();
         Ok(maps)
@@ -163,6 +168,28 @@ impl Maps {
         self.settings.own_addresses =
             addresses.iter().fold(0, |bits, address| bits | layout::bit_of(address.ip()));
         self.publish();
+        Ok(())
+    }
+
+    /// Replaces the segments that frames of the interface may belong to. Without any, all frames are left to the kernel.
+    ///
+    /// # Errors
+    /// Returns those of the kernel.
+    pub fn set_segments(&mut self, segments: &[Segment]) -> Result<(), MapsError> {
+        let entry =
+            |segment: &Segment| Some((layout::segment_index(segment.vlan)?, layout::segment(segment)));
+        let wanted: BTreeMap<_, _> = segments.iter().filter_map(entry).collect();
+        let is_gone = |index: &u32| !wanted.contains_key(index);
+        let gone: Vec<u32> = self.present_segments.keys().copied().filter(is_gone).collect();
+        let changes = gone.iter().map(|index| (*index, layout::NO_SEGMENT)).chain(wanted);
+        for (index, segment) in changes {
+            if self.present_segments.get(&index) != Some(&segment) {
+                let failed = |reason| MapsError { map: "the segments", reason };
+                self.segments.set(index, segment, 0).map_err(failed)?;
+                self.present_segments.insert(index, segment);
+            }
+        }
+        self.present_segments.retain(|index, _| !gone.contains(index));
         Ok(())
     }
 

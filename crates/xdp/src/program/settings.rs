@@ -15,8 +15,6 @@ pub struct Settings {
     pub requests: Option<Rate>,
     /// The secret under which sources are hashed, so that an attacker cannot choose one that shares its bucket with another.
     pub bucket_key: [u64; 2],
-    /// The MAC address of the interface. Frames for another one are left to the kernel.
-    pub mac: Option<[u8; 6]>,
     /// Whether the program runs in the driver, which serves the frames of a queue one after another.
     pub is_native: bool,
 }
@@ -88,6 +86,11 @@ pub struct Counts {
     pub extension_headers: u64,
     /// Frames left to the kernel because they are too long for a socket.
     pub too_long: u64,
+    /// Frames left to the kernel because they are in a VLAN that is none of the host.
+    pub other_vlan: u64,
+    /// Frames left to the kernel because it would not send the reply by the interface that they came from, to the MAC address that
+    /// they came from; or does not know yet.
+    pub no_route_back: u64,
     /// Connect requests handed to user space because the slot was not renewed in time.
     pub stale: u64,
     /// Connect requests over a limit, dropped: over IPv4 and over IPv6.
@@ -134,7 +137,6 @@ impl Settings {
             // Without ids no request is verified.
             (self.requests.is_some() && self.ids.is_some(), layout::LIMITS_REQUESTS),
             (former.is_some(), layout::HAS_FORMER),
-            (self.mac.is_some(), layout::HAS_MAC),
             (self.is_native, layout::IS_NATIVE),
         ] {
             out.flags = if is_set { out.flags | flag } else { out.flags & !flag };
@@ -144,7 +146,6 @@ impl Settings {
         (out.former, out.former_end_ns) = former.unwrap_or_default();
         (out.connects, out.requests) = (rate(self.connects), rate(self.requests));
         out.bucket_key = self.bucket_key;
-        out.mac = self.mac.unwrap_or_default();
     }
 }
 
@@ -169,6 +170,8 @@ impl Counts {
             fragments,
             extension_headers,
             too_long,
+            other_vlan,
+            no_route_back,
             stale,
             c4,
             c6,
@@ -191,6 +194,8 @@ impl Counts {
             fragments,
             extension_headers,
             too_long,
+            other_vlan,
+            no_route_back,
             stale,
             limited_connects: [c4, c6],
             limited_announces: [a4, a6],

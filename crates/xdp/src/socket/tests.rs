@@ -158,11 +158,11 @@ fn what_the_kernel_supplies_is_checked() {
         (4096, Unusable::Bad),
         (u32::MAX, Unusable::Bad),
         (3840, Unusable::TooLong),
-        (2319, Unusable::TooLong),
+        (2323, Unusable::TooLong),
     ] {
         assert_eq!(receive(&mut umem, bytes).unwrap_err(), expected, "{bytes}");
     }
-    let longest = receive(&mut umem, 2318).unwrap();
+    let longest = receive(&mut umem, 2322).unwrap();
     umem.release(longest);
     // The same descriptor once more.
     let address = umem.give_to_receive().unwrap();

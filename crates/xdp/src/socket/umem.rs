@@ -38,7 +38,7 @@ const CHUNK_LEN: usize = CHUNK_BYTES as usize;
 pub const REPLY_SPACE_BYTES: usize = REPLY_HEAD_BYTES_MAX + REPLY_BYTES_MAX;
 
 /// The end of the part of a frame that the kernel may fill for it to be served. It puts 256 bytes of its own first (`XDP_PACKET_HEADROOM`,
-/// `linux/bpf.h`), so frames of up to 2318 bytes fit.
+/// `linux/bpf.h`), so frames of up to 2322 bytes fit.
 const RECEIVED_END_MAX: usize = CHUNK_LEN - REPLY_SPACE_BYTES;
 
 const _: () = assert!(RECEIVED_END_MAX >= 256 + 2304);

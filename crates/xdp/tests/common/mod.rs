@@ -4,7 +4,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
+use shoal_test_network::enter_behind;
+use shoal_xdp::interface::Segment;
 use shoal_xdp::program::{Ids, Maps, Settings, Sizes};
+use shoal_xdp::route::permit_lookups;
 
 /// `enum xdp_action`, `linux/bpf.h`.
 pub(crate) const XDP_DROP: u32 = 1;
@@ -37,4 +40,19 @@ pub(crate) fn add_socket(maps: &mut Maps) -> OwnedFd {
     maps.set_socket(0, Some(socket.as_fd())).unwrap();
     maps.backlog(0).unwrap().set_frames_max(u64::MAX);
     socket
+}
+
+/// The MAC address that frames come from.
+pub(crate) const GATEWAY: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+/// Moves this thread into a network of its own, whose routes all lead back to [`GATEWAY`]. Returns the segment of frames without a tag.
+pub(crate) fn network() -> Segment {
+    thread_local! {
+        static INDEX: u32 = {
+            let index = enter_behind("02:00:00:00:00:02");
+            assert_eq!(permit_lookups().unwrap().len(), 2);
+            index
+        };
+    }
+    Segment { vlan: None, interface_index: INDEX.with(|index| *index), mac: [2, 0, 0, 0, 0, 1] }
 }

@@ -92,17 +92,15 @@ impl Frames {
         let destination = if is_v4 { self.choose(&DESTINATIONS_V4) } else { self.choose(&DESTINATIONS_V6) };
         let (source, destination): (SocketAddr, SocketAddr) =
             (source.parse().unwrap(), destination.parse().unwrap());
-        let tags_bytes = self.choose(&[0, 4, 8]);
-        let mut tags = [0; 8];
-        for tag in tags.chunks_mut(4) {
-            let kind: [u8; 2] = self.choose(&[[0x81, 0], [0x88, 0xa8]]);
-            tag.copy_from_slice(&[kind[0], kind[1], self.0.u8(..), self.0.u8(..)]);
-        }
+        let tag = self.0.bool().then(|| {
+            let [high, low] = self.choose(&[[0x81, 0], [0x81, 0], [0x88, 0xa8]]);
+            // A priority, and the number of a VLAN.
+            [high, low, self.0.u8(..8) << 5, self.choose(&[0, 5, 7, 1])]
+        });
         let head = Head {
             destination_mac: [2, 0, 0, 0, 0, 1],
             source_mac: [2, 0, 0, 0, 0, 2],
-            tags,
-            tags_bytes,
+            tag,
             source,
             destination,
         };
@@ -153,8 +151,8 @@ impl Frames {
         if frame.len() < 14 + 8 + 40 + 8 {
             return frame;
         }
-        let ip = (12..20).step_by(4).find(|at| frame[*at] == 8 && frame[*at + 1] == 0 || frame[*at] == 0x86);
-        let ip = ip.map_or(22, |at| at + 2);
+        let ip = (12..=16).step_by(4).find(|at| frame[*at] == 8 && frame[*at + 1] == 0 || frame[*at] == 0x86);
+        let ip = ip.map_or(18, |at| at + 2);
         let is_v4 = frame[ip] >> 4 == 4;
         let udp = ip + if is_v4 { 20 } else { 40 };
         match self.0.u32(..16) {
@@ -186,7 +184,7 @@ impl Frames {
             9 => self.nudge(&mut frame, udp + 4),
             10 => frame[self.0.usize(..6)] ^= 1 << self.0.u32(..8),
             11 => {
-                // A third tag, or a first one.
+                // A second tag, or a first one.
                 let tag = [0x81, 0, 0, self.0.u8(..)];
                 frame.splice(12..12, tag);
             }

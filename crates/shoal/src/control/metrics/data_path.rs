@@ -80,7 +80,7 @@ fn encode_sockets(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 }
 
 /// Returns the paths of packets, and how many took each.
-fn paths(interface: &InterfaceStats) -> [(&'static str, u64); 13] {
+fn paths(interface: &InterfaceStats) -> [(&'static str, u64); 15] {
     let counts = &interface.counts;
     [
         ("answered", counts.connects_v4 + counts.connects_v6),
@@ -95,6 +95,8 @@ fn paths(interface: &InterfaceStats) -> [(&'static str, u64); 13] {
         ("fragment", counts.fragments),
         ("extension_headers", counts.extension_headers),
         ("too_long", counts.too_long),
+        ("other_vlan", counts.other_vlan),
+        ("no_route_back", counts.no_route_back),
         ("stale", counts.stale),
     ]
 }
