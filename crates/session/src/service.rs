@@ -417,7 +417,11 @@ impl Service {
             Ok(()) => {
                 let mut reply = mem::take(&mut self.reply);
                 let mut inner = Call { session: call.session, output: &mut reply, now: call.now };
-                let next = self.receive_plaintext(&mut inner, &mut plaintext);
+                let mut next = self.receive_plaintext(&mut inner, &mut plaintext);
+                // As without TLS, a connection is not idle before its first request, and not among the first to make room.
+                if was_handshaking && plaintext.is_empty() && next == Next::Idle {
+                    next = Next::Busy;
+                }
                 tls.seal(&reply, call.output);
                 reply.clear();
                 self.reply = reply;

@@ -3,7 +3,7 @@
 use crate::sketch::Sketch;
 use crate::width::Width;
 
-/// Number of counters of a row for wide networks, as a power of two. The least that a wide network may have is 32 times
+/// Number of counters of a row for wide networks, as a power of two. The least that a wide network may have is 64 times
 /// as much as for a source, so it exceeds what others add to these counters although they are few.
 const WIDE_COUNTERS_BITS: u32 = 12;
 
@@ -105,11 +105,11 @@ mod tests {
                 .count()
         };
         assert_eq!(admitted(&|_| "192.0.2.1".to_owned()), 10);
-        assert_eq!(admitted(&|number| format!("192.0.2.{}", number % 256)), 320);
+        assert_eq!(admitted(&|number| format!("192.0.2.{}", number % 256)), 640);
         assert_eq!(admitted(&|number| format!("198.{}.{}.1", number >> 8, number & 255)), 5000);
         assert_eq!(admitted(&|_| "2001:db8::1".to_owned()), 10);
         assert_eq!(admitted(&|number| format!("2001:db8:0:{number:x}::1")), 80);
-        assert_eq!(admitted(&|number| format!("2001:db8:{:x}::1", number % 256)), 320);
+        assert_eq!(admitted(&|number| format!("2001:db8:{:x}::1", number % 256)), 640);
         assert_eq!(admitted(&|number| format!("2001:db8:{number:x}::1")), 1280);
     }
 }

@@ -226,12 +226,12 @@ mod tests {
             let shared = one.iter().filter(|network| other.contains(network));
             shared.map(|(_, width)| width.shares()).collect::<Vec<_>>()
         };
-        assert_eq!(shared("192.0.2.1", "192.0.2.1"), [1, 32]);
-        assert_eq!(shared("192.0.2.1", "192.0.2.2"), [32]);
+        assert_eq!(shared("192.0.2.1", "192.0.2.1"), [1, 64]);
+        assert_eq!(shared("192.0.2.1", "192.0.2.2"), [64]);
         assert_eq!(shared("192.0.2.1", "192.0.3.1"), []);
-        assert_eq!(shared("2001:db8::1", "2001:db8::2"), [1, 8, 32, 128]);
-        assert_eq!(shared("2001:db8::1", "2001:db8:0:1::1"), [8, 32, 128]);
-        assert_eq!(shared("2001:db8::1", "2001:db8:1::1"), [32, 128]);
+        assert_eq!(shared("2001:db8::1", "2001:db8::2"), [1, 8, 64, 128]);
+        assert_eq!(shared("2001:db8::1", "2001:db8:0:1::1"), [8, 64, 128]);
+        assert_eq!(shared("2001:db8::1", "2001:db8:1::1"), [64, 128]);
         assert_eq!(shared("2001:db8::1", "2001:db8:100::1"), [128]);
         assert_eq!(shared("2001:db8::1", "2001:db9::1"), []);
         let source = hasher.source("2001:db8::1".parse().unwrap());

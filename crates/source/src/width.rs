@@ -8,7 +8,7 @@
 //! | address | /64 | 1 |
 //! | | /56 | 2 |
 //! | | /48 | 8 |
-//! | /24 | /40 | 32 |
+//! | /24 | /40 | 64 |
 //! | | /32 | 128 |
 //!
 //! All widths have shares of resources that become short: connections, the room of the store and of the relay. A
@@ -63,7 +63,7 @@ impl Width {
             Self::Source => 1,
             Self::Home => 2,
             Self::Site => 8,
-            Self::Block => 32,
+            Self::Block => 64,
             Self::Allocation => 128,
         }
     }

@@ -142,7 +142,7 @@ fn one_block_or_one_allocation_leaves_room_for_new_torrents_of_others() {
             let (stored, bytes_max) = if is_v6 {
                 (fill(&store.v6, 1, allocation_v6, 1000), ceiling * 3 / 4)
             } else {
-                (fill(&store.v4, 1, block_v4, 1000), ceiling * 5 / 8)
+                (fill(&store.v4, 1, block_v4, 1000), ceiling * 2 / 3)
             };
             let used = bytes(&store);
             assert!(

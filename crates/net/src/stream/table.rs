@@ -599,12 +599,12 @@ mod tests {
 
     #[test]
     fn a_client_of_a_greedy_provider_replaces_a_half_request_there() {
-        let limits = StreamLimits { connections_max: 64, ..LIMITS };
+        let limits = StreamLimits { connections_max: 128, ..LIMITS };
         let mut table = ConnectionTable::new(limits, Arc::default(), Arc::default(), Arc::default());
         let mut of_provider =
-            (0..64).map(|number| enter(&mut table, "half", &format!("192.0.2.{number}:1"), 0));
+            (0..128).map(|number| enter(&mut table, "half", &format!("192.0.2.{number}:1"), 0));
         let first = of_provider.next();
-        assert_eq!(of_provider.count(), 63);
+        assert_eq!(of_provider.count(), 127);
         let handle = |victim: Option<Victim>| victim.map(|victim| (victim.handle, victim.greed));
         let of = |ip: &str| Some(ip.parse().unwrap());
         assert_eq!(handle(table.victim_for(of("198.51.100.1"))), first.map(|first| (first, 2)));
