@@ -21,8 +21,9 @@ pub struct Settings {
     /// At the ceiling, new peers are refused, and offers are remembered and relayed only in memory that is already
     /// allocated.
     pub memory_bytes_max: u64,
-    /// Maximum number of bytes per second that a connection may have relayed as offers, averaged over eight seconds. A
-    /// source may have eight times as many. Zero means no limit.
+    /// Maximum number of bytes per second that a connection may have relayed as offers, averaged over eight seconds. An
+    /// offer counts as [`MESSAGE_BYTES_MIN`](crate::MESSAGE_BYTES_MIN) at least. A source may have eight times as many, and
+    /// an IPv6 /48 64 times as many; to one receiver, it may send an eighth of the offers. Zero means no limit.
     pub relay_rate_max: u32,
     /// Maximum share of the peers of a swarm, in per cent, that are of one IPv4 address or IPv6 /48; 0 means no limit. It
     /// is checked when a peer joins, in swarms of more than 128 peers by a sample of as many. Some peers of a source are

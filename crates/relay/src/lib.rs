@@ -35,7 +35,7 @@ pub use mailbox::{MAILBOX_BYTES_MAX, Mailboxes};
 pub use message::MessageKind;
 pub use pending_offer::PENDING_OFFER_S;
 pub use queue::QueueLimits;
-pub use rate_limit::TokenBucket;
+pub use rate_limit::{MESSAGE_BYTES_MIN, TokenBucket};
 pub use shard::CHALLENGE_S;
 pub use shoal_source::Source;
 pub use swarms::Swarms;

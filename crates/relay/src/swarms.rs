@@ -360,6 +360,11 @@ impl Swarms {
         self.rate_limiter.charge(source, bucket, bytes, now_s);
     }
 
+    /// Returns whether one more offer of this source may be relayed to a receiver, and records it if so.
+    pub fn admit_offer(&self, source: Source, target: &OfferTarget, now_s: u32) -> bool {
+        self.rate_limiter.admit(source, target.address, &target.peer_id, now_s)
+    }
+
     /// Returns whether the connection `address` has the peer.
     #[must_use]
     pub fn has_peer(&self, key: &SwarmKey, peer_id: &PeerId, address: Address) -> bool {

@@ -60,8 +60,10 @@ settings! {
         queue_max: ByteSize = ByteSize::kib(128), in ByteSize::kib(16)..=ByteSize::mib(16) => Restart;
 
         /// Maximum rate in bytes per second at which the offers of one connection are relayed, including the messages
-        /// around them, averaged over eight seconds. One source (an IPv4 address or an IPv6 /64) may use eight times as
-        /// much. Announces are answered regardless. 0 means no limit.
+        /// around them, averaged over eight seconds. An offer counts as 2 KiB at least, so this limits their number, too: to
+        /// 128 a second by default. One source (an IPv4 address or an IPv6 /64) may use eight times as much. To a single
+        /// receiver, one IPv4 address or IPv6 /48 may send an eighth of that number: 16 offers a second by default, and
+        /// 128 at once. Announces are answered regardless. 0 means no limit.
         relay_rate_max: ByteSize = ByteSize::kib(256), in ByteSize(0)..=ByteSize::gib(1) => Restart;
 
         /// Maximum number of torrents that a client may announce on one connection.

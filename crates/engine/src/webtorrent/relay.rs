@@ -1,6 +1,6 @@
 //! Offers and answers, which clients have for each other.
 
-use shoal_relay::{Address, AnswerMatch, MessageKind, WriteError};
+use shoal_relay::{Address, AnswerMatch, MESSAGE_BYTES_MIN, MessageKind, WriteError};
 use shoal_wire::websocket::frame;
 use shoal_wire::webtorrent::{Announce, Answer, OFFER_ID_BYTES_MAX, Offer, reply};
 
@@ -27,7 +27,7 @@ impl Inner {
                 refused += 1;
                 continue;
             }
-            bytes_left = bytes_left.saturating_sub(relayed_bytes(&offer));
+            bytes_left = bytes_left.saturating_sub(charged_bytes(&offer));
             self.offers.push(swarms.offer_key(offer.offer_id.bytes(&mut room)));
         }
         self.tally.lose(Loss::RateLimited, refused);
@@ -41,7 +41,11 @@ impl Inner {
         let kind = MessageKind::Offer(member.source().group());
         let mut bytes = 0;
         for (target, offer) in self.targets.iter().zip(announce.offers.iter()) {
-            bytes += relayed_bytes(&offer);
+            bytes += charged_bytes(&offer);
+            if !self.swarms.admit_offer(member.source(), target, now.monotonic_s) {
+                self.tally.lose(Loss::RateLimited, 1);
+                continue;
+            }
             let write_frame = |out: &mut Vec<u8>| {
                 frame::write_text(out, |out| {
                     reply::offer(&announce.info_hash, &announce.peer_id, &offer, out);
@@ -99,9 +103,11 @@ impl Inner {
     }
 }
 
-/// Returns how many bytes a sender is charged for an offer: the size of the message that relays it.
-const fn relayed_bytes(offer: &Offer<'_>) -> u64 {
-    (OFFER_HEAD_BYTES + offer.offer_id.raw().len() + offer.offer.len()) as u64
+/// Returns how many bytes a sender is charged for an offer: the size of the message that relays it, or more if that is
+/// small.
+fn charged_bytes(offer: &Offer<'_>) -> u64 {
+    let bytes = OFFER_HEAD_BYTES + offer.offer_id.raw().len() + offer.offer.len();
+    (bytes as u64).max(MESSAGE_BYTES_MIN)
 }
 
 fn count_relayed(tally: &mut Tally, relay: Relay, written: Result<(), WriteError>) {

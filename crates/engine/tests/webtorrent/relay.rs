@@ -230,7 +230,7 @@ fn torrents_are_independent() {
 
 #[test]
 fn what_a_client_has_relayed_is_limited_and_its_announces_are_answered() {
-    let relay = shoal_relay::Settings { relay_rate_max: 300, ..relay_settings() };
+    let relay = shoal_relay::Settings { relay_rate_max: 3000, ..relay_settings() };
     let mut tracker = Tracker::of(1, &Config::default(), &relay);
     let others = leechers(&mut tracker, 9);
     let mut client = tracker.newcomer();
@@ -240,8 +240,8 @@ fn what_a_client_has_relayed_is_limited_and_its_announces_are_answered() {
         all_heard(tracker, &others).concat().len()
     };
     // The allowance is eight seconds of the rate, and the last offer may exceed it.
-    let burst = 2400_usize.div_ceil(offer_heard(1, "a-0").len());
-    assert!((5..18).contains(&burst));
+    let burst = usize::try_from(24_000_u64.div_ceil(shoal_relay::MESSAGE_BYTES_MIN)).unwrap();
+    assert_eq!(burst, 12);
     let first = announce(&mut tracker, "a");
     assert_eq!(first + announce(&mut tracker, "b"), burst);
     assert_eq!(announce(&mut tracker, "c"), 0);
@@ -251,21 +251,45 @@ fn what_a_client_has_relayed_is_limited_and_its_announces_are_answered() {
 }
 
 #[test]
-fn tiny_offers_are_limited_by_the_bytes_relayed() {
-    let rate_bytes: u32 = 64 * 1024;
-    let relay = shoal_relay::Settings { relay_rate_max: rate_bytes, ..relay_settings() };
+fn tiny_offers_are_limited_by_their_number() {
+    let relay = shoal_relay::Settings { relay_rate_max: 64 * 1024, ..relay_settings() };
     let mut tracker = Tracker::of(1, &Config::default(), &relay);
     let others = leechers(&mut tracker, 9);
     let mut client = tracker.newcomer();
     let tiny: Vec<String> = (0..9).map(|n| format!(r#"{{"offer":{{}},"offer_id":"{n}"}}"#)).collect();
     let more = format!(r#","offers":[{}]"#, tiny.join(","));
-    let mut heard_bytes = 0;
-    for _ in 0..2000 {
+    let mut heard = 0;
+    for _ in 0..100 {
         assert_eq!(tracker.ask(&mut client, &leecher(1, &more)), [reply(0, 10)]);
-        heard_bytes += all_heard(&mut tracker, &others).concat().concat().len();
+        heard += all_heard(&mut tracker, &others).concat().len();
     }
-    let burst_bytes = 8 * usize::try_from(rate_bytes).unwrap();
-    assert!(heard_bytes <= burst_bytes * 5 / 4, "{heard_bytes} of {burst_bytes} bytes");
+    assert_eq!(heard, 8 * 64 / 2);
+}
+
+#[test]
+fn a_receiver_gets_a_bounded_number_of_offers_of_one_address() {
+    let relay = shoal_relay::Settings { relay_rate_max: 256 * 1024, ..relay_settings() };
+    let mut tracker = Tracker::of(1, &Config::default(), &relay);
+    let victim = leechers(&mut tracker, 1);
+    let of_address = |tracker: &mut Tracker, ip: &str, number: u32| {
+        let mut heard = 0;
+        for _ in 0..8 {
+            // Each of the sockets is within its own limit.
+            let mut client = tracker.connect(ip.parse().unwrap());
+            for _ in 0..30 {
+                let more = format!(r#","offers":{}"#, offers("x", 1));
+                tracker.ask(&mut client, &leecher(number, &more));
+                heard += all_heard(tracker, &victim).concat().len();
+            }
+            tracker.leave(client);
+        }
+        heard
+    };
+    assert_eq!(of_address(&mut tracker, "192.0.2.7", 2), 128);
+    assert_eq!(tracker.count(|counters| counters.losses(Loss::RateLimited)), 8 * 30 - 128);
+    assert_eq!(of_address(&mut tracker, "192.0.2.8", 3), 128, "another address");
+    tracker.pass(1);
+    assert_eq!(of_address(&mut tracker, "192.0.2.7", 2), 16);
 }
 
 #[test]

@@ -42,6 +42,12 @@ const LITTLE_RELAYED: &[Setting] = &[("webtorrent.relay_rate_max", "24KiB")];
 const RELAYED_PER_S: u64 = 8 * (24 << 10);
 const BURST_S: u64 = 8;
 
+/// The offers that a browser gets of one address a second, and at once, with the default of `webtorrent.relay_rate_max`.
+const OFFERS_PER_S: u64 = 16;
+const OFFERS_BURST: u64 = 128;
+
+const FEW_OFFERS: &str = "each browser gets at most 16 offers a second of one address, and 128 at once";
+
 const PAIRS_SERVED: &str = "offers and answers of honest pairs arrive";
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -111,6 +117,18 @@ pub(super) const ATTACKS: &[Attack] = &[
             small_offers,
         )
     },
+    Layer::Relay.attack(
+        "offer-flood-ten-browsers",
+        "eight sockets of one address send offers to ten browsers without a pause",
+        FEW_OFFERS,
+        |context| flood_browsers(context, 10),
+    ),
+    Layer::Relay.attack(
+        "offer-flood-two-browsers",
+        "eight sockets of one address send offers to two browsers without a pause",
+        FEW_OFFERS,
+        |context| flood_browsers(context, 2),
+    ),
     Attack {
         settings: FEW_PEERS,
         ..Layer::Relay.attack(
@@ -213,10 +231,14 @@ fn read_steadily(context: &Context<'_>, hash: &str, bytes_per_s: usize) -> Resul
 /// Counts the announce replies in a stream of messages, since only they have an interval. `tail` keeps the end of the
 /// previous piece.
 fn count_replies(tail: &mut Vec<u8>, piece: &[u8]) -> u64 {
-    const KEY: &[u8] = b"\"interval\":";
+    occurrences(b"\"interval\":", tail, piece)
+}
+
+/// Counts the occurrences of a key in a stream of messages. `tail` keeps the end of the previous piece.
+fn occurrences(key: &[u8], tail: &mut Vec<u8>, piece: &[u8]) -> u64 {
     tail.extend_from_slice(piece);
-    let found = tail.windows(KEY.len()).filter(|window| *window == KEY).count();
-    let keep = tail.len().min(KEY.len() - 1);
+    let found = tail.windows(key.len()).filter(|window| *window == key).count();
+    let keep = tail.len().min(key.len() - 1);
     tail.drain(..tail.len() - keep);
     count(found)
 }
@@ -310,6 +332,46 @@ fn small_offers(context: &Context<'_>) -> Result<()> {
     let (received, allowed) = (received.into_inner(), RELAYED_PER_S * seconds);
     let found = format!("{received} bytes relayed, {allowed} allowed");
     context.check("bytes of small offers", received > 0 && received <= allowed, found);
+    Ok(())
+}
+
+/// Floods browsers with offers from one address, and counts the offers that reach each of them.
+fn flood_browsers(context: &Context<'_>, browsers: u32) -> Result<()> {
+    let (hash, is_over, began) = (random_id(), AtomicBool::new(false), measure::now());
+    let received: Vec<AtomicU64> = (0..browsers).map(|_| AtomicU64::new(0)).collect();
+    thread::scope(|scope| -> Result<()> {
+        for (number, received) in (40..).zip(&received) {
+            let source = honest_v4(number);
+            let mut browser = crate::websocket::bare(source, context.http(source), TIMEOUT)?;
+            browser.write_all(&text(announce(&hash, &random_id(), &[]).to_string().as_bytes()))?;
+            browser.set_read_timeout(Some(READ_INTERVAL))?;
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let (mut tail, mut buffer) = (Vec::new(), vec![0; 256 << 10]);
+                while !is_over.load(Ordering::Relaxed) {
+                    let length = browser.read(&mut buffer).unwrap_or(0);
+                    let offers = occurrences(b"\"offer\":", &mut tail, &buffer[..length]);
+                    received.fetch_add(offers, Ordering::Relaxed);
+                }
+            });
+        }
+        for _ in 0..8 {
+            // As seeders, they make offers to the browsers and not to each other.
+            let (hash, is_over) = (&hash, &is_over);
+            scope.spawn(move || offer_without_pause(context, hostile_v4(1), hash, 0, 200, is_over));
+        }
+        context.wait_for_window();
+        // The burst comes at once, so a short window alone would show nothing else.
+        context.sleep_ms(context.pick(3000, 0));
+        is_over.store(true, Ordering::Relaxed);
+        Ok(())
+    })?;
+    // Allowances are counted in whole seconds.
+    let seconds = (measure::now() - began).as_secs() + 2;
+    let allowed = OFFERS_BURST + OFFERS_PER_S * seconds;
+    let most = received.into_iter().map(AtomicU64::into_inner).max().unwrap_or(0);
+    let found = format!("{most} in {seconds} s, {allowed} allowed");
+    context.check("offers that one browser got", most > 0 && most <= allowed, found);
     Ok(())
 }
 

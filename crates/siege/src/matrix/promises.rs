@@ -219,7 +219,14 @@ pub const PROMISES: &[Promise] = &[
         text: "A browser receives a bounded number of offers a second of one source.",
         tests: &[
             on(&[Udp, Xdp, Http, Https], NO_MESSAGES),
-            on(&[Ws, Ipv4], Attacks(&["relay/small-offers"])),
+            on(
+                &[Ws, Ipv4],
+                Attacks(&[
+                    "relay/offer-flood-ten-browsers",
+                    "relay/offer-flood-two-browsers",
+                    "relay/small-offers",
+                ]),
+            ),
             on(&[Wss], Nothing("messages are the same after decryption")),
             on(&[Ipv6], Nothing("the limit counts sources, which promise 7 attacks over IPv6")),
             on(&[Cluster], Attacks(&["cluster/relayed-messages"])),
