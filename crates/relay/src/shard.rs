@@ -5,7 +5,7 @@ use core::num::NonZeroU32;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use shoal_insight::ChangeBuffer;
-use shoal_source::{Excess, Recent, Source};
+use shoal_source::{Download, Excess, Recent, Source};
 use shoal_transport::stream::Handle;
 use shoal_types::{Action, Counts, InfoHash, PeerChange, PeerId, Presence};
 
@@ -20,10 +20,6 @@ use crate::swarm::{Peer, Swarm};
 
 /// Seconds after which a peer is given away if its connection has not answered a challenge.
 pub const CHALLENGE_S: u32 = 5;
-
-/// Maximum number of completed downloads of a torrent that are counted for one source within the lifetime of a peer.
-/// Several clients behind one address may download the same torrent.
-const DOWNLOADS_PER_SOURCE_MAX: u32 = 8;
 
 /// The swarms of one shard.
 #[derive(Debug)]
@@ -172,14 +168,16 @@ impl Shard {
                 (swarm.set_role(position, seeds), joined, change)
             }
             None => {
-                let new = Peer::new(peer, announce.address, announce.source);
+                let mut new = Peer::new(peer, announce.address, announce.source);
+                new.is_download_decided = announce.action == Action::Seed;
                 (swarm.insert(new, seeds), true, PeerChange::Joined)
             }
         };
         *totals.role_mut(seeds) += 1;
         swarm.peer_mut(position).announced_s = *now_s;
         if announce.action == Action::Complete {
-            let is_counted = swarm.complete(position, || is_download_counted(downloads, call));
+            let is_counted =
+                swarm.complete(position, || is_download_counted(downloads, call, before.completed));
             totals.completed += u64::from(is_counted);
             change = if is_counted { PeerChange::Completed } else { change };
         }
@@ -225,7 +223,11 @@ impl Shard {
                 let was_seeder = swarm.is_seeder(position);
                 (swarm.set_role(position, seeds), Some(was_seeder))
             }
-            None => (swarm.insert(Peer::new(peer, address, announce.source), seeds), None),
+            None => {
+                let mut new = Peer::new(peer, address, announce.source);
+                new.is_download_decided = announce.action == Action::Seed;
+                (swarm.insert(new, seeds), None)
+            }
         };
         swarm.peer_mut(position).announced_s = now_s;
         let is_download = announce.action == Action::Complete && swarm.complete(position, || true);
@@ -558,17 +560,13 @@ fn claim(
     Ok(true)
 }
 
-/// Returns whether the completed download of the announcer is counted.
+/// Returns whether the completed download of the announcer is counted, as one more than `completed`.
 #[cold]
-fn is_download_counted(downloads: &mut Recent, call: &PreparedAnnounce<'_, '_>) -> bool {
+fn is_download_counted(downloads: &mut Recent, call: &PreparedAnnounce<'_, '_>, completed: u32) -> bool {
     let of_peer = KeyHasher::download(call.swarm, &call.peer);
-    if downloads.is_known(of_peer, call.now_s) {
-        return false;
-    }
-    // The source is checked first. If it is refused, it takes no more slots from others.
-    let of_source = KeyHasher::downloads(call.swarm, call.announce.source);
-    downloads.admit(of_source, DOWNLOADS_PER_SOURCE_MAX, call.now_s)
-        && downloads.admit(of_peer, 1, call.now_s)
+    let of_source = Some(KeyHasher::downloads(call.swarm, call.announce.source));
+    let download = Download { torrent: call.swarm.hash, completed, of_peer, of_source };
+    downloads.counts_download(&download, call.now_s)
 }
 
 /// Draws a receiver for each offer, as far as there are enough peers, and records the offers as pending.

@@ -33,7 +33,7 @@ const SHARE_COUNTED: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) peer_id: PeerId,
-    /// Whether it has been decided if its download is counted.
+    /// Whether it has been decided if its download is counted. One that joins as a seeder has none.
     pub(crate) is_download_decided: bool,
     /// The time of its last announce.
     pub(crate) announced_s: u32,

@@ -239,7 +239,8 @@ impl World {
         let entry = known.peers.entry(peer).or_insert_with(|| ModelPeer {
             connection,
             seeds: false,
-            is_download_decided: false,
+            // One that joins as a seeder has downloaded nothing.
+            is_download_decided: action == Action::Seed,
             announced_s: 0,
             challenged_s: None,
             pending_offers: Vec::new(),

@@ -217,6 +217,27 @@ fn peers_that_left_no_longer_count() {
 }
 
 #[test]
+fn a_seeder_downloads_nothing() {
+    let mut world = World::new(PEERS_MAX.into(), u64::MAX);
+    let completed =
+        |world: &mut World, action| world.announce(modest(1), 7, action, &[]).unwrap().counts.completed;
+    assert_eq!([Action::Seed, Action::Complete].map(|action| completed(&mut world, action)), [0, 0]);
+    world.leave(7);
+    assert_eq!([Action::Leech, Action::Complete].map(|action| completed(&mut world, action)), [0, 1]);
+}
+
+#[test]
+fn a_count_and_the_peers_that_are_counted_are_forgotten_together() {
+    let mut world = World::new(PEERS_MAX.into(), u64::MAX);
+    for _ in 0..10 {
+        let completed =
+            |peer| world.announce(modest(peer), peer, Action::Complete, &[]).unwrap().counts.completed;
+        assert_eq!([100, 200].map(completed), [1, 2]);
+        [100, 200].into_iter().for_each(|peer| world.leave(peer));
+    }
+}
+
+#[test]
 fn a_download_is_counted_once_even_if_the_peer_returns() {
     let mut world = World::new(PEERS_MAX.into(), u64::MAX);
     // A peer that stays, so that the swarm remains.

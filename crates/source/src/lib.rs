@@ -22,7 +22,7 @@ mod width;
 pub use counts::NetworkCounts;
 pub use holding::{Excess, HoldingLimits, Holdings};
 pub use rate::{Bucket, Level, Rate, Rates};
-pub use recent::Recent;
+pub use recent::{Download, Recent};
 pub use share::{SWARM_SHARE_PEERS_MIN, allowance, swarm_share};
 pub use sketch::Sketch;
 pub use source::{Networks, Source, SourceHasher, spread};

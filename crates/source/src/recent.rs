@@ -3,6 +3,12 @@
 //! The table consists of sets of four slots. An event that arrives at a full set replaces the oldest one, so events can
 //! be forgotten early, but they are not confused with one another (except with a probability of 2⁻¹⁴). To make one
 //! event forgotten, an attacker has to cause about as many others as there are slots.
+//!
+//! Completed downloads are such events: a peer that leaves and returns has not downloaded again. A torrent whose count was
+//! lost, because its last peer left, begins a new *life*, in which no peer has been counted. So the count and the
+//! memory of the counted peers are forgotten together.
+
+use crate::source::spread;
 
 /// Number of slots of a table: 8 KiB.
 const SLOTS: usize = 2048;
@@ -19,6 +25,23 @@ const COUNT_SHIFT: u32 = 12;
 const COUNT_MASK: u32 = 0xf;
 const TIME_MASK: u32 = 0xfff;
 
+/// A completed download, as keyed hashes.
+#[derive(Clone, Copy, Debug)]
+pub struct Download {
+    /// The hash of the torrent.
+    pub torrent: u64,
+    /// The number of downloads that the torrent has by now.
+    pub completed: u32,
+    /// The hash of the torrent and the peer.
+    pub of_peer: u64,
+    /// The hash of the torrent and the source of the peer, if the downloads of a source are limited.
+    pub of_source: Option<u64>,
+}
+
+/// Number of completed downloads of a torrent that are counted for one source within the window. Several clients behind one
+/// address may download the same torrent.
+const DOWNLOADS_PER_SOURCE_MAX: u32 = 8;
+
 /// Recent events. Only one thread uses it at a time.
 #[derive(Clone, Debug)]
 pub struct Recent {
@@ -28,7 +51,7 @@ pub struct Recent {
 
 impl Recent {
     /// Maximum number of times that one event can be admitted in a window.
-    pub const TIMES_MAX: u32 = COUNT_MASK;
+    const TIMES_MAX: u32 = COUNT_MASK;
 
     /// Creates an empty record, in which events are remembered for about `window_s`.
     #[must_use]
@@ -46,22 +69,39 @@ impl Recent {
         self.slots.iter_mut().flatten().zip(words).for_each(|(slot, word)| *slot = word);
     }
 
-    /// Returns whether an event has been admitted or refused within the window. If so, the event is treated as having
-    /// just happened.
-    pub fn is_known(&mut self, hash: u64, now_s: u32) -> bool {
+    /// Returns whether a completed download is to be counted, and records it if so: once for each peer, and a few times for
+    /// each source. A torrent has at most 15 lives within the window; peers of the last one stay known in the next.
+    pub fn counts_download(&mut self, download: &Download, now_s: u32) -> bool {
+        let &Download { torrent, completed, of_peer, of_source } = download;
+        if completed == 0 {
+            self.admit(torrent, Self::TIMES_MAX, now_s);
+        }
+        // This keeps the life known for as long as its peers are.
+        let life = spread(self.times(torrent, now_s).into());
+        if self.times(of_peer ^ life, now_s) > 0 {
+            return false;
+        }
+        // The source comes first: one that is refused must not use entries of others.
+        of_source.is_none_or(|of_source| self.admit(of_source ^ life, DOWNLOADS_PER_SOURCE_MAX, now_s))
+            && self.admit(of_peer ^ life, 1, now_s)
+    }
+
+    /// Returns how often an event has been admitted within the window, and 1 if it has only been refused. If it is known,
+    /// it is treated as having just happened.
+    fn times(&mut self, hash: u64, now_s: u32) -> u32 {
         let now = self.time(now_s);
         let (set, mark) = self.set(hash);
         let known = set.iter_mut().find(|slot| is_of(**slot, mark, now));
-        known.is_some_and(|slot| {
+        known.map_or(0, |slot| {
             *slot = (*slot & !TIME_MASK) | now;
-            true
+            (*slot >> COUNT_SHIFT) & COUNT_MASK
         })
     }
 
     /// Returns whether an event is admitted, which may happen `times_max` times or [`TIMES_MAX`](Self::TIMES_MAX)
     /// times, whichever is less, and records it. A refused event is treated as having just happened, so it must be
     /// absent for a window before it is admitted again.
-    pub fn admit(&mut self, hash: u64, times_max: u32, now_s: u32) -> bool {
+    fn admit(&mut self, hash: u64, times_max: u32, now_s: u32) -> bool {
         let now = self.time(now_s);
         let (set, mark) = self.set(hash);
         let known = set.iter().position(|&slot| is_of(slot, mark, now));
@@ -116,12 +156,44 @@ mod tests {
     #[test]
     fn known_events_are_reported() {
         let mut recent = Recent::new(WINDOW_S);
-        assert!(!recent.is_known(5, 0));
-        assert!(!recent.is_known(5, 0), "a query is not an event");
+        assert_eq!(recent.times(5, 0), 0);
+        assert_eq!(recent.times(5, 0), 0, "a query is not an event");
         assert!(recent.admit(5, 1, 0));
-        assert!(recent.is_known(5, WINDOW_S - 200));
-        assert!(recent.is_known(5, 2 * WINDOW_S - 400), "a query of a known event refreshes it");
-        assert!(!recent.is_known(5, 4 * WINDOW_S));
+        assert_eq!(recent.times(5, WINDOW_S - 200), 1);
+        assert_eq!(recent.times(5, 2 * WINDOW_S - 400), 1, "a query of a known event refreshes it");
+        assert_eq!(recent.times(5, 4 * WINDOW_S), 0);
+    }
+
+    fn download(peer: u64, source: u64, completed: u32) -> Download {
+        let (torrent, of_source) = (3 << 48 | 9, Some(spread(source << 9 | 1)));
+        Download { torrent, completed, of_peer: spread(peer), of_source }
+    }
+
+    #[test]
+    fn a_peer_is_counted_once_in_each_life_of_its_torrent() {
+        let mut recent = Recent::new(WINDOW_S);
+        for life in 0..10 {
+            for completed in 0..5 {
+                let peer = 100 + u64::from(completed);
+                assert!(recent.counts_download(&download(peer, peer, completed), life), "{life} {peer}");
+                assert!(!recent.counts_download(&download(peer, peer, completed + 1), life));
+            }
+        }
+        // A count that was kept continues its life.
+        assert!(!recent.counts_download(&download(100, 100, 5), WINDOW_S - 200));
+        assert!(recent.counts_download(&download(100, 100, 5), 4 * WINDOW_S));
+    }
+
+    #[test]
+    fn a_few_downloads_of_a_source_are_counted_in_each_life() {
+        let mut recent = Recent::new(WINDOW_S);
+        for _ in 0..2 {
+            let mut completed = 0;
+            for peer in 0..100 {
+                completed += u32::from(recent.counts_download(&download(peer, 1, completed), 0));
+            }
+            assert_eq!(completed, DOWNLOADS_PER_SOURCE_MAX);
+        }
     }
 
     #[test]

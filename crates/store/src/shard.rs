@@ -240,7 +240,10 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let before = self.roles(&form);
         let mut roles = before;
         let Outcome { change, location, known, completes } = self.apply(&form, announce, now)?;
-        let is_download = completes && self.counts_download(place, &announce.peer, now_s);
+        let is_download = completes && {
+            let completed = self.completed(downloads, I::of_place(&place.id));
+            self.counts_download(place, &announce.peer, completed, now_s)
+        };
         if is_download {
             downloads = self.count_download(at, I::of_place(&place.id));
             self.tally.completed += 1;
@@ -372,9 +375,14 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         }
         let seeds = announce.action != Action::Leech;
         let completes = announce.action == Action::Complete;
-        let stamp = Stamp::new(self.ticks.at(now_s), completes);
+        // One that joins as a seeder has downloaded nothing, or its download is counted now.
+        let stamp = Stamp::new(self.ticks.at(now_s), seeds);
         let entry = PeerEntry { peer: announce.peer, stamp };
-        let downloads = u8::from(completes && self.counts_download(place, &announce.peer, now_s));
+        let is_download = completes && {
+            let retained = self.counts_without_peers(place).completed;
+            self.counts_download(place, &announce.peer, retained, now_s)
+        };
+        let downloads = u8::from(is_download);
         let age = I::Age::new(&self.ages, now_s);
         let at = self.insert_single(place, downloads, (&entry, seeds), new, age).ok_or(Rejection::Full)?;
         self.tally.completed += u64::from(downloads);

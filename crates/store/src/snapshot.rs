@@ -65,7 +65,7 @@ pub struct SwarmPart<'a> {
     pub ages: &'a [u8],
 }
 
-/// The bit of an age that says that the completed download of the peer was counted.
+/// The bit of an age that says that the completed download of the peer was counted, or never will be.
 pub const COUNTED: u8 = 0x80;
 
 /// The bits of an age that are its number of ticks.

@@ -1,6 +1,7 @@
 //! The time of a peer's last announce, in one byte.
 //!
-//! Bits 0 to 6 are the tick of the last announce modulo 128; bit 7 is set if the peer's completed download was counted.
+//! Bits 0 to 6 are the tick of the last announce modulo 128; bit 7 is set if the peer's completed
+//! download was counted, or never will be, because the peer joined as a seeder.
 //! A timeout is at most [`TIMEOUT_TICKS_MAX`] ticks, so an overdue stamp can be distinguished from a recent one for as
 //! long again, and expiry visits the peer several times within that period.
 
@@ -125,7 +126,7 @@ impl Stamp {
         ahead > 0 && ahead as u32 <= TIMEOUT_TICKS_MAX
     }
 
-    /// Returns whether the peer's completed download was counted.
+    /// Returns whether the peer's completed download was counted, or never will be.
     #[inline]
     pub(crate) fn is_counted(self) -> bool {
         self.0 & COUNTED != 0

@@ -83,29 +83,31 @@ pub(crate) struct Arrival<P> {
     now: Tick,
     seeds: bool,
     completes: bool,
+    /// Whether its download is decided if it is new: counted now, or never, since it had everything before.
+    is_decided: bool,
 }
 
 impl<P: Family> Arrival<P> {
     fn new(announce: &Announce<P>, now: Tick) -> Self {
-        let seeds = announce.action != Action::Leech;
-        Self { peer: announce.peer, now, seeds, completes: announce.action == Action::Complete }
+        let (seeds, completes) = (announce.action != Action::Leech, announce.action == Action::Complete);
+        Self { peer: announce.peer, now, seeds, completes, is_decided: seeds }
     }
 
     /// Creates the arrival of a peer that has this entry already.
     pub(crate) fn restored(entry: &PeerEntry<P>, seeds: bool) -> Self {
         let PeerEntry { peer, stamp } = *entry;
-        Self { peer, now: stamp.tick(), seeds, completes: stamp.is_counted() }
+        Self { peer, now: stamp.tick(), seeds, completes: stamp.is_counted(), is_decided: stamp.is_counted() }
     }
 
     /// Returns its stamp, given its earlier one, and whether a download should be counted now.
-    fn stamp(&self, old: Option<Stamp>) -> (Stamp, bool) {
-        let was_counted = old.is_some_and(Stamp::is_counted);
+    fn stamp(&self, old: Stamp) -> (Stamp, bool) {
+        let was_counted = old.is_counted();
         (Stamp::new(self.now, was_counted || self.completes), self.completes && !was_counted)
     }
 
     /// Returns its entry as a new peer.
     fn entry(&self) -> PeerEntry<P> {
-        PeerEntry { peer: self.peer, stamp: self.stamp(None).0 }
+        PeerEntry { peer: self.peer, stamp: Stamp::new(self.now, self.is_decided) }
     }
 }
 
@@ -130,7 +132,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         match form {
             Form::Single { entry, seeds } if entry.peer == arrival.peer => {
                 let known = (*seeds == arrival.seeds).then_some(entry.stamp);
-                let (stamp, completes) = arrival.stamp(Some(entry.stamp));
+                let (stamp, completes) = arrival.stamp(entry.stamp);
                 let entry = PeerEntry { peer: arrival.peer, stamp };
                 let form = Form::Single { entry, seeds: arrival.seeds };
                 Ok(Outcome { known, ..Outcome::changed(form, Location::Nowhere, completes) })
@@ -175,7 +177,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let small = Small::<P>::read(self.memory.block(block, class));
         if let Some(index) = small.index(&arrival.peer) {
             let old = Stamp(small.stamps[index]);
-            let (stamp, completes) = arrival.stamp(Some(old));
+            let (stamp, completes) = arrival.stamp(old);
             let keeps_role = (index < small.seeders) == arrival.seeds;
             let mut small = SmallMut::<P>::edit(self.memory.block_mut(block, class));
             let location = Location::Small(small.update(index, stamp, arrival.seeds));
@@ -228,7 +230,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let large = self.larges.large_mut(index);
         let (hash, seeds) = (arrival.peer.hash(key), arrival.seeds);
         if let Some((found, old)) = large.find(memory, hash, &arrival.peer, seeds) {
-            let (stamp, completes) = arrival.stamp(Some(old));
+            let (stamp, completes) = arrival.stamp(old);
             large.set_stamp(memory, found, stamp);
             return Ok(Outcome::unchanged(Location::Large(found), Some(old), completes));
         }
@@ -244,7 +246,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             return self.join_large(index, hash, arrival);
         };
         // A peer that changes its role needs no more memory in the end, but may need some during the change.
-        let (stamp, completes) = arrival.stamp(Some(old));
+        let (stamp, completes) = arrival.stamp(old);
         let entry = PeerEntry { peer: arrival.peer, stamp };
         let has_room = memory.has_room_for(Purpose::Moving);
         let at = has_room.then(|| large.insert(memory, key, (hash, &entry), seeds)).flatten();

@@ -175,10 +175,9 @@ struct Expected {
 impl Expected {
     #[track_caller]
     fn check(&self, counts: Counts) {
-        assert!(
-            (self.completed_min..=self.counts.completed).contains(&counts.completed),
-            "{self:?} {counts:?}"
-        );
+        // The store may take a download for one that it remembers, with a probability of 2⁻¹⁴.
+        let completed_min = self.completed_min.saturating_sub(2);
+        assert!((completed_min..=self.counts.completed).contains(&counts.completed), "{self:?} {counts:?}");
         assert_eq!(Counts { completed: self.counts.completed, ..counts }, self.counts);
     }
 }
@@ -196,13 +195,16 @@ impl<P: Numbered> Model<P> {
                 peers: BTreeMap::new(),
                 completed: (0, 0),
             });
-            let counted = swarm.peers.get(&peer).is_some_and(|peer| peer.counted);
-            let completes = action == Action::Complete;
+            let before = swarm.peers.get(&peer);
+            let counted = before.is_some_and(|peer| peer.counted);
+            let completes = action == Action::Complete && !counted;
             swarm.completed.0 +=
                 u32::from(completes && P::HAVE_SOURCES && self.downloaders.insert((hash, peer)));
-            swarm.completed.1 += u32::from(completes && !counted);
+            swarm.completed.1 += u32::from(completes);
             let seeds = action != Action::Leech;
-            swarm.peers.insert(peer, ModelPeer { seeds, counted: counted || completes, announced_s: now_s });
+            // One that joins as a seeder has downloaded nothing.
+            let counted = counted || completes || seeds && before.is_none();
+            swarm.peers.insert(peer, ModelPeer { seeds, counted, announced_s: now_s });
         }
         let counts = self.counts(hash);
         self.swarms.retain(|_, swarm| !swarm.peers.is_empty());

@@ -7,7 +7,8 @@ pub enum Action {
     Leech,
     /// It is present and has the complete torrent.
     Seed,
-    /// It has just completed its download: as `Seed`, and one download is counted, once per peer.
+    /// It has just completed its download: as `Seed`, and one download is counted, once per peer. A peer that joined as a
+    /// seeder has downloaded nothing: some clients announce `completed` at each start.
     Complete,
     /// It leaves. Creates no swarm and receives no peers.
     Stop,

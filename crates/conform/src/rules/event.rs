@@ -55,7 +55,7 @@ macro_rules! event_cases {
             $crate::case::Case::should(
                 concat!($protocol, "-seeding-from-the-start-is-no-download"),
                 "BEP 3, \"Trackers\"",
-                "A peer that starts with everything does not raise the completed count.",
+                "A peer that starts with everything does not raise the completed count, even if it announces completed.",
                 $crate::rules::event::seeding_from_the_start_is_no_download::<$marker>,
             )
             .with_info_hashes(1),
@@ -155,7 +155,12 @@ pub(crate) fn completed_counts_once<P: Protocol>(context: &Context<'_>) -> Check
 pub(crate) fn seeding_from_the_start_is_no_download<P: Protocol>(context: &Context<'_>) -> Checked {
     let client = P::client(context)?;
     let hash = context.hash(0);
-    let life = [Announce::seeder(hash, 1001).with_event(STARTED), Announce::seeder(hash, 1001)];
+    let seeder = Announce::seeder(hash, 1001);
+    let life = [seeder.with_event(STARTED), seeder, seeder.with_event(COMPLETED), seeder];
     let seen = downloads(context, &client, &life)?;
-    ensure(seen == 0, "completed 0 after a seeder has started", format!("completed {seen}"))
+    ensure(
+        seen == 0,
+        "completed 0 after a seeder has started and has announced completed",
+        format!("completed {seen}"),
+    )
 }

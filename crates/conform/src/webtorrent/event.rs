@@ -68,7 +68,7 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "ws-seeding-from-the-start-is-no-download",
         "BEP 3, \"Trackers\"",
-        "A peer that starts with everything does not raise the downloaded count.",
+        "A peer that starts with everything does not raise the downloaded count, even if it announces completed.",
         seeding_is_no_download,
     )
     .with_info_hashes(1),
@@ -180,8 +180,13 @@ fn seeding_is_no_download(context: &Context<'_>) -> Checked {
     let before = downloaded(&mut socket, hash)?;
     socket.announce(&Fields::seeder(hash, 1).with_event("started"))?;
     socket.announce(&Fields::seeder(hash, 1))?;
+    socket.announce(&Fields::seeder(hash, 1).with_event("completed"))?;
     let seen = downloaded(&mut socket, hash)? - before;
-    ensure(seen == 0, "downloaded 0 after a seeder has started", format!("downloaded {seen}"))
+    ensure(
+        seen == 0,
+        "downloaded 0 after a seeder has started and has announced completed",
+        format!("downloaded {seen}"),
+    )
 }
 
 fn is_an_update(context: &Context<'_>, events: &[Option<&str>]) -> Checked {

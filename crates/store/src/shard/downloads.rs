@@ -1,5 +1,7 @@
 //! Completed downloads: which ones count, where their number is while the torrent has peers, and how it is retained afterwards.
 
+use shoal_source::Download;
+
 use super::Shard;
 use crate::Place;
 use crate::family::Family;
@@ -7,10 +9,6 @@ use crate::retained::RetainedEntry;
 use crate::swarm_id::SwarmId;
 use crate::swarm_line::{DOWNLOADS_MAX, SwarmRow};
 use crate::table::At;
-
-/// Number of completed downloads of a torrent that are counted for one source during one timeout, unless the number of
-/// its peers is not limited either. Several clients behind one address may download the same torrent.
-const DOWNLOADS_PER_SOURCE_MAX: u32 = 8;
 
 impl<P: Family, I: SwarmId> Shard<P, I> {
     /// Returns the completed downloads of a torrent whose line has this number, which may be the maximum.
@@ -44,23 +42,19 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         in_line
     }
 
-    /// Returns whether the download that a peer has completed should be counted.
+    /// Returns whether the download that a peer has completed should be counted, as one more than `completed`.
     #[cold]
-    pub(super) fn counts_download(&mut self, place: &Place, peer: &P, now_s: u32) -> bool {
+    pub(super) fn counts_download(&mut self, place: &Place, peer: &P, completed: u32, now_s: u32) -> bool {
         let (torrent, whole) = (place.hash, peer.as_bytes());
         let of_peer = whole.chunks(8).fold(torrent, |hash, chunk| {
             let mut bytes = [0; 8];
             bytes[..chunk.len()].copy_from_slice(chunk);
             self.key.hash(hash, u64::from_le_bytes(bytes), 0)
         });
-        if self.completions.is_known(of_peer, now_s) {
-            return false;
-        }
-        let of_source = self.key.hash(torrent, peer.source(), 1);
-        // The source comes first: one that is refused must not use entries of others.
-        let is_counted =
-            self.source_limit.is_none() || self.completions.admit(of_source, DOWNLOADS_PER_SOURCE_MAX, now_s);
-        is_counted && self.completions.admit(of_peer, 1, now_s)
+        // Where the peers of a source are not limited, its downloads are not either.
+        let of_source = self.source_limit.map(|_| self.key.hash(torrent, peer.source(), 1));
+        let download = Download { torrent, completed, of_peer, of_source };
+        self.completions.counts_download(&download, now_s)
     }
 
     /// As `take_out_swarm`, for a swarm whose peers have left: its completed downloads are retained.
