@@ -28,7 +28,8 @@ impl<'u> Url<'u> {
     #[must_use]
     pub fn token(&self, parameter: &[u8]) -> Option<&'u [u8]> {
         let mut parameters = Parameters::new(self.query);
-        let value = parameters.find(|(name, value)| *name == parameter && !value.is_empty());
+        let value =
+            parameters.find(|(name, value)| Parameters::is_name(name, parameter) && !value.is_empty());
         let in_path = || self.path.rsplit(|&byte| byte == b'/').find(|segment| is_token(segment));
         value.map(|(_, value)| value).or_else(in_path)
     }
@@ -64,6 +65,7 @@ mod tests {
             ("/announce?x=1&jwt=a.b.c&info_hash=%00", Some("a.b.c")),
             ("/announce?jwt=&jwt=a.b.c&jwt=d.e.f", Some("a.b.c")),
             ("/announce?jwt=nonsense", Some("nonsense")),
+            ("/announce?%6a%77t=a.b.c", Some("a.b.c")),
             ("/announce/ey-_9.b.c", Some("ey-_9.b.c")),
             ("/announce/ey.b.c/", Some("ey.b.c")),
             ("/eyA.b.c/announce", Some("eyA.b.c")),

@@ -324,3 +324,15 @@ proptest! {
         prop_assert!(ScrapeQuery::new(&query).count() <= Parameters::new(&query).count());
     }
 }
+
+#[test]
+fn names_and_numbers_may_be_escaped() {
+    let escaped =
+        b"info%5Fhash=aaaaaaaaaaaaaaaaaaaa&%70ort=%38%30&left=%30&event=%73topped&num%77ant=%2d1&compact=%30";
+    let plain = b"info_hash=aaaaaaaaaaaaaaaaaaaa&port=80&left=0&event=stopped&numwant=-1&compact=0";
+    let query = AnnounceQuery::decode(plain);
+    assert_eq!(query.map(|query| (query.port, query.left_bytes)), Ok((80, Some(0))));
+    assert_eq!(AnnounceQuery::decode(escaped), query);
+    let hashes: Vec<_> = ScrapeQuery::new(b"info%5fhash=aaaaaaaaaaaaaaaaaaaa&info%5hash=x").collect();
+    assert_eq!(hashes.len(), 1);
+}

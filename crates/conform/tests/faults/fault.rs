@@ -62,7 +62,7 @@ pub(crate) enum Fault {
     HttpEndsOnGarbage,
     HttpEndsOnLeavers,
     HttpEndsOnMangled,
-    HttpEscapedNumbersAreErrors,
+    HttpEscapedNumbersAreUnknown,
     HttpExactVersion,
     HttpExternalIpIsFixed,
     HttpFewHeaders,

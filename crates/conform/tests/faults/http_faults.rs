@@ -81,7 +81,10 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     ),
     (Fault::CompletedGoesByLeft, Just(&["http-completed-makes-a-seeder-whatever-left-says"])),
     (Fault::NoDownloads, Just(&["http-completed-counts-a-download"])),
-    (Fault::EveryCompletedIsADownload, Just(&["http-completed-counts-once"])),
+    (
+        Fault::EveryCompletedIsADownload,
+        Just(&["http-completed-counts-once", "http-seeding-from-the-start-is-no-download"]),
+    ),
     (
         Fault::EverySeederIsADownload,
         Just(&["http-seeding-from-the-start-is-no-download", "http-scrape-counts-are-right"]),
@@ -127,7 +130,7 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::HttpRepeatedParameterIsError, Just(&["http-repeated-parameters-are-answered"])),
     (Fault::HttpUpperCaseEscapesOnly, AtLeast(&["http-escapes-in-lower-case-are-read"])),
     (Fault::HttpSkipsUnneededEscapes, AtLeast(&["http-unneeded-escapes-are-read"])),
-    (Fault::HttpEscapedNumbersAreErrors, Just(&["http-escaped-numbers-are-read"])),
+    (Fault::HttpEscapedNumbersAreUnknown, Just(&["http-escaped-numbers-are-read"])),
     (Fault::HttpScrapeKeysAreHex, AtLeast(&["http-info-hash-of-any-bytes-is-read"])),
     (Fault::HttpLongValueIsError, Just(&["http-long-values-are-ignored"])),
     (

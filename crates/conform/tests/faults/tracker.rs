@@ -438,9 +438,8 @@ fn join(fault: Fault, swarm: &mut Swarm, announced: &Announced, address: SocketA
         Fault::EverySeederIsADownload => announced.is_seeder && !peer.has_completed,
         _ => event == 1 && !peer.has_completed,
     };
-    if is_download {
-        swarm.completed += 1;
-        peer.has_completed = true;
-    }
+    swarm.completed += u32::from(is_download);
+    // One that joins as a seeder has downloaded nothing.
+    peer.has_completed |= is_download || known.is_none() && peer.is_seeder;
     swarm.peers.insert(name, peer);
 }

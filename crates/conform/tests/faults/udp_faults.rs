@@ -98,7 +98,10 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     ),
     (Fault::CompletedGoesByLeft, Just(&["udp-completed-makes-a-seeder-whatever-left-says"])),
     (Fault::NoDownloads, Just(&["udp-completed-counts-a-download"])),
-    (Fault::EveryCompletedIsADownload, Just(&["udp-completed-counts-once"])),
+    (
+        Fault::EveryCompletedIsADownload,
+        Just(&["udp-completed-counts-once", "udp-seeding-from-the-start-is-no-download"]),
+    ),
     (
         Fault::EverySeederIsADownload,
         Just(&["udp-seeding-from-the-start-is-no-download", "udp-scrape-keeps-order-and-fields"]),

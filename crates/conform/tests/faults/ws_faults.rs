@@ -98,7 +98,10 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::CompletedIsLeecher, AtLeast(&["ws-completed-makes-a-seeder"])),
     (Fault::CompletedGoesByLeft, Just(&["ws-completed-makes-a-seeder-whatever-left-says"])),
     (Fault::NoDownloads, Just(&["ws-completed-counts-a-download"])),
-    (Fault::EveryCompletedIsADownload, Just(&["ws-completed-counts-once"])),
+    (
+        Fault::EveryCompletedIsADownload,
+        Just(&["ws-completed-counts-once", "ws-seeding-from-the-start-is-no-download"]),
+    ),
     (Fault::EverySeederIsADownload, Just(&["ws-seeding-from-the-start-is-no-download"])),
     (Fault::WsNeedsEvent, Just(&["ws-event-may-be-absent"])),
     (Fault::UnknownEventIsError, Just(&["ws-unknown-event-is-an-update"])),

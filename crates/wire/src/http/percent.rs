@@ -16,6 +16,9 @@ const DIGITS: [u8; 256] = {
     table
 };
 
+/// The maximum length of a name or value that [`unescape`] decodes: longer than any number or name that has a meaning.
+pub(super) const SHORT_BYTES_MAX: usize = 24;
+
 /// The length of an escaped byte.
 pub(super) const ESCAPE_BYTES: usize = 3;
 
@@ -37,19 +40,40 @@ pub(super) fn decode_20(value: &[u8]) -> Result<[u8; 20], Fault> {
     for byte in &mut bytes {
         let (&first, after) = rest.split_first().ok_or(Fault::Length)?;
         (*byte, rest) = match (first, after) {
-            (b'%', [high, low, after @ ..]) => {
-                let (high, low) = (DIGITS[usize::from(*high)], DIGITS[usize::from(*low)]);
-                if high | low > 15 {
-                    return Err(Fault::Escape);
-                }
-                (high << 4 | low, after)
-            }
+            (b'%', [high, low, after @ ..]) => (unescape_byte(*high, *low).ok_or(Fault::Escape)?, after),
             (b'%', _) => return Err(Fault::Escape),
             (b'+', _) => (b' ', after),
             (plain, _) => (plain, after),
         };
     }
     if rest.is_empty() { Ok(bytes) } else { Err(Fault::Length) }
+}
+
+/// Decodes the escapes of a name or of a short value, such as a number, into `room`. Returns the bytes as they are if they
+/// have no escapes, or if these are broken or the result is too long: it is none of those that have a meaning then.
+pub(super) fn unescape<'b>(bytes: &'b [u8], room: &'b mut [u8; SHORT_BYTES_MAX]) -> &'b [u8] {
+    if bytes.contains(&b'%') { unescape_into(bytes, room).unwrap_or(bytes) } else { bytes }
+}
+
+#[cold]
+fn unescape_into<'r>(bytes: &[u8], room: &'r mut [u8; SHORT_BYTES_MAX]) -> Option<&'r [u8]> {
+    let (mut rest, mut length) = (bytes, 0);
+    while let Some((&first, after)) = rest.split_first() {
+        let byte = room.get_mut(length)?;
+        (*byte, rest) = match (first, after) {
+            (b'%', [high, low, after @ ..]) => (unescape_byte(*high, *low)?, after),
+            (b'%', _) => return None,
+            (plain, _) => (plain, after),
+        };
+        length += 1;
+    }
+    room.get(..length)
+}
+
+/// Returns the byte with these two digits.
+fn unescape_byte(high: u8, low: u8) -> Option<u8> {
+    let (high, low) = (DIGITS[usize::from(high)], DIGITS[usize::from(low)]);
+    (high | low <= 15).then_some(high << 4 | low)
 }
 
 /// Returns the escape of a byte.
@@ -82,6 +106,25 @@ mod tests {
             assert!(decode_20(value.as_bytes()).is_err(), "{value}");
         }
         assert_eq!(decode_20(b"12345678901234567890%"), Err(Fault::Length));
+    }
+
+    #[test]
+    fn short_values_are_unescaped() {
+        for (bytes, expected) in [
+            ("", ""),
+            ("left", "left"),
+            ("%30", "0"),
+            ("%31%30", "10"),
+            ("info%5fhash", "info_hash"),
+            ("a%4", "a%4"),
+            ("%zz1", "%zz1"),
+            ("%2B1", "+1"),
+            ("123456789012345678901234%30", "123456789012345678901234%30"),
+            ("12345678901234567890123%30", "123456789012345678901230"),
+        ] {
+            let mut room = [0; SHORT_BYTES_MAX];
+            assert_eq!(unescape(bytes.as_bytes(), &mut room), expected.as_bytes(), "{bytes}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Queries of announces and scrapes: the part of the target after `?`.
 //!
-//! Keys are compared without decoding, because no client escapes them. If a key occurs several times, the last value
+//! Names and values are compared without their escapes (RFC 3986, 2.3), although no client is known to escape a name or a
+//! number. If a name occurs several times, the last value
 //! wins, but each must be valid: a client appends its own parameters to those in the tracker URL of a torrent. Unknown
 //! parameters are skipped, and so are `ip`, `ipv4` and `ipv6`: a peer's claimed address is never trusted.
 
@@ -8,7 +9,7 @@ use memchr::memchr;
 use shoal_types::{Event, InfoHash, PeerId};
 
 use super::number;
-use super::percent::{self, Fault};
+use super::percent::{self, Fault, SHORT_BYTES_MAX, unescape};
 
 /// An announce (BEP 3, "trackers"; BEP 7, 23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,20 +103,20 @@ impl AnnounceQuery {
             form: PeersForm::Compact,
             no_peer_id: false,
         };
-        for (key, value) in Parameters::new(query) {
-            match key {
+        for (name, value) in Parameters::new(query) {
+            match unescape(name, &mut [0; SHORT_BYTES_MAX]) {
                 b"info_hash" => info_hash = Some(InfoHash(decode_20("info_hash", value)?)),
                 b"peer_id" if value.is_empty() => rest.peer_id = None,
                 b"peer_id" => rest.peer_id = Some(PeerId(decode_20("peer_id", value)?)),
                 b"port" => port = Some(decode_port("port", value)?),
                 b"cryptoport" => crypto_port = Some(value),
-                b"hide" => is_hidden = value == b"1",
+                b"hide" => is_hidden = is_digit(value, b'1'),
                 b"left" => rest.left_bytes = decode_bytes(value),
                 b"event" => rest.event = decode_event(value),
-                b"numwant" => rest.numwant = number::parse_signed(value),
-                b"compact" if value == b"0" => rest.form = PeersForm::Dictionaries,
+                b"numwant" => rest.numwant = decode_number(value),
+                b"compact" if is_digit(value, b'0') => rest.form = PeersForm::Dictionaries,
                 b"compact" => rest.form = PeersForm::Compact,
-                b"no_peer_id" => rest.no_peer_id = value == b"1",
+                b"no_peer_id" => rest.no_peer_id = is_digit(value, b'1'),
                 _ => {}
             }
         }
@@ -137,8 +138,8 @@ impl AnnounceQuery {
 #[must_use]
 pub fn transferred(query: &[u8]) -> [Option<u64>; 2] {
     let (mut uploaded, mut downloaded) = (None, None);
-    for (key, value) in Parameters::new(query) {
-        match key {
+    for (name, value) in Parameters::new(query) {
+        match unescape(name, &mut [0; SHORT_BYTES_MAX]) {
             b"uploaded" => uploaded = decode_bytes(value),
             b"downloaded" => downloaded = decode_bytes(value),
             _ => {}
@@ -152,6 +153,12 @@ impl<'q> Parameters<'q> {
     #[must_use]
     pub const fn new(query: &'q [u8]) -> Self {
         Self { rest: query }
+    }
+
+    /// Returns whether the name of a parameter, which may have escapes, is this one.
+    #[must_use]
+    pub fn is_name(name: &[u8], expected: &[u8]) -> bool {
+        name == expected || unescape(name, &mut [0; SHORT_BYTES_MAX]) == expected
     }
 }
 
@@ -186,7 +193,7 @@ impl Iterator for ScrapeQuery<'_> {
     type Item = Result<InfoHash, QueryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (_, value) = self.0.find(|(key, _)| *key == b"info_hash")?;
+        let (_, value) = self.0.find(|(name, _)| Parameters::is_name(name, b"info_hash"))?;
         Some(decode_20("info_hash", value).map(InfoHash))
     }
 }
@@ -204,19 +211,28 @@ fn decode_20(parameter: &'static str, value: &[u8]) -> Result<[u8; 20], QueryErr
 }
 
 fn decode_port(parameter: &'static str, value: &[u8]) -> Result<u16, QueryError> {
-    let port = number::parse(value).and_then(|port| u16::try_from(port).ok());
-    port.ok_or(QueryError::NotAPort { parameter })
+    let port = number::parse(unescape(value, &mut [0; SHORT_BYTES_MAX]));
+    port.and_then(|port| u16::try_from(port).ok()).ok_or(QueryError::NotAPort { parameter })
 }
 
 /// Parses a number of bytes. Some clients use the largest number for "unknown", so it gives `None`, as does
 /// anything larger.
 fn decode_bytes(value: &[u8]) -> Option<u64> {
-    let left = number::parse_signed(value).filter(|&left| left != i64::MAX)?;
+    let left = decode_number(value).filter(|&left| left != i64::MAX)?;
     u64::try_from(left).ok()
 }
 
+fn decode_number(value: &[u8]) -> Option<i64> {
+    number::parse_signed(unescape(value, &mut [0; SHORT_BYTES_MAX]))
+}
+
+/// Returns whether a value is this digit.
+fn is_digit(value: &[u8], digit: u8) -> bool {
+    unescape(value, &mut [0; SHORT_BYTES_MAX]) == [digit]
+}
+
 fn decode_event(value: &[u8]) -> Event {
-    match value {
+    match unescape(value, &mut [0; SHORT_BYTES_MAX]) {
         b"started" => Event::Started,
         b"completed" => Event::Completed,
         b"stopped" => Event::Stopped,

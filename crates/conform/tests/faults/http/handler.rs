@@ -79,13 +79,9 @@ fn parameters(fault: Fault, query: &str) -> Result<Vec<Parameter>, &'static str>
         if fault == Fault::HttpLongValueIsError && value.len() > 500 {
             return Err("long value");
         }
-        if fault == Fault::HttpEscapedNumbersAreErrors
-            && matches!(name, "left" | "port")
-            && value.contains('%')
-        {
-            return Err("escaped number");
-        }
-        parameters.push((decode(fault, name)?, decode(fault, value)?));
+        let keeps_escapes = fault == Fault::HttpEscapedNumbersAreUnknown && name == "left";
+        let value = if keeps_escapes { value.as_bytes().to_vec() } else { decode(fault, value)? };
+        parameters.push((decode(fault, name)?, value));
     }
     Ok(parameters)
 }

@@ -298,6 +298,7 @@ fn join(
         }
         return Ok(());
     }
+    let joins = known.is_none();
     let (was_seeder, has_completed) =
         known.map_or((is_seeder, false), |peer| (peer.is_seeder, peer.has_completed));
     let may_change = match fault {
@@ -314,7 +315,8 @@ fn join(
     swarm.completed += u32::from(is_download);
     let first_socket = known.map_or(socket, |peer| peer.first_socket);
     let is_seeder = if may_change { is_seeder } else { was_seeder };
-    let has_completed = has_completed || is_download;
+    // One that joins as a seeder has downloaded nothing.
+    let has_completed = has_completed || is_download || joins && is_seeder;
     let peer = Peer { socket, first_socket, ip, is_seeder, has_completed };
     swarm.peers.insert(announced.name.clone(), peer);
     Ok(())
