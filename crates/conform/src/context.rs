@@ -19,9 +19,6 @@ pub struct Timing {
     pub quiet: Duration,
     /// One minute of the lifetime of a connection id; shorter only in tests of the suite itself.
     pub minute: Duration,
-    /// Time to wait for the reply to an announce of a peer that the tracker knows on another WebSocket. It may check
-    /// whether that socket is still in use before it answers.
-    pub takeover: Duration,
     /// The limit of a whole case, however often the tracker sends something. A slow case has four more minutes of a
     /// connection id.
     pub case: Duration,
@@ -29,11 +26,6 @@ pub struct Timing {
 
 /// The additional minutes of a connection id that a slow case may take.
 const SLOW_CASE_MINUTES: u32 = 4;
-
-/// The default of [`Timing::takeover`], for clients on any network: a ping may wait behind other output for several
-/// seconds before it reaches a client that is still there, and a tracker that waited for less would give its peer away.
-/// Shoal answers after seven seconds.
-const TAKEOVER_MAX: Duration = Duration::from_secs(10);
 
 impl Timing {
     /// Returns timeouts suitable for a tracker at this address.
@@ -44,7 +36,6 @@ impl Timing {
             reply: Duration::from_secs(1),
             quiet: Duration::from_millis(quiet_ms),
             minute: Duration::from_secs(60),
-            takeover: TAKEOVER_MAX,
             case: Duration::from_secs(120),
         }
     }

@@ -382,25 +382,6 @@ impl Policy {
         self.access.as_ref().map_or(Ok(()), |access| check_access(access, info_hash))
     }
 
-    /// Decides again about an announce that was admitted and has waited since: the lists of torrents and networks and
-    /// the keys of tokens may have changed. Rules about the client itself and its rate are not applied a second time.
-    ///
-    /// # Errors
-    /// Returns why the client may not enter the swarm any more.
-    pub(crate) fn admit_again(
-        &self,
-        ip: IpAddr,
-        info_hash: &InfoHash,
-        shown: Shown<'_>,
-        now: Now,
-    ) -> Result<(), Refused> {
-        self.check_lists(ip, info_hash)?;
-        if let Some(tokens) = &self.tokens {
-            tokens.check(shown, ip, info_hash, now)?;
-        }
-        Ok(())
-    }
-
     /// Decides whether the lists permit the torrent and the network of a peer that another process has admitted.
     ///
     /// # Errors

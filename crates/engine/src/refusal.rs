@@ -69,8 +69,8 @@ labels! {
         BadQuery = "bad_query",
         /// A message of a WebTorrent client is not JSON or lacks a field. The reply says which.
         BadMessage = "bad_message",
-        /// Another WebTorrent client takes part in the swarm with the same peer id.
-        PeerIdTaken = "peer_id_taken",
+        /// A WebTorrent client already takes part in the swarm with as many peer ids over one connection as it may.
+        TooManyPeerIds = "too_many_peer_ids",
         /// A WebTorrent client already takes part in as many swarms over one connection as the operator allows.
         TooManyTorrents = "too_many_torrents",
         /// A trusted proxy does not name the client that it forwards for.
@@ -170,7 +170,9 @@ impl Refusal {
             Self::WrongConnectionId => "bad connection ID",
             Self::UnknownAction => "unknown action",
             Self::BadQuery | Self::BadMessage => "the request cannot be understood",
-            Self::PeerIdTaken => "another peer of this torrent has this peer_id",
+            Self::TooManyPeerIds => {
+                "this connection has as many peer ids in this torrent as this tracker allows"
+            }
             Self::TooManyTorrents => "this connection has as many torrents as this tracker allows",
             Self::ProxyWithoutClient => "the proxy in front of this tracker does not tell your address",
             Self::CrossSite => "this tracker does not serve requests that web pages of other sites make",

@@ -9,7 +9,6 @@
 //! Peers of both families share a swarm: browsers do not connect to the address that the tracker knows.
 
 mod announce;
-mod claim;
 mod member;
 mod nodes;
 mod relay;
@@ -22,14 +21,12 @@ use std::sync::Arc;
 
 use shoal_config::Config;
 use shoal_insight::Sampler;
-use shoal_relay::{Address, Dispatcher, MessageKind, OfferKey, OfferTarget, Swarms, WriteError};
+use shoal_relay::{Dispatcher, MessageKind, OfferKey, OfferTarget, Swarms, WriteError};
 use shoal_transport::stream::Handle;
 use shoal_types::{Action, Counts, InfoHash, PeerChange, Presence};
 use shoal_wire::websocket::frame;
 use shoal_wire::webtorrent::{self as wire, Limits, Storage, Unreadable, reply};
 
-use self::announce::{Announcement, Joining};
-use self::claim::{Claim, Claims, Suspect, Suspects};
 pub use self::member::Member;
 use self::member::Peer;
 pub use self::nodes::{ForwardedMessage, NodeCounters, Nodes, RefusedRemotePeer};
@@ -74,10 +71,6 @@ struct Inner {
     tally: Tally,
     rng: fastrand::Rng,
     sampler: Sampler,
-    /// Announces that wait until another connection has shown whether it is alive.
-    claims: Claims,
-    /// Connections that were challenged lately.
-    suspects: Suspects,
     /// The connections that clients of another process had there.
     former: FormerConnections,
     /// The time of the last poll round.
@@ -124,8 +117,6 @@ impl Responder {
             tally,
             rng,
             sampler: Sampler::off(),
-            claims: Claims::default(),
-            suspects: Suspects::default(),
             former: FormerConnections::default(),
             now: Now::default(),
             offers: Vec::new(),
@@ -217,15 +208,12 @@ impl Responder {
 
     /// Removes a client that has disconnected: all its peers leave their swarms.
     pub fn leave(&mut self, member: Member) {
-        let Inner { swarms, dispatcher, claims, recorder, .. } = &mut self.inner;
+        let Inner { swarms, dispatcher, recorder, .. } = &mut self.inner;
         dispatcher.remove(member.handle());
-        if member.claims > 0 {
-            claims.abandon(&member);
-        }
         let address = member.address(dispatcher.worker());
         for Peer { info_hash, peer_id } in member.peers() {
             let left = swarms.leave(&swarms.swarm_key(info_hash), peer_id, address);
-            if let Some(recorder) = recorder.as_mut().filter(|_| left.was_present) {
+            if let Some(recorder) = recorder.as_mut().filter(|_| left.was_first) {
                 let peer = (*peer_id, member.source());
                 recorder.record_presence(PeerChange::Left, Action::Stop, *info_hash, peer);
             }
@@ -249,57 +237,11 @@ impl Responder {
         self.inner.dispatcher.set_unsent(handle, unsent_bytes);
     }
 
-    /// Handles a pong of a client. It may answer the ping that challenged the client on account of a peer.
-    pub fn receive_pong(&mut self, member: &Member, payload: &[u8]) {
-        let Inner { swarms, dispatcher, .. } = &self.inner;
-        if let Some((info_hash, peer_id)) = claim::parse(payload) {
-            swarms.confirm_alive(
-                &swarms.swarm_key(&info_hash),
-                &peer_id,
-                member.address(dispatcher.worker()),
-            );
-        }
-    }
-
-    /// Checks the connections whose challenges are about to run out, a bounded number at a time, and returns how many
-    /// were checked. Where `is_receiving` tells that the peer is still receiving earlier output, the ping may not have
-    /// arrived, and the connection keeps its peer id.
-    pub fn check_suspects(&mut self, mut is_receiving: impl FnMut(Handle) -> bool) -> usize {
-        let Inner { suspects, swarms, dispatcher, now, .. } = &mut self.inner;
-        let mut checked = 0;
-        for Suspect { handle, info_hash, peer_id } in suspects.take_due(now.monotonic_s) {
-            checked += 1;
-            if is_receiving(handle) {
-                let address = Address { worker: dispatcher.worker(), handle };
-                swarms.confirm_alive(&swarms.swarm_key(&info_hash), &peer_id, address);
-            }
-        }
-        checked
-    }
-
-    /// Decides the claims of a client that are due: by now, the connection that had the peer has answered the challenge
-    /// or has not. This connection was woken for them. Must be called before the queued bytes of the connection are
-    /// fetched. Offers are not relayed; the next announce brings new ones.
-    pub fn decide_claims(&mut self, member: &mut Member) {
-        let inner = &mut self.inner;
-        while member.claims > 0
-            && let Some(Claim { ip, info_hash, peer_id, action, event, transfer, .. }) =
-                inner.claims.take(member)
-        {
-            // The rules may have changed since the announce.
-            inner.policy.refresh_socket_token(&mut member.token, ip, inner.now);
-            let shown = Shown::Socket(&member.token);
-            let admitted = inner.policy.admit_again(ip, &info_hash, shown, inner.now);
-            let entered = admitted.and_then(|()| {
-                let key = inner.swarms.swarm_key(&info_hash);
-                inner.offers.clear();
-                let joining = Joining { info_hash, peer_id, action, key, is_exempt: false };
-                let entered = inner.enter(member, ip, joining, inner.now);
-                entered.map_err(|rejected| rejected.into_refusal().into())
-            });
-            let announcement = Announcement { ip, info_hash, peer_id, event, transfer };
-            inner.reply(member, &announcement, entered, inner.now);
-        }
+    /// Returns whether a client, whose queue is about to be drained, is to be pinged: another connection has announced the
+    /// peer id of one of its peers, so it may be dead.
+    #[must_use]
+    pub fn is_ping_requested(&self, handle: Handle) -> bool {
+        self.inner.dispatcher.is_ping_requested(handle)
     }
 
     /// Returns how many bytes are queued for a client that does not read them, see [`Dispatcher::backlog_bytes`].
@@ -314,8 +256,7 @@ impl Responder {
         self.inner.dispatcher.queued_bytes(handle)
     }
 
-    /// Collects the messages that clients of other workers have for those of this one, and wakes the connections
-    /// with a claim that is due. Must be called before a poll round.
+    /// Collects the messages that clients of other workers have for those of this one. Must be called before a poll round.
     pub fn collect(&mut self, now: Now) {
         let Self { inner, .. } = self;
         inner.now = now;
@@ -323,19 +264,12 @@ impl Responder {
             log.set_now(now);
         }
         inner.dispatcher.collect();
-        while let Some((handle, payload)) = inner.dispatcher.next_challenge() {
-            inner.challenge(handle, &payload, now);
-        }
-        while let Some(handle) = inner.claims.next_due(now.monotonic_s) {
-            inner.dispatcher.request_flush(handle);
-        }
         inner.count_losses();
     }
 
     /// Frees memory that was not needed since the last call. To be called every few seconds.
     pub fn trim(&mut self) {
         self.inner.dispatcher.trim();
-        self.inner.suspects.trim();
         self.inner.former.trim(self.inner.now.monotonic_s);
     }
 

@@ -26,7 +26,6 @@ pub fn remote_messages(input: &[u8]) {
     for message in RemoteMessage::decode_all(input).map_while(|message| message) {
         message.encode(&mut again, |out| match message.content {
             Content::Offer { frame, .. } | Content::Answer { frame, .. } => out.extend_from_slice(frame),
-            Content::Challenge | Content::Alive => {}
         });
     }
     assert_eq!(again, input[..again.len()]);
@@ -59,9 +58,8 @@ fn deliver(messages: &[u8]) {
         .expect("there is room for a peer");
     let mut nodes = Nodes::new(swarms, mailboxes);
     nodes.deliver(5, messages, NOW_S);
-    for second in 0..10 {
+    for _ in 0..2 {
         nodes.exchange(
-            NOW_S + second,
             |to, messages| {
                 assert_eq!(to, 5, "there is no other node");
                 assert!(RemoteMessage::decode_all(messages).all(|message| message.is_some()));

@@ -17,7 +17,8 @@ pub struct Settings {
     /// source is limited to a share that falls with the free part.
     pub peers_max: u64,
     /// Maximum memory in bytes, as [`Totals::bytes`](shoal_types::Totals::bytes) counts it: [`PEER_BYTES`] for
-    /// each peer, and 12 for each of its offers of the last two minutes that has no answer, of which 64 are remembered.
+    /// each peer, and 12 for each of its offers of the last two minutes that has no answer, of which 64 are remembered; 48 and
+    /// 16 for a peer that is connected to another node, or not the first of its node with its peer id.
     /// At the ceiling, new peers are refused, and offers are remembered and relayed only in memory that is already
     /// allocated.
     pub memory_bytes_max: u64,
@@ -123,10 +124,11 @@ pub struct Announce<'a> {
     pub address: Address,
     /// The source of the connection.
     pub source: Source,
-    /// The peer id that the client chose. Together with the info hash, it identifies the peer.
+    /// The peer id that the client chose. Together with the info hash and the connection, it identifies the peer: each
+    /// connection may have a peer with any id, whether others have one or not.
     pub peer_id: PeerId,
     /// The change of its state. A download is counted once for each peer, even if it leaves and returns within its
-    /// lifetime, and a few times for each source within that time. A peer of another connection cannot be stopped.
+    /// lifetime, and a few times for each source within that time.
     pub action: Action,
     /// Whether the connection may have one more peer.
     pub may_join: bool,
@@ -142,10 +144,14 @@ pub struct Announce<'a> {
 pub struct Announced {
     /// The counts of the swarm after the announce, including the announcer.
     pub counts: Counts,
-    /// Whether the peer is new to the connection: it joined, or was taken over from another connection.
+    /// Whether the peer is new to the connection.
     pub joined: bool,
-    /// The change of the peer.
+    /// The change of the peer, as other nodes are told of it. They know one peer of each id at this node, so there is no
+    /// change for them while another connection is the first one with the id.
     pub change: PeerChange,
+    /// The first connection with a peer of the same id, if this one has just joined. It may be dead: a client that moved to
+    /// another network is back before the tracker notices.
+    pub older: Option<Address>,
 }
 
 /// The receiver of an offer.
@@ -162,10 +168,6 @@ pub struct OfferTarget {
 /// The reason why a peer does not enter a swarm. The swarms are unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// The given connection has a peer with this id in the swarm. That connection may be dead without the tracker's
-    /// knowledge; the peer is given away once it has left a challenge unanswered, see
-    /// [`Swarms::challenge`](crate::Swarms::challenge).
-    PeerIdTaken(Address),
     /// The peer would be new to the connection, which may not have more peers.
     MayNotJoin,
     /// The maximum number of peers, or of bytes, is reached.
@@ -183,6 +185,8 @@ pub struct Left {
     pub counts: Counts,
     /// Whether the peer was present as a peer of this connection.
     pub was_present: bool,
+    /// Whether other nodes are told that it has left: it was the first one of this node with its peer id.
+    pub was_first: bool,
 }
 
 /// A peer of a swarm, as [`Swarms::peers`](crate::Swarms::peers) lists it.
@@ -222,13 +226,22 @@ pub struct Membership {
     pub pending_offers: Vec<PendingOfferState>,
 }
 
+/// What becomes of an offer of a peer that is connected to another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceivedOffer {
+    /// It is pending, and goes to this connection.
+    For(Address),
+    /// It goes nowhere: its receiver is gone, or there is no memory.
+    Refused,
+    /// Its receiver is here, but the peer that made it is unknown.
+    UnknownOfferer,
+}
+
 /// The receiver of an answer, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerMatch {
-    /// The connection of the peer that made the offer.
+    /// The connection that made the offer, or the node of that connection.
     Offerer(Address),
-    /// The node of the peer. Only that node knows whether the offer is pending.
-    Remote(Handle),
     /// No receiver: the peer has no such offer pending.
     NotPending,
     /// No receiver: the peer is not in the swarm.

@@ -19,9 +19,6 @@ use crate::mailbox::Mailboxes;
 use crate::message::{MessageBatch, MessageKind};
 use crate::queue::{OutboundQueue, QueueLimits, QueueTotals};
 
-/// Length of the payload of a challenge.
-pub const CHALLENGE_BYTES: usize = 40;
-
 /// Default maximum size of all queues of a worker, see [`Dispatcher::with_bytes_max`].
 const TOTAL_BYTES_MAX: usize = 64 << 20;
 
@@ -67,8 +64,6 @@ pub struct Dispatcher {
     batches: Box<[MessageBatch]>,
     /// The messages from other workers that are being distributed.
     inbox: MessageBatch,
-    /// The challenges from other workers that have not been handled, bounded by the size of the mailbox.
-    challenges: Vec<(Handle, [u8; CHALLENGE_BYTES])>,
     /// The workers to wake.
     wakes: Vec<u16>,
     losses: Losses,
@@ -117,7 +112,6 @@ impl Dispatcher {
             flushing: None,
             batches,
             inbox: MessageBatch::default(),
-            challenges: Vec::new(),
             wakes: Vec::new(),
             losses: Losses::default(),
         }
@@ -187,12 +181,6 @@ impl Dispatcher {
         }
     }
 
-    /// Returns whether the socket of a connection has unsent bytes.
-    #[must_use]
-    pub fn has_unsent(&self, handle: Handle) -> bool {
-        self.slot(handle).is_some_and(|slot| self.queues[as_usize(slot)].unsent_bytes > 0)
-    }
-
     /// Returns the memory size of the queue of a connection whose socket has unsent bytes, or zero.
     #[must_use]
     pub fn backlog_bytes(&self, handle: Handle) -> usize {
@@ -206,11 +194,23 @@ impl Dispatcher {
         self.slot(handle).map_or(0, |slot| self.queues[as_usize(slot)].bytes.len())
     }
 
-    /// Requests that a connection is flushed even if its queue is empty.
-    pub fn request_flush(&mut self, handle: Handle) {
-        if let Some(slot) = self.slot_or_insert(handle) {
-            self.queues[as_usize(slot)].is_flush_requested = true;
+    /// Requests that a connection is flushed and then pinged, since it may be dead. One that has unsent bytes is pinged when
+    /// it has read them.
+    pub fn request_ping(&mut self, to: Address) {
+        if to.worker == self.worker {
+            if let Some(slot) = self.slot_or_insert(to.handle) {
+                self.queues[as_usize(slot)].is_ping_requested = true;
+            }
+        } else {
+            // If the request is lost, the connection is pinged after its silence, like any other.
+            let _ = self.write(to, MessageKind::Ping, |_| {});
         }
+    }
+
+    /// Returns whether a connection that is about to be drained is to be pinged.
+    #[must_use]
+    pub fn is_ping_requested(&self, handle: Handle) -> bool {
+        self.slot(handle).is_some_and(|slot| self.queues[as_usize(slot)].is_ping_requested)
     }
 
     /// Returns the next connection to flush. Each is returned once. If the previous one has not drained its queue by
@@ -254,8 +254,8 @@ impl Dispatcher {
         }
         let inbox = core::mem::take(&mut self.inbox);
         for (to, kind, message) in inbox.iter() {
-            if kind == MessageKind::Challenge {
-                self.challenges.extend(message.try_into().map(|payload| (to, payload)));
+            if kind == MessageKind::Ping {
+                self.request_ping(Address { worker: self.worker, handle: to });
                 continue;
             }
             match self.enqueue(to, kind, |out| out.extend_from_slice(message)) {
@@ -266,11 +266,6 @@ impl Dispatcher {
         }
         self.inbox = inbox;
         self.inbox.clear();
-    }
-
-    /// Returns the next challenge of another worker to a connection of this one: the connection and the payload.
-    pub fn next_challenge(&mut self) -> Option<(Handle, [u8; CHALLENGE_BYTES])> {
-        self.challenges.pop()
     }
 
     /// Delivers the messages for other workers, and returns the workers that must be woken because they may be waiting

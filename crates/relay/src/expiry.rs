@@ -6,6 +6,7 @@
 //! that move during a sweep, because their table grows, may be visited twice or not at all; the next sweep visits them
 //! in time.
 
+use crate::pending_offer::PendingOffers;
 use crate::pressure::Pressure;
 use crate::shard::{Shard, Torrent, note_change};
 use crate::swarm::Peer;
@@ -77,9 +78,9 @@ impl Shard {
     /// Removes the peers that are due from the swarm in the current bucket, and advances to the next one if the budget
     /// allows.
     fn expire_bucket(&mut self, rules: &ExpiryRules<'_>, budget: &mut usize) {
-        let Self { swarms, sweep, totals, changes, .. } = self;
+        let Self { swarms, sweep, totals, changes, namesake_offers, .. } = self;
         if let Ok(mut torrent) = swarms.get_bucket_entry(sweep.bucket) {
-            let Torrent { swarm, hash, info_hash } = torrent.get_mut();
+            let Torrent { swarm, hash } = torrent.get_mut();
             while sweep.position < swarm.len() {
                 if *budget == 0 {
                     return;
@@ -88,18 +89,16 @@ impl Shard {
                 let peer = swarm.peer_mut(sweep.position);
                 let is_silent = rules.is_silent(peer);
                 if is_silent || rules.is_over_share(peer) {
-                    note_change(changes, *hash, info_hash);
+                    note_change(changes, *hash, &swarm.info_hash);
                     // A peer from behind takes its position.
-                    *totals.role_mut(swarm.is_seeder(sweep.position)) -= 1;
                     *(if is_silent { &mut totals.expired } else { &mut totals.evicted }) += 1;
-                    if let Some(peer) = swarm.remove(sweep.position) {
-                        totals.pending_offer_bytes -= peer.pending_offers.memory_bytes();
-                        rules.pressure.release(peer.source);
-                    }
+                    totals.remove(swarm, sweep.position, namesake_offers, rules.pressure);
                 } else {
-                    let before = peer.pending_offers.memory_bytes();
-                    peer.pending_offers.trim(rules.now_s);
-                    totals.pending_offer_bytes -= before - peer.pending_offers.memory_bytes();
+                    if peer.pending_offers.is_outdated(rules.now_s) {
+                        totals.pending_offer_bytes -= peer.offer_bytes();
+                        namesake_offers.remove_all(peer);
+                        peer.pending_offers = PendingOffers::default();
+                    }
                     sweep.position += 1;
                 }
             }

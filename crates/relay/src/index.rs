@@ -1,4 +1,4 @@
-//! The index of a large swarm: the positions of its peers by the hash of their peer ids.
+//! An index by hash, such as that of a large swarm: the positions of its peers by the hash of their peer ids.
 //!
 //! The index consists of segments, which are small hash tables. It grows and shrinks by one segment at a time, as in
 //! Litwin's "Linear hashing: a new tool for file and table addressing" (1980). A call therefore moves at most the
@@ -16,88 +16,88 @@ const SEGMENT_ENTRIES_MAX: usize = 128;
 /// Number of entries per segment, on average, below which two segments are merged.
 const SEGMENT_ENTRIES_MIN: usize = 48;
 
-/// Positions by hash. The caller knows the hash of each position.
+/// Entries by hash. The caller knows the hash of each entry, such as a position.
 #[derive(Debug)]
-pub(crate) struct Index {
-    segments: Vec<HashTable<u32>>,
+pub(crate) struct Index<T> {
+    segments: Vec<HashTable<T>>,
     len: usize,
 }
 
-impl Index {
+impl<T: Copy + PartialEq> Index<T> {
     /// Creates an empty index.
     pub(crate) fn new() -> Self {
         Self { segments: vec![HashTable::with_capacity(SEGMENT_ENTRIES_MAX / 2)], len: 0 }
     }
 
-    /// Returns the position with this hash for which `is_match` returns true.
-    pub(crate) fn find(&self, hash: u64, is_match: impl Fn(u32) -> bool) -> Option<u32> {
-        self.segments[self.segment(hash)].find(hash, |&position| is_match(position)).copied()
+    /// Returns the entry with this hash for which `is_match` returns true.
+    pub(crate) fn find(&self, hash: u64, is_match: impl Fn(T) -> bool) -> Option<T> {
+        self.segments[self.segment(hash)].find(hash, |&entry| is_match(entry)).copied()
     }
 
-    /// Adds a position. `hash_of` returns the hash of any position in the index.
-    pub(crate) fn insert(&mut self, hash: u64, position: u32, hash_of: impl Fn(u32) -> u64) {
-        self.insert_unique(hash, position, &hash_of);
+    /// Adds an entry. `hash_of` returns the hash of any entry in the index.
+    pub(crate) fn insert(&mut self, hash: u64, entry: T, hash_of: impl Fn(T) -> u64) {
+        self.insert_unique(hash, entry, &hash_of);
         self.len += 1;
         if self.len > self.segments.len() * SEGMENT_ENTRIES_MAX {
             self.split(&hash_of);
         }
     }
 
-    /// Adds a segment and moves to it the positions that belong to it, about half of those of its parent.
-    fn split(&mut self, hash_of: &impl Fn(u32) -> u64) {
+    /// Adds a segment and moves to it the entries that belong to it, about half of those of its parent.
+    fn split(&mut self, hash_of: &impl Fn(T) -> u64) {
         let new = self.segments.len();
         let old = parent(new);
         // Of the bits that select a segment, the highest distinguishes the new one from its parent.
         let is_new = |hash: u64| segment_bits(hash) & (1 << new.ilog2()) != 0;
         let mut segment = HashTable::with_capacity(self.segments[old].len() / 2);
         let hash = Cell::new(0);
-        let moves = |position: &mut u32| {
-            hash.set(hash_of(*position));
+        let moves = |entry: &mut T| {
+            hash.set(hash_of(*entry));
             is_new(hash.get())
         };
-        for position in self.segments[old].extract_if(moves) {
-            segment.insert_unique(hash.get(), position, |&position| hash_of(position));
+        for entry in self.segments[old].extract_if(moves) {
+            segment.insert_unique(hash.get(), entry, |&entry| hash_of(entry));
         }
         self.segments.push(segment);
     }
 
-    /// Removes a position. `hash_of` returns the hash of any other position in the index.
-    pub(crate) fn remove(&mut self, hash: u64, position: u32, hash_of: impl Fn(u32) -> u64) {
+    /// Removes an entry, if it is in the index. `hash_of` returns the hash of any other entry in the index.
+    pub(crate) fn remove(&mut self, hash: u64, removed: T, hash_of: impl Fn(T) -> u64) {
         let segment = self.segment(hash);
         let segment = &mut self.segments[segment];
-        let Ok(entry) = segment.find_entry(hash, |&other| other == position) else { return };
+        let Ok(entry) = segment.find_entry(hash, |&other| other == removed) else { return };
         entry.remove();
         self.len -= 1;
         if segment.len() < segment.capacity() / 4 {
-            segment.shrink_to(segment.len() * 2, |&position| hash_of(position));
+            segment.shrink_to(segment.len() * 2, |&entry| hash_of(entry));
         }
         if self.segments.len() > 1
             && self.len < self.segments.len() * SEGMENT_ENTRIES_MIN
             && let Some(merged) = self.segments.pop()
         {
-            merged.into_iter().for_each(|position| self.insert_unique(hash_of(position), position, &hash_of));
+            merged.into_iter().for_each(|entry| self.insert_unique(hash_of(entry), entry, &hash_of));
             if self.segments.len() < self.segments.capacity() / 4 {
                 self.segments.shrink_to(self.segments.len() * 2);
             }
         }
     }
 
-    /// Exchanges two positions, each given with its hash.
-    pub(crate) fn swap(&mut self, (one, one_hash): (u32, u64), (other, other_hash): (u32, u64)) {
+    /// Exchanges two entries, each given with its hash. One that is not in the index stays outside.
+    pub(crate) fn swap(&mut self, (one, one_hash): (T, u64), (other, other_hash): (T, u64)) {
         // Both are looked up before either is changed, since the changed entry could be confused with the other.
         let (one_at, other_at) = (self.bucket(one_hash, one), self.bucket(other_hash, other));
-        for (at, position) in [(one_at, other), (other_at, one)] {
+        for (at, entry) in [(one_at, other), (other_at, one)] {
             if let Some((segment, bucket)) = at
-                && let Some(entry) = self.segments[segment].get_bucket_mut(bucket)
+                && let Some(changed) = self.segments[segment].get_bucket_mut(bucket)
             {
-                *entry = position;
+                *changed = entry;
             }
         }
     }
 
-    fn bucket(&self, hash: u64, position: u32) -> Option<(usize, usize)> {
+    fn bucket(&self, hash: u64, entry: T) -> Option<(usize, usize)> {
         let segment = self.segment(hash);
-        Some((segment, self.segments[segment].find_bucket_index(hash, |&other| other == position)?))
+        Some((segment, self.segments[segment].find_bucket_index(hash, |&other| other == entry)?))
     }
 
     /// Returns the segment of a hash. The segments of the current level have as many bits as the last one; those beyond
@@ -107,9 +107,9 @@ impl Index {
         if segment < self.segments.len() { segment } else { parent(segment) }
     }
 
-    fn insert_unique(&mut self, hash: u64, position: u32, hash_of: &impl Fn(u32) -> u64) {
+    fn insert_unique(&mut self, hash: u64, entry: T, hash_of: &impl Fn(T) -> u64) {
         let segment = self.segment(hash);
-        self.segments[segment].insert_unique(hash, position, |&position| hash_of(position));
+        self.segments[segment].insert_unique(hash, entry, |&entry| hash_of(entry));
     }
 }
 
@@ -125,7 +125,7 @@ fn parent(segment: usize) -> usize {
 }
 
 #[cfg(test)]
-impl Index {
+impl<T> Index<T> {
     pub(crate) fn len(&self) -> usize {
         assert_eq!(self.len, self.segments.iter().map(HashTable::len).sum::<usize>());
         self.len
@@ -151,7 +151,7 @@ mod tests {
             hashes[position as usize]
         };
         let mut index = Index::new();
-        let is_found = |index: &Index, position: u32| {
+        let is_found = |index: &Index<u32>, position: u32| {
             index.find(hashes[position as usize], |other| other == position).is_some()
         };
         for position in 0..count {
@@ -185,7 +185,7 @@ mod tests {
     fn swapped_positions_are_found() {
         let mut index = Index::new();
         let hashes = [7 << 57, 8 << 57];
-        (0..2).for_each(|position| index.insert(hashes[position as usize], position, |_| unreachable!()));
+        (0..2_u32).for_each(|position| index.insert(hashes[position as usize], position, |_| unreachable!()));
         index.swap((0, hashes[0]), (1, hashes[1]));
         assert_eq!(index.find(hashes[0], |_| true), Some(1));
         assert_eq!(index.find(hashes[1], |_| true), Some(0));

@@ -10,6 +10,8 @@ use shoal_source::{Source, SourceHasher, spread};
 use shoal_types::{InfoHash, PeerId};
 use siphasher::sip::SipHasher13;
 
+use crate::api::Address;
+
 /// An info hash and its keyed hash: computed once per request by [`Swarms::swarm_key`](crate::Swarms::swarm_key),
 /// before any lock is taken.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +29,22 @@ pub struct OfferKey(pub(crate) u64);
 pub(crate) struct PeerKey {
     pub(crate) peer_id: PeerId,
     pub(crate) hash: u64,
+}
+
+impl PeerKey {
+    /// Returns the hash of the peer id together with an address.
+    pub(crate) const fn hash_at(&self, address: Address) -> u64 {
+        let Address { worker, handle } = address;
+        let handle_bits = (handle.generation as u64) << 32 | handle.index as u64;
+        spread(spread(self.hash ^ handle_bits) ^ worker as u64)
+    }
+}
+
+impl OfferKey {
+    /// Returns the key of the offer as one that this peer has made.
+    pub(crate) const fn of(self, offerer: &PeerKey) -> Self {
+        Self(self.0 ^ offerer.hash.rotate_left(32))
+    }
 }
 
 /// The secret keys, one for each kind of value.

@@ -17,6 +17,7 @@ mod index;
 mod key;
 mod mailbox;
 mod message;
+mod namesake;
 mod pending_offer;
 mod pressure;
 mod queue;
@@ -27,15 +28,14 @@ mod swarms;
 
 pub use api::{
     Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, PEER_BYTES,
-    PEER_BYTES_MAX, PendingOfferState, REMOTE_WORKER, Rejection, RemoteAnnounce, Settings,
+    PEER_BYTES_MAX, PendingOfferState, REMOTE_WORKER, ReceivedOffer, Rejection, RemoteAnnounce, Settings,
 };
-pub use dispatcher::{CHALLENGE_BYTES, Dispatcher, Losses, WriteError};
+pub use dispatcher::{Dispatcher, Losses, WriteError};
 pub use key::{OfferKey, SwarmKey};
 pub use mailbox::{MAILBOX_BYTES_MAX, Mailboxes};
 pub use message::MessageKind;
 pub use pending_offer::PENDING_OFFER_S;
 pub use queue::QueueLimits;
 pub use rate_limit::{MESSAGE_BYTES_MIN, TokenBucket};
-pub use shard::CHALLENGE_S;
 pub use shoal_source::Source;
 pub use swarms::Swarms;

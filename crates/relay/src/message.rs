@@ -20,8 +20,8 @@ pub enum MessageKind {
     Answer,
     /// The offer of another peer, with the group of its source, see [`Source::group`](crate::Source::group).
     Offer(u8),
-    /// The payload of a challenge. It is not queued for the receiver; the receiver's worker handles it.
-    Challenge,
+    /// A request without content to ping the receiver, see [`Dispatcher::request_ping`](crate::Dispatcher::request_ping).
+    Ping,
 }
 
 impl MessageKind {
@@ -30,7 +30,7 @@ impl MessageKind {
             Self::Offer(group) => group % SOURCE_GROUPS,
             Self::Reply => SOURCE_GROUPS,
             Self::Answer => SOURCE_GROUPS + 1,
-            Self::Challenge => SOURCE_GROUPS + 2,
+            Self::Ping => SOURCE_GROUPS + 2,
         }
     }
 
@@ -39,7 +39,7 @@ impl MessageKind {
             SOURCE_GROUPS => Self::Reply,
             0..SOURCE_GROUPS => Self::Offer(byte),
             byte if byte == SOURCE_GROUPS + 1 => Self::Answer,
-            _ => Self::Challenge,
+            _ => Self::Ping,
         }
     }
 }

@@ -6,7 +6,7 @@
 //! the sweep removes its peers until it is within the allowance. A source over its allowance of memory gets no memory
 //! for pending offers either.
 //!
-//! Every peer that joins, leaves or is transferred must be reported, with the source under which it was counted.
+//! Every peer that joins or leaves must be reported, with the source under which it was counted.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -84,12 +84,6 @@ impl Pressure {
     pub(crate) fn release(&self, source: Source) {
         self.peers.fetch_sub(1, Ordering::Relaxed);
         self.remove(source);
-    }
-
-    /// Moves a peer from one source to another.
-    pub(crate) fn transfer(&self, from: Source, to: Source) {
-        self.add(to);
-        self.remove(from);
     }
 
     /// Returns the number of peers that one address may have, if there is a limit at present.

@@ -40,8 +40,8 @@ pub(crate) struct OutboundQueue {
     /// Number of bytes that were written before and that the socket has not accepted. The queue is not flushed until
     /// this is zero.
     pub(crate) unsent_bytes: usize,
-    /// Whether the connection is to be flushed even if the queue is empty.
-    pub(crate) is_flush_requested: bool,
+    /// Whether the connection is to be flushed, even if the queue is empty, and pinged.
+    pub(crate) is_ping_requested: bool,
 }
 
 /// Number of bytes in all outbound queues of a worker.
@@ -83,13 +83,13 @@ impl OutboundQueue {
             reply_bytes: 0,
             offer_bytes: [0; SOURCE_GROUPS as usize],
             unsent_bytes: 0,
-            is_flush_requested: false,
+            is_ping_requested: false,
         }
     }
 
     /// Returns whether the connection is to be flushed.
     pub(crate) const fn is_ready(&self) -> bool {
-        self.unsent_bytes == 0 && (self.is_flush_requested || !self.bytes.is_empty())
+        self.unsent_bytes == 0 && (self.is_ping_requested || !self.bytes.is_empty())
     }
 
     /// Returns whether the limits of the queue allow one more message.
@@ -97,7 +97,7 @@ impl OutboundQueue {
         let queue_bytes = self.bytes.len() - self.reply_bytes + self.unsent_bytes;
         match kind {
             MessageKind::Reply => self.reply_bytes < limits.reply_bytes_max,
-            MessageKind::Answer | MessageKind::Challenge => queue_bytes < limits.queue_bytes_max,
+            MessageKind::Answer | MessageKind::Ping => queue_bytes < limits.queue_bytes_max,
             MessageKind::Offer(group) => {
                 let group_bytes = self.offer_bytes[usize::from(group % SOURCE_GROUPS)];
                 let is_greedy = || group_bytes as usize >= limits.queue_bytes_max / 8;
@@ -142,14 +142,14 @@ impl OutboundQueue {
                 let bytes = &mut self.offer_bytes[usize::from(group % SOURCE_GROUPS)];
                 *bytes = bytes.saturating_add(u32::try_from(written).unwrap_or(u32::MAX));
             }
-            MessageKind::Answer | MessageKind::Challenge => {}
+            MessageKind::Answer | MessageKind::Ping => {}
         }
     }
 
     /// Resets everything but the handle and the capacity of the buffer.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
-        (self.reply_bytes, self.unsent_bytes, self.is_flush_requested) = (0, 0, false);
+        (self.reply_bytes, self.unsent_bytes, self.is_ping_requested) = (0, 0, false);
         self.offer_bytes = [0; SOURCE_GROUPS as usize];
     }
 }

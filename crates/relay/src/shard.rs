@@ -1,7 +1,5 @@
 //! A shard: the part of the swarms that one lock guards.
 
-use core::num::NonZeroU32;
-
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use shoal_insight::ChangeBuffer;
@@ -10,16 +8,16 @@ use shoal_transport::stream::Handle;
 use shoal_types::{Action, Counts, InfoHash, PeerChange, PeerId, Presence};
 
 use crate::api::{
-    Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, Rejection,
-    RemoteAnnounce,
+    Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, ReceivedOffer,
+    Rejection, RemoteAnnounce,
 };
 use crate::expiry::Sweep;
 use crate::key::{KeyHasher, OfferKey, PeerKey, SwarmKey};
+use crate::namesake::NamesakeOffers;
+use crate::pending_offer;
 use crate::pressure::Pressure;
 use crate::swarm::{Peer, Swarm};
 
-/// Seconds after which a peer is given away if its connection has not answered a challenge.
-pub const CHALLENGE_S: u32 = 5;
 
 /// The swarms of one shard.
 #[derive(Debug)]
@@ -29,17 +27,20 @@ pub(crate) struct Shard {
     pub(crate) totals: ShardTotals,
     /// The torrents whose counts have changed, while they are watched.
     pub(crate) changes: Option<ChangeBuffer>,
+    /// The pending offers that are not found by the peer ids of their offerers.
+    pub(crate) namesake_offers: NamesakeOffers,
     /// The downloads that were completed within the last lifetime of a peer.
     downloads: Recent,
 }
 
-/// A swarm and its torrent.
+/// A swarm and the keyed hash of its info hash.
 #[derive(Debug)]
 pub(crate) struct Torrent {
-    pub(crate) info_hash: InfoHash,
     pub(crate) hash: u64,
     pub(crate) swarm: Swarm,
 }
+
+const _: () = assert!(size_of::<Torrent>() == 80, "as `PEER_BYTES` assumes");
 
 /// Totals of a shard.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,12 +80,19 @@ impl PreparedAnnounce<'_, '_> {
     }
 }
 
-/// An answer to an offer, before it is known whether the offer is pending.
+/// An offer, by the peer id of its sender, and the peer that has received it or receives it now.
 #[derive(Debug)]
-pub(crate) struct Answer<'a> {
-    pub(crate) answerer: Address,
-    pub(crate) answerer_id: &'a PeerId,
+pub(crate) struct RelayedOffer<'a> {
+    pub(crate) offerer: PeerKey,
     pub(crate) offer: OfferKey,
+    pub(crate) receiver: Address,
+    pub(crate) receiver_id: &'a PeerId,
+}
+
+impl RelayedOffer<'_> {
+    fn key(&self) -> u64 {
+        pending_offer::key(self.offer.of(&self.offerer), self.receiver_id, self.receiver)
+    }
 }
 
 impl ShardTotals {
@@ -96,15 +104,31 @@ impl ShardTotals {
     pub(crate) fn role_mut(&mut self, seeds: bool) -> &mut u64 {
         if seeds { &mut self.seeders } else { &mut self.leechers }
     }
+
+    /// Removes a peer of a swarm, and all that is counted or found on account of it.
+    pub(crate) fn remove(
+        &mut self,
+        swarm: &mut Swarm,
+        position: usize,
+        namesake_offers: &mut NamesakeOffers,
+        pressure: &Pressure,
+    ) {
+        *self.role_mut(swarm.is_seeder(position)) -= 1;
+        if let Some(peer) = swarm.remove(position) {
+            self.pending_offer_bytes -= peer.offer_bytes();
+            namesake_offers.remove_all(&peer);
+            pressure.release(peer.source);
+        }
+    }
 }
 
 impl Torrent {
     fn new(key: &SwarmKey, now_s: u32) -> Self {
-        Self { info_hash: key.info_hash, hash: key.hash, swarm: Swarm::new(now_s) }
+        Self { hash: key.hash, swarm: Swarm::new(key.info_hash, now_s) }
     }
 
     fn is(&self, key: &SwarmKey) -> bool {
-        self.hash == key.hash && self.info_hash == key.info_hash
+        self.hash == key.hash && self.swarm.info_hash == key.info_hash
     }
 }
 
@@ -115,6 +139,7 @@ impl Shard {
             sweep: Sweep::default(),
             totals: ShardTotals::default(),
             changes: None,
+            namesake_offers: NamesakeOffers::default(),
             downloads: Recent::new(peer_lifetime_s),
         }
     }
@@ -129,7 +154,7 @@ impl Shard {
         targets: &mut Vec<OfferTarget>,
     ) -> Result<Announced, Rejection> {
         let PreparedAnnounce { swarm: key, peer, announce, now_s, .. } = call;
-        let Self { swarms, totals, downloads, changes, .. } = self;
+        let Self { swarms, totals, downloads, changes, namesake_offers, .. } = self;
         let admit = || {
             if !announce.may_join {
                 return Err(Rejection::MayNotJoin);
@@ -139,7 +164,7 @@ impl Shard {
         let (swarm, found) = match swarms.entry(key.hash, |torrent| torrent.is(key), |torrent| torrent.hash) {
             Entry::Occupied(torrent) => {
                 let swarm = &mut torrent.into_mut().swarm;
-                let found = swarm.find(peer);
+                let found = swarm.find(peer, announce.address);
                 if found.is_none() {
                     if call.share_max > 0 && swarm.exceeds_share(announce.source, call.share_max, rng) {
                         return Err(Rejection::Excess(Excess::ShareOfSwarm));
@@ -155,22 +180,26 @@ impl Shard {
         };
         let before = swarm.counts();
         let seeds = matches!(announce.action, Action::Seed | Action::Complete);
-        let (position, joined, mut change) = match found {
+        let mut older = None;
+        let (position, mut change) = match found {
             Some(position) => {
-                let joined = claim(swarm, position, announce, pressure, *now_s)?;
                 let was_seeder = swarm.is_seeder(position);
                 *totals.role_mut(was_seeder) -= 1;
-                let change = if joined || was_seeder != seeds {
+                let change = if take_first_place(swarm, position, peer, totals, namesake_offers)
+                    || was_seeder != seeds
+                {
                     PeerChange::Joined
                 } else {
                     call.change_since(swarm.peer(position).announced_s)
                 };
-                (swarm.set_role(position, seeds), joined, change)
+                let position = swarm.represent(position);
+                (swarm.set_role(position, seeds), change)
             }
             None => {
-                let mut new = Peer::new(peer, announce.address, announce.source);
+                older = swarm.first(peer).map(|position| swarm.peer(position).address);
+                let mut new = Peer::new(peer, announce.address, announce.source, older.is_some());
                 new.is_download_decided = announce.action == Action::Seed;
-                (swarm.insert(new, seeds), true, PeerChange::Joined)
+                (swarm.insert(new, seeds), PeerChange::Joined)
             }
         };
         *totals.role_mut(seeds) += 1;
@@ -181,18 +210,21 @@ impl Shard {
             totals.completed += u64::from(is_counted);
             change = if is_counted { PeerChange::Completed } else { change };
         }
-        totals.pending_offer_bytes -= swarm.peer(position).pending_offers.memory_bytes();
-        draw_receivers(swarm, position, call, rng, targets);
-        totals.pending_offer_bytes += swarm.peer(position).pending_offers.memory_bytes();
+        if swarm.peer(position).is_by_address && change != PeerChange::Completed {
+            change = PeerChange::Nothing;
+        }
+        totals.pending_offer_bytes -= swarm.peer(position).offer_bytes();
+        draw_receivers(swarm, position, call, namesake_offers, rng, targets);
+        totals.pending_offer_bytes += swarm.peer(position).offer_bytes();
         let counts = swarm.counts();
         if counts != before {
             note_change(changes, key.hash, &key.info_hash);
         }
-        Ok(Announced { counts, joined, change })
+        Ok(Announced { counts, joined: found.is_none(), change, older })
     }
 
     /// Applies a change of a peer that is connected to another node. It was admitted there, so the limits of its source count it
-    /// and do not refuse it. A peer of a connection of this node stays with that, unless it is given away.
+    /// and do not refuse it. Returns the first connection of this node with the same peer id, if the peer has just joined.
     pub(crate) fn announce_remote(
         &mut self,
         key: &SwarmKey,
@@ -200,118 +232,82 @@ impl Shard {
         announce: &RemoteAnnounce,
         pressure: &Pressure,
         now_s: u32,
-    ) -> Result<(), Rejection> {
+    ) -> Result<Option<Address>, Rejection> {
         let address = Address::of_node(announce.node);
         if announce.action == Action::Stop {
             self.leave(key, peer, address, pressure);
-            return Ok(());
+            return Ok(None);
         }
+        let Self { swarms, totals, changes, .. } = self;
         let seeds = announce.action != Action::Leech;
-        let (swarm, found) =
-            self.find_or_create(key, peer, now_s, || pressure.admit(announce.source, true))?;
-        let before = swarm.counts();
-        let (position, was_seeder) = match found {
-            Some(position) => {
-                let &Peer { address: present, source, challenged_s, .. } = swarm.peer(position);
-                if !present.is_remote() && !is_given_away(challenged_s, now_s) {
-                    return Err(Rejection::PeerIdTaken(present));
-                }
-                if present != address {
-                    pressure.transfer(source, announce.source);
-                    swarm.transfer(position, address, announce.source);
-                }
-                let was_seeder = swarm.is_seeder(position);
-                (swarm.set_role(position, seeds), Some(was_seeder))
-            }
-            None => {
-                let mut new = Peer::new(peer, address, announce.source);
-                new.is_download_decided = announce.action == Action::Seed;
-                (swarm.insert(new, seeds), None)
-            }
-        };
-        swarm.peer_mut(position).announced_s = now_s;
-        let is_download = announce.action == Action::Complete && swarm.complete(position, || true);
-        let is_changed = swarm.counts() != before;
-        if let Some(was_seeder) = was_seeder {
-            *self.totals.role_mut(was_seeder) -= 1;
-        }
-        *self.totals.role_mut(seeds) += 1;
-        self.totals.completed += u64::from(is_download);
-        if is_changed {
-            note_change(&mut self.changes, key.hash, &key.info_hash);
-        }
-        Ok(())
-    }
-
-    /// Returns a swarm and the position of a peer in it. The swarm is created if it does not exist and `admit` permits a peer.
-    fn find_or_create(
-        &mut self,
-        key: &SwarmKey,
-        peer: &PeerKey,
-        now_s: u32,
-        admit: impl FnOnce() -> Result<(), Rejection>,
-    ) -> Result<(&mut Swarm, Option<usize>), Rejection> {
-        match self.swarms.entry(key.hash, |torrent| torrent.is(key), |torrent| torrent.hash) {
+        let admit = || pressure.admit(announce.source, true);
+        let (swarm, found) = match swarms.entry(key.hash, |torrent| torrent.is(key), |torrent| torrent.hash) {
             Entry::Occupied(torrent) => {
                 let swarm = &mut torrent.into_mut().swarm;
-                let found = swarm.find(peer);
+                let found = swarm.find(peer, address);
                 if found.is_none() {
                     admit()?;
                 }
-                Ok((swarm, found))
+                (swarm, found)
             }
             Entry::Vacant(torrent) => {
                 admit()?;
-                Ok((&mut torrent.insert(Torrent::new(key, now_s)).into_mut().swarm, None))
+                (&mut torrent.insert(Torrent::new(key, now_s)).into_mut().swarm, None)
             }
+        };
+        let (before, mut older) = (swarm.counts(), None);
+        let position = match found {
+            Some(position) => {
+                *totals.role_mut(swarm.is_seeder(position)) -= 1;
+                let position = swarm.represent(position);
+                swarm.set_role(position, seeds)
+            }
+            None => {
+                older = swarm.first(peer).map(|position| swarm.peer(position).address);
+                let mut new = Peer::new(peer, address, announce.source, true);
+                new.is_download_decided = announce.action == Action::Seed;
+                swarm.insert(new, seeds)
+            }
+        };
+        *totals.role_mut(seeds) += 1;
+        swarm.peer_mut(position).announced_s = now_s;
+        let is_download = announce.action == Action::Complete && swarm.complete(position, || true);
+        totals.completed += u64::from(is_download);
+        if swarm.counts() != before {
+            note_change(changes, key.hash, &key.info_hash);
         }
+        Ok(older)
     }
 
     /// Removes all peers that are connected to another node.
     pub(crate) fn forget_node(&mut self, node: Handle, pressure: &Pressure) {
-        let Self { swarms, totals, changes, .. } = self;
+        let Self { swarms, totals, changes, namesake_offers, .. } = self;
         let address = Address::of_node(node);
-        swarms.retain(|Torrent { info_hash, hash, swarm }| {
-            let positions = if swarm.has_remote() { 0..swarm.len() } else { 0..0 };
-            // From the end, since a peer from behind takes the position of one that is removed.
-            for position in positions.rev() {
+        swarms.retain(|Torrent { hash, swarm }| {
+            // From the end, since only peers from behind take the position of one that is removed.
+            for position in (0..swarm.len()).rev() {
                 if swarm.peer(position).address == address {
-                    note_change(changes, *hash, info_hash);
-                    *totals.role_mut(swarm.is_seeder(position)) -= 1;
-                    if let Some(peer) = swarm.remove(position) {
-                        pressure.release(peer.source);
-                    }
+                    note_change(changes, *hash, &swarm.info_hash);
+                    totals.remove(swarm, position, namesake_offers, pressure);
                 }
             }
             !swarm.is_empty()
         });
     }
 
-    /// Appends the peers that are connected to this node.
+    /// Appends the peers that are connected to this node, one of each peer id.
     pub(crate) fn connected(&self, presences: &mut Vec<Presence>) {
-        for Torrent { info_hash, swarm, .. } in &self.swarms {
+        for Torrent { swarm, .. } in &self.swarms {
             for position in 0..swarm.len() {
                 let peer = swarm.peer(position);
-                if !peer.address.is_remote() {
+                if !peer.is_by_address {
                     let action = if swarm.is_seeder(position) { Action::Seed } else { Action::Leech };
                     let source = peer.source.to_bytes();
-                    presences.push(Presence { info_hash: *info_hash, action, peer_id: peer.peer_id, source });
+                    let (info_hash, peer_id) = (swarm.info_hash, peer.peer_id);
+                    presences.push(Presence { info_hash, action, peer_id, source });
                 }
             }
         }
-    }
-
-    /// Returns whether the connection of a peer of this node is challenged.
-    pub(crate) fn is_challenged(&self, key: &SwarmKey, peer: &PeerKey) -> Option<bool> {
-        let swarm = self.swarm(key)?;
-        let peer = swarm.peer(swarm.find(peer)?);
-        (!peer.address.is_remote()).then_some(peer.challenged_s.is_some())
-    }
-
-    /// Returns the connection or the node of a peer.
-    pub(crate) fn address_of(&self, key: &SwarmKey, peer: &PeerKey) -> Option<Address> {
-        let swarm = self.swarm(key)?;
-        Some(swarm.peer(swarm.find(peer)?).address)
     }
 
     /// Removes a peer of the connection `address`.
@@ -326,21 +322,20 @@ impl Shard {
             return Left::default();
         };
         let swarm = &mut torrent.get_mut().swarm;
-        let Some(position) = owned(swarm, peer, address) else {
-            return Left { counts: swarm.counts(), was_present: false };
+        let Some(position) = swarm.find(peer, address) else {
+            return Left { counts: swarm.counts(), ..Left::default() };
         };
-        *self.totals.role_mut(swarm.is_seeder(position)) -= 1;
-        if let Some(peer) = swarm.remove(position) {
-            self.totals.pending_offer_bytes -= peer.pending_offers.memory_bytes();
-            pressure.release(peer.source);
-        }
+        let was_first = !swarm.peer(position).is_by_address;
+        self.totals.remove(swarm, position, &mut self.namesake_offers, pressure);
         note_change(&mut self.changes, key.hash, &key.info_hash);
-        if swarm.is_empty() {
+        let counts = if swarm.is_empty() {
             // Its count of downloads is lost. Otherwise any client could fill the tables with empty swarms.
             torrent.remove();
-            return Left { counts: Counts::default(), was_present: true };
-        }
-        Left { counts: swarm.counts(), was_present: true }
+            Counts::default()
+        } else {
+            swarm.counts()
+        };
+        Left { counts, was_present: true, was_first }
     }
 
     /// Returns the membership of a peer of the connection `address`.
@@ -352,7 +347,7 @@ impl Shard {
         now_s: u32,
     ) -> Option<Membership> {
         let swarm = self.swarm(key)?;
-        let position = owned(swarm, peer, address)?;
+        let position = swarm.find(peer, address)?;
         let peer = swarm.peer(position);
         Some(Membership {
             seeds: swarm.is_seeder(position),
@@ -374,21 +369,20 @@ impl Shard {
         pressure: &Pressure,
         now_s: u32,
     ) -> Result<(), Rejection> {
-        if let Some(swarm) = self.swarm(key)
-            && let Some(position) = swarm.find(peer)
-        {
-            return Err(Rejection::PeerIdTaken(swarm.peer(position).address));
-        }
         pressure.admit(source, true)?;
         let entry = self.swarms.entry(key.hash, |torrent| torrent.is(key), |torrent| torrent.hash);
         let swarm = &mut entry.or_insert_with(|| Torrent::new(key, now_s)).into_mut().swarm;
-        let position = swarm.insert(Peer::new(peer, address, source), membership.seeds);
+        let is_by_address = swarm.first(peer).is_some();
+        let position = swarm.insert(Peer::new(peer, address, source, is_by_address), membership.seeds);
         let peer = swarm.peer_mut(position);
         peer.announced_s = now_s.saturating_sub(membership.age_s);
         peer.is_download_decided = membership.is_download_decided;
         if pressure.may_grow(source) {
-            peer.pending_offers.resume(&membership.pending_offers, now_s);
-            self.totals.pending_offer_bytes += peer.pending_offers.memory_bytes();
+            peer.pending_offers.resume(&membership.pending_offers, peer.offers_max(), now_s);
+            self.totals.pending_offer_bytes += peer.offer_bytes();
+            if is_by_address {
+                peer.pending_offers.keys().for_each(|key| self.namesake_offers.insert(key, peer.hash()));
+            }
         }
         swarm.resume(membership.swarm_completed, membership.swarm_age_s, now_s);
         *self.totals.role_mut(membership.seeds) += 1;
@@ -404,11 +398,7 @@ impl Shard {
         note_change(&mut self.changes, key.hash, &key.info_hash);
         let swarm = &mut torrent.get_mut().swarm;
         for position in (0..swarm.len()).rev().take(budget) {
-            *self.totals.role_mut(swarm.is_seeder(position)) -= 1;
-            if let Some(peer) = swarm.remove(position) {
-                self.totals.pending_offer_bytes -= peer.pending_offers.memory_bytes();
-                pressure.release(peer.source);
-            }
+            self.totals.remove(swarm, position, &mut self.namesake_offers, pressure);
         }
         if swarm.is_empty() {
             torrent.remove();
@@ -426,58 +416,74 @@ impl Shard {
 
     /// Returns the torrents of all swarms.
     pub(crate) fn torrents(&self) -> Vec<InfoHash> {
-        self.swarms.iter().map(|torrent| torrent.info_hash).collect()
+        self.swarms.iter().map(|torrent| torrent.swarm.info_hash).collect()
     }
 
-    /// Matches an answer to a pending offer of the peer `offerer`.
+    /// Matches an answer, whose sender is the receiver of this offer, to a pending one.
     pub(crate) fn match_answer(
         &mut self,
         key: &SwarmKey,
-        offerer: &PeerKey,
-        answer: &Answer<'_>,
+        answered: &RelayedOffer<'_>,
         now_s: u32,
     ) -> AnswerMatch {
         let Some(torrent) = self.swarms.find_mut(key.hash, |torrent| torrent.is(key)) else {
             return AnswerMatch::PeerGone;
         };
-        let Some(position) = torrent.swarm.find(offerer) else { return AnswerMatch::PeerGone };
-        let peer = torrent.swarm.peer_mut(position);
-        if peer.address.is_remote() {
-            return AnswerMatch::Remote(peer.address.handle);
+        let (swarm, offer_key) = (&mut torrent.swarm, answered.key());
+        let first = swarm.first(&answered.offerer);
+        if let Some(position) = first {
+            let peer = swarm.peer_mut(position);
+            if peer.pending_offers.take(offer_key, now_s) {
+                return AnswerMatch::Offerer(peer.address);
+            }
         }
-        if peer.pending_offers.take(answer.offer, answer.answerer_id, answer.answerer, now_s) {
-            AnswerMatch::Offerer(peer.address)
-        } else {
-            AnswerMatch::NotPending
+        if let Some(offerer) = self.namesake_offers.find(offer_key)
+            && let Some(position) = swarm.find_hash(offerer, |peer| peer.is_by_address)
+        {
+            let peer = swarm.peer_mut(position);
+            if peer.pending_offers.take(offer_key, now_s) {
+                self.namesake_offers.remove(offer_key, offerer);
+                return AnswerMatch::Offerer(peer.address);
+            }
         }
+        if first.is_some() { AnswerMatch::NotPending } else { AnswerMatch::PeerGone }
     }
 
-    /// Records that the connection `address` is challenged on account of a peer. Returns false if the connection does
-    /// not have the peer, or is challenged already.
-    pub(crate) fn challenge(&mut self, key: &SwarmKey, peer: &PeerKey, address: Address, now_s: u32) -> bool {
-        let peer = self.peer_mut(key, peer, address).filter(|peer| peer.challenged_s.is_none());
-        peer.is_some_and(|peer| {
-            peer.challenged_s = NonZeroU32::new(now_s.max(1));
-            true
-        })
-    }
-
-    /// Cancels the challenge of the connection `address` on account of a peer.
-    pub(crate) fn confirm_alive(&mut self, key: &SwarmKey, peer: &PeerKey, address: Address) {
-        if let Some(peer) = self.peer_mut(key, peer, address) {
-            peer.challenged_s = None;
+    /// Records an offer of a peer of another node as pending. Its receiver is the first peer of this node with that id.
+    pub(crate) fn receive_offer(
+        &mut self,
+        key: &SwarmKey,
+        node: Handle,
+        (offerer, receiver): (&PeerKey, &PeerKey),
+        offer: OfferKey,
+        pressure: &Pressure,
+        now_s: u32,
+    ) -> ReceivedOffer {
+        let Self { swarms, totals, namesake_offers, .. } = self;
+        let torrent = swarms.find_mut(key.hash, |torrent| torrent.is(key));
+        let swarm = torrent.and_then(|torrent| {
+            let first = torrent.swarm.first(receiver)?;
+            Some((torrent.swarm.peer(first).address, &mut torrent.swarm))
+        });
+        let Some((to, swarm)) = swarm else { return ReceivedOffer::Refused };
+        let Some(position) = swarm.find(offerer, Address::of_node(node)) else {
+            return ReceivedOffer::UnknownOfferer;
+        };
+        let offer = RelayedOffer { offerer: *offerer, offer, receiver: to, receiver_id: &receiver.peer_id };
+        let peer = swarm.peer_mut(position);
+        let may_grow = pressure.may_grow(peer.source);
+        totals.pending_offer_bytes -= peer.offer_bytes();
+        let room = reserve(peer, namesake_offers, 1, may_grow, now_s);
+        if room > 0 {
+            push(peer, namesake_offers, offer.key(), now_s);
         }
-    }
-
-    fn peer_mut(&mut self, key: &SwarmKey, peer: &PeerKey, address: Address) -> Option<&mut Peer> {
-        let torrent = self.swarms.find_mut(key.hash, |torrent| torrent.is(key))?;
-        let position = owned(&torrent.swarm, peer, address)?;
-        Some(torrent.swarm.peer_mut(position))
+        totals.pending_offer_bytes += peer.offer_bytes();
+        if room > 0 { ReceivedOffer::For(to) } else { ReceivedOffer::Refused }
     }
 
     /// Returns whether the connection `address` has the peer.
     pub(crate) fn has_peer(&self, key: &SwarmKey, peer: &PeerKey, address: Address) -> bool {
-        self.swarm(key).is_some_and(|swarm| owned(swarm, peer, address).is_some())
+        self.swarm(key).is_some_and(|swarm| swarm.find(peer, address).is_some())
     }
 
     pub(crate) fn counts(&self, key: &SwarmKey) -> Counts {
@@ -497,10 +503,9 @@ impl Shard {
     /// Appends up to `max` peers of a swarm: up to half as many seeders, then leechers.
     pub(crate) fn peers(&self, key: &SwarmKey, max: usize, now_s: u32, peers: &mut Vec<ConnectedPeer>) {
         let Some(swarm) = self.swarm(key) else { return };
-        let counts = swarm.counts();
-        let leechers = usize::try_from(counts.leechers).unwrap_or(usize::MAX);
+        let leechers = swarm.positions(false).count();
         let seeders = max.div_ceil(2).max(max.saturating_sub(leechers));
-        let positions = (leechers..swarm.len()).take(seeders).chain(0..leechers).take(max);
+        let positions = swarm.positions(true).take(seeders).chain(swarm.positions(false)).take(max);
         peers.extend(positions.map(|position| {
             let peer = swarm.peer(position);
             ConnectedPeer {
@@ -523,41 +528,23 @@ pub(crate) fn note_change(changes: &mut Option<ChangeBuffer>, hash: u64, info_ha
     }
 }
 
-/// Returns the position of a peer, if it belongs to the connection `address`.
-fn owned(swarm: &Swarm, peer: &PeerKey, address: Address) -> Option<usize> {
-    swarm.find(peer).filter(|&position| swarm.peer(position).address == address)
-}
-
-/// Returns whether a peer whose connection was challenged then is given away, since that has not answered.
-fn is_given_away(challenged_s: Option<NonZeroU32>, now_s: u32) -> bool {
-    challenged_s.is_some_and(|since_s| now_s.saturating_sub(since_s.get()) >= CHALLENGE_S)
-}
-
-/// Checks that the peer belongs to the announcer, or transfers it from a connection that has not answered a challenge
-/// and is therefore considered dead. Returns whether it was transferred. The address of the announcer is irrelevant:
-/// neighbours share one, and a client that moves to another network has a new one.
-fn claim(
+/// Makes a peer that announces the first of this node with its peer id, if there is none any more. Returns whether it did.
+fn take_first_place(
     swarm: &mut Swarm,
     position: usize,
-    announce: &Announce<'_>,
-    pressure: &Pressure,
-    now_s: u32,
-) -> Result<bool, Rejection> {
-    let peer = swarm.peer_mut(position);
-    if peer.address == announce.address {
-        peer.challenged_s = None;
-        return Ok(false);
+    key: &PeerKey,
+    totals: &mut ShardTotals,
+    namesake_offers: &mut NamesakeOffers,
+) -> bool {
+    if !swarm.peer(position).is_by_address || swarm.first(key).is_some() {
+        return false;
     }
-    if !is_given_away(peer.challenged_s, now_s) {
-        return Err(Rejection::PeerIdTaken(peer.address));
-    }
-    if !announce.may_join {
-        return Err(Rejection::MayNotJoin);
-    }
-    // The number of peers stays the same, so the claim is granted whatever share the announcer holds.
-    pressure.transfer(peer.source, announce.source);
-    swarm.transfer(position, announce.address, announce.source);
-    Ok(true)
+    let peer = swarm.peer(position);
+    totals.pending_offer_bytes -= peer.offer_bytes();
+    namesake_offers.remove_all(peer);
+    swarm.make_first(position, key);
+    totals.pending_offer_bytes += swarm.peer(position).offer_bytes();
+    true
 }
 
 /// Returns whether the completed download of the announcer is counted, as one more than `completed`.
@@ -574,6 +561,7 @@ fn draw_receivers(
     swarm: &mut Swarm,
     own: usize,
     call: &PreparedAnnounce<'_, '_>,
+    namesake_offers: &mut NamesakeOffers,
     rng: &mut fastrand::Rng,
     targets: &mut Vec<OfferTarget>,
 ) {
@@ -582,13 +570,35 @@ fn draw_receivers(
     if targets.is_empty() {
         return;
     }
-    // Taken out for a moment, since the receivers are in the same list of peers.
-    let mut pending_offers = core::mem::take(&mut swarm.peer_mut(own).pending_offers);
-    let room = pending_offers.reserve(targets.len(), call.may_grow, call.now_s);
+    let peer = swarm.peer_mut(own);
+    let room = reserve(peer, namesake_offers, targets.len(), call.may_grow, call.now_s);
     targets.truncate(room);
     for (target, &offer) in targets.iter().zip(offers) {
-        let peer_id = &swarm.peer(target.position as usize).peer_id;
-        pending_offers.push(offer, peer_id, target.address, call.now_s);
+        let key = pending_offer::key(offer.of(&call.peer), &target.peer_id, target.address);
+        push(peer, namesake_offers, key, call.now_s);
     }
-    swarm.peer_mut(own).pending_offers = pending_offers;
+}
+
+/// Makes room for more pending offers of a peer, see [`PendingOffers::reserve`](pending_offer::PendingOffers::reserve).
+fn reserve(
+    peer: &mut Peer,
+    namesake_offers: &mut NamesakeOffers,
+    more: usize,
+    may_grow: bool,
+    now_s: u32,
+) -> usize {
+    let (is_by_address, hash, offers_max) = (peer.is_by_address, peer.hash(), peer.offers_max());
+    peer.pending_offers.reserve(more, offers_max, may_grow, now_s, |key| {
+        if is_by_address {
+            namesake_offers.remove(key, hash);
+        }
+    })
+}
+
+/// Records a pending offer of a peer, for which there is room.
+fn push(peer: &mut Peer, namesake_offers: &mut NamesakeOffers, key: u64, now_s: u32) {
+    peer.pending_offers.push(key, now_s);
+    if peer.is_by_address {
+        namesake_offers.insert(key, peer.hash());
+    }
 }

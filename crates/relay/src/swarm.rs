@@ -1,19 +1,28 @@
-//! One swarm: its peers, leechers before seeders.
+//! One swarm: its peers, in four zones.
 //!
-//! In this order, the possible receivers of a seeder's offers are the front of the list, and a sample is a draw of
-//! positions. A small swarm is searched from end to end; a large one has an index by peer id.
+//! One peer of each source represents it: offers of other sources go to representatives only, as long as there are enough
+//! of them. So a source that has a thousand peers receives as many offers of others as a source that has one. Among
+//! themselves, the peers of a source have no limit. A peer that has announced since the representative of its source last
+//! did takes its place.
+//!
+//! The zones are contiguous, so that a sample is a draw of positions: seeders that do not represent their source, leechers
+//! that do not, seeders that do, and leechers that do. Most swarms consist of the last two. A small swarm is searched from
+//! end to end; a large one has indexes by peer id and by source.
+//!
+//! A peer is identified by its peer id and its connection. The first connection of this node with a peer id is found by
+//! that id; all others, and the peers of other nodes, are found by the id together with the address.
 
-use core::num::NonZeroU32;
+use core::ops::Range;
 
 use shoal_source::{Source, swarm_share};
-use shoal_types::{Counts, PeerId};
+use shoal_types::{Counts, InfoHash, PeerId};
 
 use crate::api::{Address, OfferTarget};
 use crate::index::Index;
 use crate::key::PeerKey;
-use crate::pending_offer::PendingOffers;
+use crate::pending_offer::{PENDING_OFFERS_BY_ADDRESS_MAX, PENDING_OFFERS_MAX, PendingOffers};
 
-/// A swarm of more peers than the second number gets an index; one of fewer than the first loses it.
+/// A swarm of more peers than the second number gets indexes; one of fewer than the first loses them.
 const INDEXED: (usize, usize) = (16, 32);
 
 /// Maximum number of peers by which a list of peers grows or shrinks at once: 640 KiB, which the allocator moves by
@@ -29,10 +38,19 @@ const SHARE_SAMPLE: usize = 128;
 /// Maximum number of peers of a swarm that are all counted before one is refused for the share of its source.
 const SHARE_COUNTED: usize = 4096;
 
+/// The zones, see [`zone`].
+const ZONES: usize = 4;
+const SURPLUS_SEEDERS: usize = 0;
+const SURPLUS_LEECHERS: usize = 1;
+const SEEDERS: usize = 2;
+const LEECHERS: usize = 3;
+
 /// A connected peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) peer_id: PeerId,
+    /// Whether it is found by its peer id together with its address, and not by its peer id alone.
+    pub(crate) is_by_address: bool,
     /// Whether it has been decided if its download is counted. One that joins as a seeder has none.
     pub(crate) is_download_decided: bool,
     /// The time of its last announce.
@@ -40,51 +58,84 @@ pub(crate) struct Peer {
     pub(crate) address: Address,
     /// The source under which it is counted.
     pub(crate) source: Source,
-    /// The time at which its connection was challenged, because another one announced the same peer id. `None` if the
-    /// connection has shown since that it is alive.
-    pub(crate) challenged_s: Option<NonZeroU32>,
     pub(crate) pending_offers: PendingOffers,
-    /// The keyed hash of the peer id.
+    /// The keyed hash of the peer id, or of the peer id and the address.
     hash: u64,
 }
 
 const _: () = assert!(size_of::<Peer>() == 80, "as `PEER_BYTES` assumes");
-const _: () = assert!(size_of::<Swarm>() == 48, "as `PEER_BYTES` assumes");
+const _: () = assert!(size_of::<Swarm>() == 72, "as `PEER_BYTES` assumes");
 
 /// The peers of one torrent.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Swarm {
+    pub(crate) info_hash: InfoHash,
     peers: Vec<Peer>,
-    leechers: u32,
-    /// Peers that are connected to other nodes.
-    remote: u32,
+    /// The ends of all zones but the last.
+    ends: [u32; ZONES - 1],
     completed: u32,
     /// The time of its creation. It wraps, so that a swarm may be older than the clock.
     created_s: u32,
-    /// The positions by peer id, if the swarm is large.
-    index: Option<Box<Index>>,
+    /// The positions by hash, if the swarm is large.
+    indexes: Option<Box<Indexes>>,
+}
+
+/// The indexes of a large swarm.
+#[derive(Debug)]
+struct Indexes {
+    /// All positions, by the hashes of their peers.
+    peers: Index<u32>,
+    /// The positions of representatives, by the hashes of their sources.
+    sources: Index<u32>,
+    /// Number of peers that are found by their address.
+    by_address: u32,
 }
 
 impl Peer {
-    pub(crate) fn new(key: &PeerKey, address: Address, source: Source) -> Self {
-        let PeerKey { peer_id, hash } = *key;
+    pub(crate) fn new(key: &PeerKey, address: Address, source: Source, is_by_address: bool) -> Self {
         Self {
-            peer_id,
+            peer_id: key.peer_id,
+            is_by_address,
             is_download_decided: false,
             announced_s: 0,
             address,
             source,
-            challenged_s: None,
             pending_offers: PendingOffers::default(),
-            hash,
+            hash: if is_by_address { key.hash_at(address) } else { key.hash },
         }
     }
+
+    pub(crate) const fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Returns the maximum number of its pending offers.
+    pub(crate) const fn offers_max(&self) -> usize {
+        if self.is_by_address { PENDING_OFFERS_BY_ADDRESS_MAX } else { PENDING_OFFERS_MAX }
+    }
+
+    /// Returns the memory of its pending offers. Those of a peer that is found by its address are in a table as well, in
+    /// which an offer takes up to 36 bytes.
+    pub(crate) fn offer_bytes(&self) -> u64 {
+        self.pending_offers.memory_bytes() * if self.is_by_address { 4 } else { 1 }
+    }
+}
+
+/// Returns the zone of a peer.
+fn zone(seeds: bool, represents: bool) -> usize {
+    2 * usize::from(represents) + usize::from(!seeds)
+}
+
+/// Returns the hash of an IPv4 address or /48.
+fn site_hash(source: Source) -> u64 {
+    source.site_hash().unwrap_or_else(|| source.network_hash())
 }
 
 impl Swarm {
     /// Creates a swarm without peers.
-    pub(crate) fn new(now_s: u32) -> Self {
-        Self { created_s: now_s, ..Self::default() }
+    pub(crate) fn new(info_hash: InfoHash, now_s: u32) -> Self {
+        let (peers, ends) = (Vec::new(), [0; ZONES - 1]);
+        Self { info_hash, peers, ends, completed: 0, created_s: now_s, indexes: None }
     }
 
     /// Returns the seconds since its creation, at most 68 years.
@@ -104,11 +155,6 @@ impl Swarm {
         self.set_age_s(age_s.max(self.age_s(now_s)), now_s);
     }
 
-    /// Returns whether some peers are connected to other nodes.
-    pub(crate) const fn has_remote(&self) -> bool {
-        self.remote > 0
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.peers.is_empty()
     }
@@ -119,9 +165,10 @@ impl Swarm {
 
     pub(crate) fn counts(&self) -> Counts {
         let count = |peers: usize| u32::try_from(peers).unwrap_or(u32::MAX);
+        let leechers = self.range(SURPLUS_LEECHERS).len() + self.range(LEECHERS).len();
         Counts {
-            seeders: count(self.peers.len() - self.leechers()),
-            leechers: self.leechers,
+            seeders: count(self.peers.len() - leechers),
+            leechers: count(leechers),
             completed: self.completed,
         }
     }
@@ -144,28 +191,66 @@ impl Swarm {
     }
 
     pub(crate) fn is_seeder(&self, position: usize) -> bool {
-        position >= self.leechers()
+        matches!(self.zone_of(position), SURPLUS_SEEDERS | SEEDERS)
     }
 
-    /// Returns the number of leechers, which is the position of the first seeder.
-    fn leechers(&self) -> usize {
-        as_usize(self.leechers)
+    /// Returns the positions of all seeders or of all leechers.
+    pub(crate) fn positions(&self, seeds: bool) -> impl Iterator<Item = usize> {
+        self.range(zone(seeds, true)).chain(self.range(zone(seeds, false)))
     }
 
-    /// Gives a peer to another connection.
-    pub(crate) fn transfer(&mut self, position: usize, address: Address, source: Source) {
-        let peer = &mut self.peers[position];
-        self.remote = self.remote + u32::from(address.is_remote()) - u32::from(peer.address.is_remote());
-        (peer.address, peer.source, peer.challenged_s) = (address, source, None);
+    fn zone_of(&self, position: usize) -> usize {
+        self.ends.iter().filter(|end| position >= as_usize(**end)).count()
+    }
+
+    /// Returns the positions of a zone.
+    fn range(&self, zone: usize) -> Range<usize> {
+        let start = if zone == 0 { 0 } else { as_usize(self.ends[zone - 1]) };
+        start..self.ends.get(zone).map_or(self.peers.len(), |end| as_usize(*end))
+    }
+
+    /// Returns the position of the first representative.
+    fn representatives(&self) -> usize {
+        as_usize(self.ends[SURPLUS_LEECHERS])
     }
 
     /// Returns the position of a peer, which is valid until the next change.
-    pub(crate) fn find(&self, key: &PeerKey) -> Option<usize> {
-        let is_it = |peer: &Peer| peer.hash == key.hash && peer.peer_id == key.peer_id;
-        match &self.index {
+    pub(crate) fn find(&self, key: &PeerKey, address: Address) -> Option<usize> {
+        let first = if address.is_remote() { None } else { self.first(key) };
+        if first.is_some_and(|position| self.peers[position].address == address) {
+            return first;
+        }
+        if self.indexes.as_ref().is_some_and(|indexes| indexes.by_address == 0) {
+            return None;
+        }
+        self.find_hash(key.hash_at(address), |peer| peer.address == address && peer.peer_id == key.peer_id)
+    }
+
+    /// Returns the position of the first peer of this node with this peer id.
+    pub(crate) fn first(&self, key: &PeerKey) -> Option<usize> {
+        self.find_hash(key.hash, |peer| !peer.is_by_address && peer.peer_id == key.peer_id)
+    }
+
+    /// Returns the position of a peer with this hash.
+    pub(crate) fn find_hash(&self, hash: u64, is_match: impl Fn(&Peer) -> bool) -> Option<usize> {
+        let is_it = |peer: &Peer| peer.hash == hash && is_match(peer);
+        match &self.indexes {
             None => self.peers.iter().position(is_it),
-            Some(index) => {
-                index.find(key.hash, |position| is_it(&self.peers[as_usize(position)])).map(as_usize)
+            Some(indexes) => {
+                indexes.peers.find(hash, |position| is_it(&self.peers[as_usize(position)])).map(as_usize)
+            }
+        }
+    }
+
+    /// Returns the position of the peer that represents a source.
+    fn representative(&self, source: Source) -> Option<usize> {
+        match &self.indexes {
+            None => {
+                (self.representatives()..self.len()).find(|&at| self.peers[at].source.is_same_site(source))
+            }
+            Some(indexes) => {
+                let is_it = |position| self.peers[as_usize(position)].source.is_same_site(source);
+                indexes.sources.find(site_hash(source), is_it).map(as_usize)
             }
         }
     }
@@ -197,46 +282,86 @@ impl Swarm {
             // A quarter more, up to a limit. By default, a vector would double.
             self.peers.reserve_exact((position / 4 + 1).min(PEERS_STEP_MAX));
         }
-        let hash = peer.hash;
-        self.remote += u32::from(peer.address.is_remote());
+        let represents = self.representative(peer.source).is_none();
+        let (hash, is_by_address) = (peer.hash, peer.is_by_address);
         self.peers.push(peer);
-        match &mut self.index {
-            Some(index) => {
-                index.insert(hash, as_u32(position), |other| self.peers[as_usize(other)].hash);
-            }
-            None if self.peers.len() > INDEXED.1 => self.build_index(),
-            None => {}
+        let is_large = self.peers.len() > INDEXED.1;
+        if let Some(indexes) = &mut self.indexes {
+            indexes.by_address += u32::from(is_by_address);
+            indexes.peers.insert(hash, as_u32(position), |other| self.peers[as_usize(other)].hash);
         }
-        if seeds { position } else { self.make_leecher(position) }
+        let position = self.relocate(position, zone(seeds, represents));
+        if self.indexes.is_some() {
+            if represents {
+                self.add_representative(position);
+            }
+        } else if is_large {
+            self.build_indexes();
+        }
+        position
     }
 
-    /// Removes a peer and returns it. A peer from behind it takes its position, unless it was the last.
+    /// Removes a peer and returns it. Only peers from behind it change their positions.
     pub(crate) fn remove(&mut self, position: usize) -> Option<Peer> {
-        let position = if self.is_seeder(position) { position } else { self.make_seeder(position) };
+        if position >= self.representatives() {
+            self.remove_representative(position);
+        }
+        let position = self.relocate(position, LEECHERS);
         let last = self.peers.len() - 1;
         self.swap(position, last);
-        if let Some(index) = &mut self.index {
+        if let Some(indexes) = &mut self.indexes {
             let hash_of = |position| self.peers[as_usize(position)].hash;
-            index.remove(self.peers[last].hash, as_u32(last), hash_of);
+            indexes.peers.remove(self.peers[last].hash, as_u32(last), hash_of);
+            indexes.by_address -= u32::from(self.peers[last].is_by_address);
         }
         let peer = self.peers.pop();
-        self.remote -= u32::from(peer.as_ref().is_some_and(|peer| peer.address.is_remote()));
         self.shrink();
         peer
     }
 
     /// Makes the peer a seeder or a leecher. Returns its new position.
     pub(crate) fn set_role(&mut self, position: usize, seeds: bool) -> usize {
-        match (self.is_seeder(position), seeds) {
-            (false, true) => self.make_seeder(position),
-            (true, false) => self.make_leecher(position),
-            (true, true) | (false, false) => position,
+        self.relocate(position, zone(seeds, position >= self.representatives()))
+    }
+
+    /// Makes a peer that announces the representative of its source, if the present one has not announced since this one last
+    /// did. Returns its new position.
+    pub(crate) fn represent(&mut self, position: usize) -> usize {
+        if position >= self.representatives() {
+            return position;
+        }
+        let &Peer { peer_id, hash, address, source, announced_s, .. } = &self.peers[position];
+        if let Some(present) = self.representative(source) {
+            if self.peers[present].announced_s >= announced_s {
+                return position;
+            }
+            self.remove_representative(present);
+            self.relocate(present, zone(self.is_seeder(present), false));
+        }
+        // It may have moved.
+        let is_it = |peer: &Peer| peer.address == address && peer.peer_id == peer_id;
+        let Some(position) = self.find_hash(hash, is_it) else { return position };
+        let position = self.relocate(position, zone(self.is_seeder(position), true));
+        self.add_representative(position);
+        position
+    }
+
+    /// Makes a peer of this node the first one with its peer id.
+    pub(crate) fn make_first(&mut self, position: usize, key: &PeerKey) {
+        let former = self.peers[position].hash;
+        (self.peers[position].hash, self.peers[position].is_by_address) = (key.hash, false);
+        if let Some(indexes) = &mut self.indexes {
+            let hash_of = |position| self.peers[as_usize(position)].hash;
+            indexes.peers.remove(former, as_u32(position), hash_of);
+            indexes.peers.insert(key.hash, as_u32(position), hash_of);
+            indexes.by_address -= 1;
         }
     }
 
-    /// Draws up to `wanted` receivers for the offers of the peer at `own`: other peers, each at most once and all with
-    /// the same probability. The offers of a seeder go to leechers only. If some peers are connected to other nodes, those of
-    /// this node are preferred: twice as many are drawn, and these go first.
+    /// Draws up to `wanted` receivers for the offers of the peer at `own`: other peers, each at most once, and none with the
+    /// same peer id. All peers of its own source and the representatives of others have the same probability; the other
+    /// peers get what is left over. A seeder's offers go to leechers first, and what is left over to seeders. If some peers
+    /// are connected to other nodes, those of this node are preferred: twice as many are drawn, and these go first.
     pub(crate) fn draw(
         &self,
         own: usize,
@@ -244,22 +369,129 @@ impl Swarm {
         rng: &mut fastrand::Rng,
         targets: &mut Vec<OfferTarget>,
     ) {
-        if self.remote == 0 {
-            return self.draw_any(own, wanted, rng, targets);
+        self.draw_any(own, wanted, rng, targets);
+        let own_id = self.peers[own].peer_id;
+        let is_own = |target: &OfferTarget| target.peer_id == own_id;
+        if targets.iter().any(is_own) {
+            // A client has no use for its own offers.
+            targets.clear();
+            self.draw_any(own, 2 * wanted, rng, targets);
+            targets.retain(|target| !is_own(target));
+            targets.truncate(wanted);
         }
-        self.draw_any(own, 2 * wanted, rng, targets);
-        // Those that are all there are come in their order.
-        rng.shuffle(targets);
-        targets.sort_by_key(|target| target.address.is_remote());
-        targets.truncate(wanted);
+    }
+
+    /// Draws up to `wanted` receivers, whatever their peer ids.
+    fn draw_any(&self, own: usize, wanted: usize, rng: &mut fastrand::Rng, targets: &mut Vec<OfferTarget>) {
+        if self.is_seeder(own) {
+            for zones in [[SURPLUS_LEECHERS, LEECHERS], [SURPLUS_SEEDERS, SEEDERS]] {
+                self.draw_from(zones.map(|zone| self.range(zone)), own, wanted, rng, targets);
+            }
+        } else {
+            let first = self.representatives();
+            self.draw_from([0..first, first..self.len()], own, wanted, rng, targets);
+        }
+        if targets.len() < wanted && self.representatives() > 0 {
+            self.fill(own, wanted, rng, targets);
+        }
+    }
+
+    /// Draws receivers from a zone of representatives and the zone of other peers with the same role, until there are
+    /// `wanted`. Those of this node are preferred.
+    fn draw_from(
+        &self,
+        zones: [Range<usize>; 2],
+        own: usize,
+        wanted: usize,
+        rng: &mut fastrand::Rng,
+        targets: &mut Vec<OfferTarget>,
+    ) {
+        let (start, wanted) = (targets.len(), wanted.saturating_sub(targets.len()));
+        self.draw_fairly(&zones, own, wanted, rng, targets);
+        if targets[start..].iter().any(|target| target.address.is_remote()) {
+            targets.truncate(start);
+            self.draw_fairly(&zones, own, 2 * wanted, rng, targets);
+            // Those that are all there are come in their order.
+            rng.shuffle(&mut targets[start..]);
+            targets[start..].sort_by_key(|target| target.address.is_remote());
+            targets.truncate(start + wanted);
+        }
     }
 
     /// Draws up to `wanted` receivers, wherever they are connected.
-    fn draw_any(&self, own: usize, wanted: usize, rng: &mut fastrand::Rng, targets: &mut Vec<OfferTarget>) {
-        let seeds = self.is_seeder(own);
-        let others = if seeds { self.leechers() } else { self.peers.len() - 1 };
-        // Converts a number among the others to a position: a leecher is left out, a seeder is behind all its receivers.
-        let position = |drawn: usize| drawn + usize::from(drawn >= own);
+    fn draw_fairly(
+        &self,
+        [surplus, representatives]: &[Range<usize>; 2],
+        own: usize,
+        wanted: usize,
+        rng: &mut fastrand::Rng,
+        targets: &mut Vec<OfferTarget>,
+    ) {
+        let start = targets.len();
+        self.sample([surplus, representatives], own, wanted, rng, targets);
+        if surplus.is_empty() {
+            return;
+        }
+        let (first, source) = (self.representatives(), self.peers[own].source);
+        let is_surplus = |target: &OfferTarget| as_usize(target.position) < first;
+        let is_own = |target: &OfferTarget| self.peers[as_usize(target.position)].source.is_same_site(source);
+        if !targets[start..].iter().any(|target| is_surplus(target) && !is_own(target)) {
+            return;
+        }
+        // The places of other sources' surplus, and those of representatives, go to representatives.
+        let mut kept = start;
+        for drawn in start..targets.len() {
+            if is_surplus(&targets[drawn]) && is_own(&targets[drawn]) {
+                targets.swap(kept, drawn);
+                kept += 1;
+            }
+        }
+        targets.truncate(kept);
+        self.sample([&(0..0), representatives], own, wanted - (kept - start), rng, targets);
+    }
+
+    /// Draws more receivers among the peers that do not represent their source, until there are `wanted`.
+    #[cold]
+    fn fill(&self, own: usize, wanted: usize, rng: &mut fastrand::Rng, targets: &mut Vec<OfferTarget>) {
+        let zones = [SURPLUS_LEECHERS, SURPLUS_SEEDERS].map(|zone| self.range(zone));
+        let rounds: &[[&Range<usize>; 2]] = if self.is_seeder(own) {
+            &[[&zones[0], &(0..0)], [&zones[1], &(0..0)]]
+        } else {
+            &[[&zones[1], &zones[0]]]
+        };
+        for &zones in rounds {
+            let start = targets.len();
+            // Some of them may be receivers already.
+            self.sample(zones, own, wanted, rng, targets);
+            for drawn in (start..targets.len()).rev() {
+                if targets[..start].iter().any(|target| target.position == targets[drawn].position) {
+                    targets.swap_remove(drawn);
+                }
+            }
+            targets.truncate(wanted.max(start));
+        }
+    }
+
+    /// Draws up to `wanted` peers of two zones, other than the one at `own`, each at most once.
+    fn sample(
+        &self,
+        [front, back]: [&Range<usize>; 2],
+        own: usize,
+        wanted: usize,
+        rng: &mut fastrand::Rng,
+        targets: &mut Vec<OfferTarget>,
+    ) {
+        // The number of the peer among those of both zones.
+        let own = if front.contains(&own) {
+            Some(own - front.start)
+        } else {
+            back.contains(&own).then(|| front.len() + own - back.start)
+        };
+        let others = front.len() + back.len() - usize::from(own.is_some());
+        let position = |drawn: usize| {
+            let number = drawn + usize::from(own.is_some_and(|own| drawn >= own));
+            if number < front.len() { front.start + number } else { back.start + number - front.len() }
+        };
         let target = |position: usize| OfferTarget {
             address: self.peers[position].address,
             peer_id: self.peers[position].peer_id,
@@ -269,46 +501,69 @@ impl Swarm {
             targets.extend((0..others).map(|drawn| target(position(drawn))));
             return;
         }
+        let start = targets.len();
         // Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", 1987): one draw for each, and none is rejected.
         for last in others - wanted..others {
             let drawn = position(rng.usize(0..=last));
-            let is_new = targets.iter().all(|target| target.position as usize != drawn);
+            let is_new = targets[start..].iter().all(|target| as_usize(target.position) != drawn);
             targets.push(target(if is_new { drawn } else { position(last) }));
         }
     }
 
-    /// Moves the seeder to the end of the leechers.
-    fn make_leecher(&mut self, position: usize) -> usize {
-        self.swap(position, self.leechers());
-        self.leechers += 1;
-        self.leechers() - 1
-    }
-
-    /// Moves the leecher to the front of the seeders.
-    fn make_seeder(&mut self, position: usize) -> usize {
-        self.leechers -= 1;
-        self.swap(position, self.leechers());
-        self.leechers()
+    /// Moves a peer to a zone. Returns its new position. On the way to a later zone, only peers from behind it move.
+    fn relocate(&mut self, position: usize, to: usize) -> usize {
+        let (mut position, mut zone) = (position, self.zone_of(position));
+        while zone < to {
+            let last = as_usize(self.ends[zone]) - 1;
+            self.swap(position, last);
+            self.ends[zone] -= 1;
+            (position, zone) = (last, zone + 1);
+        }
+        while zone > to {
+            let first = as_usize(self.ends[zone - 1]);
+            self.swap(position, first);
+            self.ends[zone - 1] += 1;
+            (position, zone) = (first, zone - 1);
+        }
+        position
     }
 
     fn swap(&mut self, one: usize, other: usize) {
         if one == other {
             return;
         }
-        if let Some(index) = &mut self.index {
+        if let Some(indexes) = &mut self.indexes {
             let entry = |position: usize| (as_u32(position), self.peers[position].hash);
-            index.swap(entry(one), entry(other));
+            indexes.peers.swap(entry(one), entry(other));
+            let entry = |position: usize| (as_u32(position), site_hash(self.peers[position].source));
+            indexes.sources.swap(entry(one), entry(other));
         }
         self.peers.swap(one, other);
     }
 
-    fn build_index(&mut self) {
-        let hash_of = |position| self.peers[as_usize(position)].hash;
-        let mut index = Index::new();
-        for position in 0..as_u32(self.peers.len()) {
-            index.insert(hash_of(position), position, hash_of);
+    fn add_representative(&mut self, position: usize) {
+        if let Some(indexes) = &mut self.indexes {
+            let hash_of = |position| site_hash(self.peers[as_usize(position)].source);
+            indexes.sources.insert(hash_of(as_u32(position)), as_u32(position), hash_of);
         }
-        self.index = Some(Box::new(index));
+    }
+
+    fn remove_representative(&mut self, position: usize) {
+        if let Some(indexes) = &mut self.indexes {
+            let hash_of = |position| site_hash(self.peers[as_usize(position)].source);
+            indexes.sources.remove(hash_of(as_u32(position)), as_u32(position), hash_of);
+        }
+    }
+
+    fn build_indexes(&mut self) {
+        let hash_of = |position| self.peers[as_usize(position)].hash;
+        let mut peers = Index::new();
+        for position in 0..as_u32(self.peers.len()) {
+            peers.insert(hash_of(position), position, hash_of);
+        }
+        let by_address = as_u32(self.peers.iter().filter(|peer| peer.is_by_address).count());
+        self.indexes = Some(Box::new(Indexes { peers, sources: Index::new(), by_address }));
+        (self.representatives()..self.len()).for_each(|position| self.add_representative(position));
     }
 
     /// Frees memory that is no longer needed, but retains enough that a swarm of changing size does not do so all the
@@ -320,7 +575,7 @@ impl Swarm {
             self.peers.shrink_to(peers + (peers / 4).min(PEERS_STEP_MAX));
         }
         if peers < INDEXED.0 {
-            self.index = None;
+            self.indexes = None;
         }
     }
 }
@@ -344,85 +599,157 @@ mod tests {
         PeerKey { peer_id: PeerId([number; 20]), hash: (u64::from(number) % (1 << bits)) << 57 }
     }
 
-    fn insert(swarm: &mut Swarm, key: &PeerKey, seeds: bool) {
-        let handle = Handle { index: u32::from(key.peer_id.0[0]), generation: 0 };
-        let position = swarm.insert(Peer::new(key, Address { worker: 0, handle }, Source::of_hash(1)), seeds);
-        assert_eq!((swarm.peer(position).peer_id, swarm.is_seeder(position)), (key.peer_id, seeds));
+    fn at(connection: u32) -> Address {
+        Address { worker: 0, handle: Handle { index: connection, generation: 0 } }
+    }
+
+    fn swarm() -> Swarm {
+        Swarm::new(InfoHash([1; 20]), 0)
+    }
+
+    fn insert(swarm: &mut Swarm, key: &PeerKey, connection: u32, source: u32, seeds: bool) {
+        let is_by_address = swarm.first(key).is_some();
+        let peer = Peer::new(key, at(connection), Source::of_hash(source), is_by_address);
+        let position = swarm.insert(peer, seeds);
+        let Peer { peer_id, address, .. } = swarm.peer(position);
+        assert_eq!((*peer_id, *address, swarm.is_seeder(position)), (key.peer_id, at(connection), seeds));
+    }
+
+    /// Checks that each source has one representative at most, and that the zones and the indexes agree.
+    fn check(swarm: &Swarm) {
+        let representatives = swarm.representatives();
+        let mut sources: Vec<u32> =
+            (representatives..swarm.len()).map(|at| swarm.peer(at).source.network()).collect();
+        let of_zones = sources.len();
+        sources.sort_unstable();
+        sources.dedup();
+        assert_eq!(sources.len(), of_zones, "one of each source");
+        assert!(swarm.ends.is_sorted() && representatives <= swarm.len());
+        if let Some(Indexes { peers, sources, by_address }) = swarm.indexes.as_deref() {
+            assert_eq!((peers.len(), sources.len()), (swarm.len(), of_zones));
+            let counted = swarm.peers.iter().filter(|peer| peer.is_by_address).count();
+            assert_eq!(*by_address as usize, counted);
+        } else {
+            assert!(swarm.len() <= INDEXED.1);
+        }
+        for position in representatives..swarm.len() {
+            assert_eq!(swarm.representative(swarm.peer(position).source), Some(position));
+        }
     }
 
     #[test]
     fn peers_are_found_after_any_changes() {
         let mut rng = fastrand::Rng::with_seed(8);
-        for (bits, peers) in [(0, 60), (3, 250), (7, 250), (7, 20)] {
-            let mut swarm = Swarm::default();
-            let mut known = [None; 256];
+        for (bits, peers, sources) in [(0, 60, 9), (3, 250, 9), (7, 250, 300), (7, 20, 3)] {
+            let mut swarm = swarm();
+            // Each peer id on three connections.
+            let mut known = std::collections::BTreeMap::new();
             for round in 0..6000 {
-                let number = rng.u8(..peers);
+                let (number, connection) = (rng.u8(..peers), rng.u32(..3));
                 let (key, seeds) = (key(number, bits), rng.bool());
+                let identity = (number, connection);
                 // It grows at first, then shrinks, then grows again.
                 let grows = rng.usize(..10) < [8, 2, 7][round / 2000];
-                match (swarm.find(&key), grows) {
+                match (swarm.find(&key, at(connection)), grows) {
                     (None, true) => {
-                        insert(&mut swarm, &key, seeds);
-                        known[usize::from(number)] = Some(seeds);
+                        let source = (u32::from(number) + connection) % sources;
+                        insert(&mut swarm, &key, connection, source, seeds);
+                        known.insert(identity, seeds);
                     }
                     (Some(position), true) => {
+                        if swarm.peer(position).is_by_address && swarm.first(&key).is_none() {
+                            swarm.make_first(position, &key);
+                        }
+                        let position = swarm.represent(position);
                         let position = swarm.set_role(position, seeds);
+                        swarm.peer_mut(position).announced_s = round as u32;
                         assert_eq!(swarm.peer(position).peer_id, key.peer_id);
-                        known[usize::from(number)] = Some(seeds);
+                        assert_eq!(swarm.peer(position).address, at(connection));
+                        known.insert(identity, seeds);
                     }
                     (Some(position), false) => {
                         swarm.remove(position);
-                        known[usize::from(number)] = None;
+                        known.remove(&identity);
                     }
                     (None, false) => {}
                 }
-                assert!(swarm.index.is_some() || swarm.len() <= INDEXED.1);
-                assert!(swarm.index.as_ref().is_none_or(|index| index.len() == swarm.len()));
-                let checked = rng.u8(..peers);
-                let found = swarm.find(&self::key(checked, bits)).map(|position| swarm.is_seeder(position));
-                assert_eq!(found, known[usize::from(checked)]);
+                if round % 16 == 0 {
+                    check(&swarm);
+                }
+                let checked = (rng.u8(..peers), rng.u32(..3));
+                let found = swarm.find(&self::key(checked.0, bits), at(checked.1));
+                assert_eq!(found.map(|position| swarm.is_seeder(position)), known.get(&checked).copied());
             }
-            let seeders = known.iter().filter(|seeds| **seeds == Some(true)).count();
-            let leechers = known.iter().filter(|seeds| **seeds == Some(false)).count();
+            let seeders = known.values().filter(|seeds| **seeds).count();
             let counts = swarm.counts();
-            assert_eq!((counts.seeders as usize, counts.leechers as usize), (seeders, leechers));
+            assert_eq!((counts.seeders as usize, counts.leechers as usize), (seeders, known.len() - seeders));
         }
     }
 
     #[test]
     fn memory_follows_the_peers() {
-        let mut swarm = Swarm::default();
+        let mut swarm = swarm();
         for number in 0..200 {
-            insert(&mut swarm, &key(number, 7), number % 2 == 0);
+            insert(&mut swarm, &key(number, 7), number.into(), number.into(), number % 2 == 0);
             assert!(swarm.peers.capacity() <= swarm.len() * 5 / 4 + 1);
         }
         for number in 0..200 {
-            let position = swarm.find(&key(number, 7)).unwrap();
+            let position = swarm.find(&key(number, 7), at(number.into())).unwrap();
             swarm.remove(position);
             assert!(swarm.peers.capacity() <= (swarm.len() * 2 + 1).max(PEERS_RETAINED));
-            assert!(swarm.index.as_ref().is_none_or(|index| index.capacity() <= swarm.len() * 4 + 8));
+            let indexes = swarm.indexes.as_deref();
+            let capacity =
+                indexes.map_or(0, |indexes| indexes.peers.capacity().max(indexes.sources.capacity()));
+            assert!(capacity <= swarm.len() * 4 + 8);
         }
-        assert!(swarm.index.is_none() && swarm.is_empty());
+        assert!(swarm.indexes.is_none() && swarm.is_empty());
     }
 
     #[test]
     fn a_share_is_exact_in_small_swarms_and_estimated_in_large_ones() {
         let (one, mut rng) = (Source::of_hash(7), fastrand::Rng::with_seed(3));
         let mut exceeded = |len: u32, of_one: u32| {
-            let mut swarm = Swarm::default();
+            let mut swarm = swarm();
             for number in 0..len {
                 let mut peer_id = PeerId([0; 20]);
                 peer_id.0[..4].copy_from_slice(&number.to_be_bytes());
                 let key = PeerKey { peer_id, hash: u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15) };
                 let source = if number < of_one { one } else { Source::of_hash(1000 + number) };
-                let handle = Handle { index: number, generation: 0 };
-                swarm.insert(Peer::new(&key, Address { worker: 0, handle }, source), false);
+                swarm.insert(Peer::new(&key, at(number), source, false), false);
             }
             (0..100).filter(|_| swarm.exceeds_share(one, 10, &mut rng)).count()
         };
         assert_eq!((exceeded(10, 3), exceeded(10, 4)), (0, 100), "four in any case");
         assert_eq!((exceeded(100, 9), exceeded(100, 10)), (0, 100));
         assert_eq!((exceeded(1000, 20), exceeded(1000, 250)), (0, 100));
+    }
+
+    #[test]
+    fn a_source_has_one_representative_which_announces() {
+        let mut swarm = swarm();
+        let find = |swarm: &Swarm, number| swarm.find(&key(number, 7), at(number.into())).unwrap();
+        let represents = |swarm: &Swarm, number| find(swarm, number) >= swarm.representatives();
+        (0..3).for_each(|number| insert(&mut swarm, &key(number, 7), number.into(), 5, number == 1));
+        insert(&mut swarm, &key(9, 7), 9, 6, true);
+        assert_eq!([0, 1, 2, 9].map(|number| represents(&swarm, number)), [true, false, false, true]);
+        // All announce in turn: none replaces the first one.
+        for (now_s, number) in [(10, 0), (11, 1), (12, 2), (20, 0), (21, 1)] {
+            let position = find(&swarm, number);
+            let position = swarm.represent(position);
+            swarm.peer_mut(position).announced_s = now_s;
+        }
+        assert!(represents(&swarm, 0));
+        // The first one has been silent since the second one last announced.
+        let position = find(&swarm, 1);
+        assert!(swarm.represent(position) >= swarm.representatives());
+        assert_eq!([0, 1, 2, 9].map(|number| represents(&swarm, number)), [false, true, false, true]);
+        check(&swarm);
+        // It leaves, and the next one that announces takes its place.
+        let position = find(&swarm, 1);
+        swarm.remove(position);
+        let position = find(&swarm, 2);
+        swarm.represent(position);
+        assert_eq!([0, 2, 9].map(|number| represents(&swarm, number)), [false, true, true]);
+        check(&swarm);
     }
 }

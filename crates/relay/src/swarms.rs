@@ -11,14 +11,14 @@ use shoal_transport::stream::Handle;
 use shoal_types::{Action, Counts, Expired, InfoHash, PeerChange, PeerId, Presence, Totals};
 
 use crate::api::{
-    Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, Rejection,
-    RemoteAnnounce, Settings,
+    Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, ReceivedOffer,
+    Rejection, RemoteAnnounce, Settings,
 };
 use crate::expiry::ExpiryRules;
 use crate::key::{KeyHasher, OfferKey, SwarmKey};
 use crate::pressure::Pressure;
 use crate::rate_limit::{RateLimiter, TokenBucket};
-use crate::shard::{Answer, PreparedAnnounce, Shard};
+use crate::shard::{PreparedAnnounce, RelayedOffer, Shard};
 
 /// Number of shards. No machine has as many workers, so two of them rarely want the same lock.
 const SHARDS: usize = 64;
@@ -146,8 +146,9 @@ impl Swarms {
     }
 
     /// Applies an announce at `now_s`, in seconds of any clock that never goes back: adds, refreshes or removes the peer,
-    /// and replaces the content of `targets` with the receivers of its offers, in the order of the offers. Each possible
-    /// receiver has the same probability and occurs at most once.
+    /// and replaces the content of `targets` with the receivers of its offers, in the order of the offers. Each occurs at
+    /// most once. One peer of each other source and all peers of the announcer's own source have the same probability;
+    /// others are receivers if there are not enough of these. A seeder's offers go to leechers first.
     ///
     /// # Errors
     /// Fails if the peer does not enter the swarm. `targets` is empty in that case.
@@ -161,9 +162,9 @@ impl Swarms {
     ) -> Result<Announced, Rejection> {
         targets.clear();
         if announce.action == Action::Stop {
-            let Left { counts, was_present } = self.leave(key, &announce.peer_id, announce.address);
-            let change = if was_present { PeerChange::Left } else { PeerChange::Nothing };
-            return Ok(Announced { counts, joined: false, change });
+            let Left { counts, was_first, .. } = self.leave(key, &announce.peer_id, announce.address);
+            let change = if was_first { PeerChange::Left } else { PeerChange::Nothing };
+            return Ok(Announced { counts, joined: false, change, older: None });
         }
         let may_grow = self.pressure.may_grow(announce.source);
         let peer = self.hasher.peer(&announce.peer_id);
@@ -193,16 +194,17 @@ impl Swarms {
         left
     }
 
-    /// Applies a change of a peer that is connected to another node.
+    /// Applies a change of a peer that is connected to another node. Returns the first connection of this node with the same
+    /// peer id, if the peer has just joined, as [`Announced::older`].
     ///
     /// # Errors
-    /// Fails if there is no room for it, or if a connection of this node has it.
+    /// Fails if there is no room for it.
     pub fn announce_remote(
         &self,
         key: &SwarmKey,
         announce: &RemoteAnnounce,
         now_s: u32,
-    ) -> Result<(), Rejection> {
+    ) -> Result<Option<Address>, Rejection> {
         let peer = self.hasher.peer(&announce.peer_id);
         let cell = self.cell(key);
         let mut shard = cell.shard.lock();
@@ -217,24 +219,11 @@ impl Swarms {
     pub fn forget_node(&self, node: Handle) {
         for cell in &self.shards {
             let mut shard = cell.shard.lock();
+            let before = shard.totals;
             shard.forget_node(node, &self.pressure);
+            self.pressure.update_pending_offers(before.pending_offer_bytes, shard.totals.pending_offer_bytes);
             cell.publish(&shard);
         }
-    }
-
-    /// Returns the connection of a peer, or its node.
-    #[must_use]
-    pub fn address_of(&self, key: &SwarmKey, peer_id: &PeerId) -> Option<Address> {
-        let peer = self.hasher.peer(peer_id);
-        self.cell(key).shard.lock().address_of(key, &peer)
-    }
-
-    /// Returns whether the connection of a peer of this node has been challenged and has not answered, if there is such a
-    /// peer.
-    #[must_use]
-    pub fn is_challenged(&self, key: &SwarmKey, peer_id: &PeerId) -> Option<bool> {
-        let peer = self.hasher.peer(peer_id);
-        self.cell(key).shard.lock().is_challenged(key, &peer)
     }
 
     /// Returns the membership of a peer of the connection `address`, for [`resume`](Self::resume) in another process.
@@ -254,7 +243,7 @@ impl Swarms {
     /// limits of its source count it, but do not refuse it: it was admitted there.
     ///
     /// # Errors
-    /// Fails if there is no room for it, or if another connection has it by now.
+    /// Fails if there is no room for it.
     pub fn resume(
         &self,
         key: &SwarmKey,
@@ -328,24 +317,26 @@ impl Swarms {
         now_s: u32,
     ) -> AnswerMatch {
         let offerer = self.hasher.peer(offerer);
-        let answer = Answer { answerer, answerer_id, offer };
-        self.cell(key).shard.lock().match_answer(key, &offerer, &answer, now_s)
+        let answered = RelayedOffer { offerer, offer, receiver: answerer, receiver_id: answerer_id };
+        self.cell(key).shard.lock().match_answer(key, &answered, now_s)
     }
 
-    /// Records that the connection `address` is challenged, because another connection announced one of its peers. If
-    /// [`confirm_alive`](Self::confirm_alive) is not called within [`CHALLENGE_S`](crate::CHALLENGE_S), the peer is
-    /// given away. Returns false if the connection does not have the peer or is challenged already; it must not be
-    /// pinged then.
-    #[must_use]
-    pub fn challenge(&self, key: &SwarmKey, peer_id: &PeerId, address: Address, now_s: u32) -> bool {
-        let peer = self.hasher.peer(peer_id);
-        self.cell(key).shard.lock().challenge(key, &peer, address, now_s)
-    }
-
-    /// Records that the connection `address` has shown that it is alive after a challenge on account of a peer.
-    pub fn confirm_alive(&self, key: &SwarmKey, peer_id: &PeerId, address: Address) {
-        let peer = self.hasher.peer(peer_id);
-        self.cell(key).shard.lock().confirm_alive(key, &peer, address);
+    /// Records an offer of the peer `offerer` of another node to a peer of this one as pending, so that its answer finds
+    /// the way back.
+    pub fn receive_offer(
+        &self,
+        key: &SwarmKey,
+        node: Handle,
+        (offerer, receiver): (&PeerId, &PeerId),
+        offer: OfferKey,
+        now_s: u32,
+    ) -> ReceivedOffer {
+        let (offerer, receiver) = (self.hasher.peer(offerer), self.hasher.peer(receiver));
+        let mut shard = self.cell(key).shard.lock();
+        let before = shard.totals;
+        let to = shard.receive_offer(key, node, (&offerer, &receiver), offer, &self.pressure, now_s);
+        self.pressure.update_pending_offers(before.pending_offer_bytes, shard.totals.pending_offer_bytes);
+        to
     }
 
     /// Returns the number of bytes of offers that a connection of this source may have relayed now. The last message

@@ -243,7 +243,6 @@ fn unsent_bytes_are_part_of_the_queue() {
     write(&mut dispatcher, 0, to, b"first").unwrap();
     assert_eq!(round(&mut dispatcher).len(), 1);
     dispatcher.set_unsent(to, QUEUE_BYTES_MAX / 2);
-    assert!(dispatcher.has_unsent(to) && !dispatcher.has_unsent(handle(1, 0)));
     // It is not flushed before its socket has accepted everything.
     assert_eq!(fill(&mut dispatcher, to, MessageKind::Offer(1)), 0);
     assert_eq!(fill(&mut dispatcher, to, MessageKind::Answer), QUEUE_BYTES_MAX / 2);
@@ -275,21 +274,25 @@ fn a_flush_may_be_postponed() {
     dispatcher.set_unsent(to, 10);
     write(&mut dispatcher, 0, to, b"second").unwrap();
     dispatcher.remove(to);
-    assert!(!dispatcher.has_unsent(to));
     dispatcher.set_unsent(to, 0);
     assert_eq!(round(&mut dispatcher), []);
 }
 
 #[test]
-fn a_requested_flush_happens_with_an_empty_queue() {
+fn a_connection_that_is_to_be_pinged_is_flushed_with_an_empty_queue() {
     let (mut dispatcher, to) = (narrow(), handle(0, 0));
-    dispatcher.request_flush(to);
+    assert!(!dispatcher.is_ping_requested(to));
+    dispatcher.request_ping(Address { worker: dispatcher.worker(), handle: to });
+    assert!(dispatcher.is_ping_requested(to));
     assert_eq!(round(&mut dispatcher), [(to, Vec::new())]);
+    assert!(!dispatcher.is_ping_requested(to));
     assert_eq!(dispatcher.next_to_flush(), None);
+    // One that has unsent bytes has to read them first.
     dispatcher.set_unsent(to, 1);
-    dispatcher.request_flush(to);
+    dispatcher.request_ping(Address { worker: dispatcher.worker(), handle: to });
     assert_eq!(dispatcher.next_to_flush(), None);
     dispatcher.set_unsent(to, 0);
+    assert!(dispatcher.is_ping_requested(to));
     assert_eq!(round(&mut dispatcher), [(to, Vec::new())]);
 }
 
@@ -310,14 +313,14 @@ fn the_queue_of_a_connection_of_another_worker_is_bounded_too() {
 }
 
 #[test]
-fn a_challenge_is_handed_over_and_not_queued() {
+fn a_request_to_ping_reaches_the_worker_of_the_connection() {
     let [mut ours, mut theirs] = two(1000);
     let to = handle(3, 1);
-    write_as(&mut ours, 1, to, MessageKind::Challenge, &[b'c'; 40]).unwrap();
+    ours.request_ping(Address { worker: 1, handle: to });
     assert_eq!(wakes(&mut ours), [1]);
     theirs.collect();
-    assert_eq!((theirs.next_challenge(), theirs.next_challenge()), (Some((to, [b'c'; 40])), None));
-    assert_eq!(theirs.next_to_flush(), None);
+    assert!(theirs.is_ping_requested(to));
+    assert_eq!(round(&mut theirs), [(to, Vec::new())]);
 }
 
 #[test]

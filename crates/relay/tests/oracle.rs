@@ -7,8 +7,8 @@ use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
 use shoal_relay::{
-    Address, Announce, Announced, AnswerMatch, CHALLENGE_S, Left, OfferKey, OfferTarget, Rejection, Settings,
-    Source, Swarms,
+    Address, Announce, Announced, AnswerMatch, Left, OfferKey, OfferTarget, Rejection, Settings, Source,
+    Swarms,
 };
 use shoal_transport::stream::Handle;
 use shoal_types::{Action, Counts, InfoHash, PeerChange, PeerId};
@@ -18,6 +18,8 @@ const LIFETIME_S: u32 = 400;
 const PERIOD_S: u32 = LIFETIME_S / 4;
 const PENDING_OFFER_S: u32 = 120;
 const PENDING_OFFERS_MAX: usize = 64;
+/// Those of a peer that is not the first with its peer id.
+const PENDING_OFFERS_OF_OTHERS_MAX: usize = 16;
 const PEERS_MAX: usize = 700;
 
 /// A sweep takes an eighth of the lifetime. If one misses a peer, the next one does not.
@@ -52,7 +54,6 @@ enum Step {
     Many { swarm: u8, first: u32, count: u32, action: Action },
     Leave { swarm: u8, peer: u32, by: u32 },
     ManyLeave { swarm: u8, first: u32, count: u32 },
-    Challenge { swarm: u8, peer: u32, by: u32, is_answered: bool },
     Answer { offer: usize, by: u32, as_another: bool },
     Scrape { swarm: u8 },
     Remove { swarm: u8 },
@@ -64,7 +65,7 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 fn by() -> impl Strategy<Value = u32> {
-    prop_oneof![8 => Just(0), 1 => Just(ANOTHER), 1 => Just(A_THIRD)]
+    prop_oneof![6 => Just(0), 2 => Just(ANOTHER), 2 => Just(A_THIRD)]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -74,8 +75,6 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(swarm, peer, by, action, offers)| Step::Announce { swarm, peer, by, action, offers }),
         4 => (swarm.clone(), peer.clone(), 1..300_u32, action())
             .prop_map(|(swarm, first, count, action)| Step::Many { swarm, first, count, action }),
-        10 => (swarm.clone(), peer.clone(), by(), any::<bool>())
-            .prop_map(|(swarm, peer, by, is_answered)| Step::Challenge { swarm, peer, by, is_answered }),
         6 => (swarm.clone(), peer.clone(), by()).prop_map(|(swarm, peer, by)| Step::Leave { swarm, peer, by }),
         2 => (swarm.clone(), peer, 1..300_u32)
             .prop_map(|(swarm, first, count)| Step::ManyLeave { swarm, first, count }),
@@ -98,17 +97,18 @@ struct PendingOffer {
 
 #[derive(Clone, Debug)]
 struct ModelPeer {
-    connection: u32,
+    /// Whether it was the first with its peer id when it last announced.
+    is_first: bool,
     seeds: bool,
     is_download_decided: bool,
     announced_s: u32,
-    challenged_s: Option<u32>,
     pending_offers: Vec<PendingOffer>,
 }
 
 #[derive(Debug, Default)]
 struct ModelSwarm {
-    peers: BTreeMap<u32, ModelPeer>,
+    /// By peer id and connection.
+    peers: BTreeMap<(u32, u32), ModelPeer>,
     completed: u32,
 }
 
@@ -120,8 +120,8 @@ struct World {
     offers: u32,
     /// Downloads that were counted.
     completed: u64,
-    /// Swarm and offerer of every offer that was ever relayed.
-    log: Vec<(u8, u32, PendingOffer)>,
+    /// Swarm, and peer id and connection of the offerer, of every offer that was ever relayed.
+    log: Vec<(u8, (u32, u32), PendingOffer)>,
 }
 
 impl ModelSwarm {
@@ -156,8 +156,8 @@ impl World {
 
     /// Returns whether one more peer of the connection would exceed the share of its source.
     fn is_over_share(&self, connection: u32) -> bool {
-        let peers = || self.model.values().flat_map(|swarm| swarm.peers.values());
-        let greedy = peers().filter(|peer| is_greedy(peer.connection)).count() as u64;
+        let peers = || self.model.values().flat_map(|swarm| swarm.peers.keys());
+        let greedy = peers().filter(|(_, connection)| is_greedy(*connection)).count() as u64;
         let allowance = shoal_source::allowance(peers().count() as u64, PEERS_MAX as u64, PEERS_MAX as u64);
         is_greedy(connection) && allowance.is_some_and(|allowance| greedy >= allowance)
     }
@@ -174,9 +174,6 @@ impl World {
             Step::Leave { swarm, peer, by } => self.leave(swarm, peer, peer + by),
             Step::ManyLeave { swarm, first, count } => {
                 (first..first + count).for_each(|peer| self.leave(swarm, peer, peer));
-            }
-            Step::Challenge { swarm, peer, by, is_answered } => {
-                self.challenge(swarm, peer, peer + by, is_answered)
             }
             Step::Answer { offer, by, as_another } => self.answer(offer, by, as_another),
             Step::Scrape { swarm } => {
@@ -216,16 +213,19 @@ impl World {
         let mut targets = Vec::new();
         let answer = self.swarms.announce(&key, &announce, self.now_s, &mut self.rng, &mut targets);
 
-        let known = self.model.get(&swarm).and_then(|swarm| swarm.peers.get(&peer));
-        let joined = known.is_none_or(|known| known.connection != connection);
-        let is_dead = |since_s: u32| self.now_s.saturating_sub(since_s) >= CHALLENGE_S;
-        let holder = known.filter(|known| joined && !known.challenged_s.is_some_and(is_dead));
+        let identity = (peer, connection);
+        let peers_of_swarm = self.model.get(&swarm).map(|swarm| &swarm.peers);
+        let known = peers_of_swarm.and_then(|peers| peers.get(&identity));
+        let joined = known.is_none();
+        let first = peers_of_swarm.and_then(|peers| {
+            let mut namesakes = peers.range((peer, 0)..=(peer, u32::MAX));
+            namesakes.find(|(_, known)| known.is_first).map(|((_, connection), _)| *connection)
+        });
         let peers: usize = self.model.values().map(|swarm| swarm.peers.len()).sum();
-        let rejection = match (joined, holder, may_join, known) {
-            (true, Some(holder), ..) => Some(Rejection::PeerIdTaken(at(holder.connection))),
-            (true, None, false, _) => Some(Rejection::MayNotJoin),
-            (true, _, _, None) if self.is_over_share(connection) => Some(Rejection::OverShare),
-            (true, _, _, None) if peers == PEERS_MAX => Some(Rejection::Full),
+        let rejection = match (joined, may_join) {
+            (true, false) => Some(Rejection::MayNotJoin),
+            (true, true) if self.is_over_share(connection) => Some(Rejection::OverShare),
+            (true, true) if peers == PEERS_MAX => Some(Rejection::Full),
             _ => None,
         };
         if let Some(rejection) = rejection {
@@ -236,17 +236,17 @@ impl World {
         let before = known.map(|known| (known.seeds, known.announced_s));
         let known = self.model.entry(swarm).or_default();
         let completed_before = known.completed;
-        let entry = known.peers.entry(peer).or_insert_with(|| ModelPeer {
-            connection,
+        let entry = known.peers.entry(identity).or_insert_with(|| ModelPeer {
+            is_first: false,
             seeds: false,
             // One that joins as a seeder has downloaded nothing.
             is_download_decided: action == Action::Seed,
             announced_s: 0,
-            challenged_s: None,
             pending_offers: Vec::new(),
         });
-        entry.connection = connection;
-        entry.challenged_s = None;
+        let was_first = entry.is_first;
+        entry.is_first |= first.is_none();
+        let is_first = entry.is_first;
         entry.seeds = action != Action::Leech;
         entry.announced_s = self.now_s;
         if action == Action::Complete && !entry.is_download_decided {
@@ -258,9 +258,11 @@ impl World {
             known.completed = completed;
         }
         let Ok(Announced { change, .. }) = answer else { panic!("{answer:?}") };
-        assert_eq!(answer, Ok(Announced { counts: known.counts(), joined, change }));
-        match before.filter(|(seeds, _)| !joined && *seeds == (action != Action::Leech)) {
+        let older = first.filter(|_| joined).map(at);
+        assert_eq!(answer, Ok(Announced { counts: known.counts(), joined, change, older }));
+        match before.filter(|(seeds, _)| was_first && *seeds == (action != Action::Leech)) {
             _ if known.completed > completed_before => assert_eq!(change, PeerChange::Completed),
+            _ if !is_first => assert_eq!(change, PeerChange::Nothing),
             None => assert_eq!(change, PeerChange::Joined),
             Some((_, announced_s)) => match self.now_s - announced_s {
                 0 => assert_eq!(change, PeerChange::Unchanged),
@@ -268,25 +270,26 @@ impl World {
                 _ => assert!(matches!(change, PeerChange::Unchanged | PeerChange::Renewed), "{change:?}"),
             },
         }
-        self.check_targets(swarm, peer, &offers, &targets);
+        self.check_targets(swarm, identity, &offers, &targets);
     }
 
-    /// Checks that the targets are other peers, each once and as many as possible, and records the offers as pending.
-    fn check_targets(&mut self, swarm: u8, peer: u32, offers: &[u32], targets: &[OfferTarget]) {
+    /// Checks that the targets are peers with other ids, each once and as many as possible, and records the offers as pending.
+    fn check_targets(&mut self, swarm: u8, own: (u32, u32), offers: &[u32], targets: &[OfferTarget]) {
         let peers = &mut self.model.get_mut(&swarm).unwrap().peers;
-        let seeds = peers[&peer].seeds;
-        let may_be_drawn = |(id, other): &(&u32, &ModelPeer)| **id != peer && !(seeds && other.seeds);
-        let possible = peers.iter().filter(may_be_drawn);
         // No connection has two peers in a swarm here, so its number identifies the peer.
         let mut candidates: BTreeMap<u32, u32> =
-            possible.map(|(id, other)| (other.connection, *id)).collect();
-        assert_eq!(targets.len(), offers.len().min(candidates.len()));
-        let pending = &mut peers.get_mut(&peer).unwrap().pending_offers;
+            peers.keys().filter(|id| id.0 != own.0).map(|(id, connection)| (*connection, *id)).collect();
+        let namesakes = peers.len() - 1 - candidates.len();
+        let expected = offers.len().min(candidates.len());
+        assert!((expected.saturating_sub(namesakes)..=expected).contains(&targets.len()));
+        let known = peers.get_mut(&own).unwrap();
+        let offers_max = if known.is_first { PENDING_OFFERS_MAX } else { PENDING_OFFERS_OF_OTHERS_MAX };
+        let pending = &mut known.pending_offers;
         if !targets.is_empty() {
             let now_s = self.now_s;
             pending.retain(|offer| offer.until_s >= now_s);
-            let excess = (pending.len() + targets.len()).saturating_sub(PENDING_OFFERS_MAX);
-            pending.drain(..excess);
+            let excess = (pending.len() + targets.len()).saturating_sub(offers_max);
+            pending.drain(..excess.min(pending.len()));
         }
         for (target, &offer) in targets.iter().zip(offers) {
             let connection = target.address.handle.index;
@@ -295,7 +298,7 @@ impl World {
                 candidates.remove(&connection).expect("the target is another peer, and occurs once");
             let offer = PendingOffer { offer, answerer, connection, until_s: self.now_s + PENDING_OFFER_S };
             pending.push(offer);
-            self.log.push((swarm, peer, offer));
+            self.log.push((swarm, own, offer));
         }
     }
 
@@ -316,35 +319,21 @@ impl World {
             self.swarms.announce(&key, &announce, self.now_s, &mut rng, &mut Vec::new()).unwrap()
         });
         let left = self.swarms.leave(&key, &peer_id(peer), at(connection));
-        let mut was_present = false;
+        let (mut was_present, mut was_first) = (false, false);
         if let Some(known) = self.model.get_mut(&swarm) {
-            was_present = known.peers.get(&peer).is_some_and(|peer| peer.connection == connection);
-            if was_present {
-                known.peers.remove(&peer);
+            if let Some(removed) = known.peers.remove(&(peer, connection)) {
+                (was_present, was_first) = (true, removed.is_first);
             }
         }
         self.model.retain(|_, swarm| !swarm.peers.is_empty());
         let counts = self.counts(swarm);
-        assert_eq!(left, Left { counts, was_present: was_present && stopped.is_none() });
-        let change = if was_present { PeerChange::Left } else { PeerChange::Nothing };
-        assert!(stopped.is_none_or(|stopped| stopped == Announced { counts, joined: false, change }));
+        let is_told = stopped.is_none();
+        let expected = Left { counts, was_present: was_present && is_told, was_first: was_first && is_told };
+        assert_eq!(left, expected);
+        let change = if was_first { PeerChange::Left } else { PeerChange::Nothing };
+        let expected = Announced { counts, joined: false, change, older: None };
+        assert!(stopped.is_none_or(|stopped| stopped == expected));
         assert!(!self.swarms.has_peer(&key, &peer_id(peer), at(connection)));
-    }
-
-    /// Challenges a connection, which answers at once or not at all.
-    fn challenge(&mut self, swarm: u8, peer: u32, connection: u32, is_answered: bool) {
-        let (key, id) = (self.swarms.swarm_key(&info_hash(swarm)), peer_id(peer));
-        let is_challenged = self.swarms.challenge(&key, &id, at(connection), self.now_s);
-        let known = self.model.get_mut(&swarm).and_then(|swarm| swarm.peers.get_mut(&peer));
-        let known = known.filter(|known| known.connection == connection);
-        assert_eq!(is_challenged, known.as_ref().is_some_and(|known| known.challenged_s.is_none()));
-        if is_answered {
-            self.swarms.confirm_alive(&key, &id, at(connection));
-        }
-        if let Some(known) = known {
-            let since_s = known.challenged_s.or(Some(self.now_s.max(1)));
-            known.challenged_s = since_s.filter(|_| !is_answered);
-        }
     }
 
     /// Answers an earlier offer, perhaps as the wrong peer, perhaps not for the first time.
@@ -366,25 +355,24 @@ impl World {
         let offer_key = self.swarms.offer_key(&offer.offer.to_be_bytes());
         let matched = self.swarms.match_answer(
             &key,
-            &peer_id(offerer),
+            &peer_id(offerer.0),
             (at(connection), &peer_id(answerer)),
             offer_key,
             self.now_s,
         );
-        let known = self.model.get_mut(&swarm).and_then(|swarm| swarm.peers.get_mut(&offerer));
-        let Some(known) = known else {
-            assert_eq!(matched, AnswerMatch::PeerGone);
-            return;
-        };
         let now_s = self.now_s;
-        let position =
-            known.pending_offers.iter().position(|pending| *pending == offer && pending.until_s >= now_s);
-        match position.filter(|_| connection == offer.connection && !as_another) {
-            Some(position) => {
-                assert_eq!(matched, AnswerMatch::Offerer(at(known.connection)));
-                known.pending_offers.remove(position);
+        let known = self.model.get_mut(&swarm).and_then(|swarm| swarm.peers.get_mut(&offerer));
+        let pending = known.map(|known| &mut known.pending_offers);
+        let is_it = |pending: &PendingOffer| *pending == offer && pending.until_s >= now_s;
+        let found = pending.and_then(|pending| Some((pending.iter().position(is_it)?, pending)));
+        match found.filter(|_| connection == offer.connection && !as_another) {
+            Some((position, pending)) => {
+                assert_eq!(matched, AnswerMatch::Offerer(at(offerer.1)), "to the connection that made it");
+                pending.remove(position);
             }
-            None => assert_eq!(matched, AnswerMatch::NotPending),
+            None => {
+                assert!(matches!(matched, AnswerMatch::NotPending | AnswerMatch::PeerGone), "{matched:?}")
+            }
         }
     }
 
@@ -396,10 +384,10 @@ impl World {
         let (swarms, now_s) = (&self.swarms, self.now_s);
         for (&swarm, known) in &mut self.model {
             let key = swarms.swarm_key(&info_hash(swarm));
-            known.peers.retain(|&peer, known| {
-                let is_present = swarms.has_peer(&key, &peer_id(peer), at(known.connection));
+            known.peers.retain(|&(peer, connection), known| {
+                let is_present = swarms.has_peer(&key, &peer_id(peer), at(connection));
                 let silent_s = now_s - known.announced_s;
-                let may_go = silent_s > LIFETIME_S || is_greedy(known.connection);
+                let may_go = silent_s > LIFETIME_S || is_greedy(connection);
                 assert!(is_present || may_go, "removed after {silent_s} seconds");
                 assert!(!is_present || silent_s <= FORGOTTEN_S, "still present after {silent_s} seconds");
                 is_present

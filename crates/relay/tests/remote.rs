@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use shoal_relay::{
-    Address, Announce, AnswerMatch, Dispatcher, Mailboxes, MessageKind, OfferTarget, REMOTE_WORKER,
-    Rejection, RemoteAnnounce, Settings, Swarms,
+    Address, Announce, AnswerMatch, Dispatcher, Mailboxes, MessageKind, OfferTarget, PEER_BYTES,
+    REMOTE_WORKER, ReceivedOffer, Rejection, RemoteAnnounce, Settings, Swarms,
 };
 use shoal_transport::stream::Handle;
 use shoal_types::{Action, Counts, InfoHash, PeerId};
@@ -53,7 +53,12 @@ fn announce(
     Ok(targets)
 }
 
-fn announce_remote(swarms: &Swarms, node: Handle, peer: u8, action: Action) -> Result<(), Rejection> {
+fn announce_remote(
+    swarms: &Swarms,
+    node: Handle,
+    peer: u8,
+    action: Action,
+) -> Result<Option<Address>, Rejection> {
     let source = swarms.source(Ipv4Addr::from(u32::from(peer)).into());
     let announce = RemoteAnnounce { node, source, peer_id: peer_id(peer), action };
     swarms.announce_remote(&swarms.swarm_key(&TORRENT), &announce, 100)
@@ -64,8 +69,8 @@ fn counts_and_totals_include_them_as_a_model_says() {
     let swarms = swarms();
     let key = swarms.swarm_key(&TORRENT);
     let mut rng = fastrand::Rng::with_seed(5);
-    // For each peer, its node (0 is this one) and its role.
-    let mut model: BTreeMap<u8, (u32, bool)> = BTreeMap::new();
+    // The role of each peer, by its id and its node (0 is this one).
+    let mut model: BTreeMap<(u8, u32), bool> = BTreeMap::new();
     for _ in 0..20_000 {
         let (peer, at, seeds) = (rng.u8(..60), rng.u32(..4), rng.bool());
         let action = match (rng.u32(..3), seeds) {
@@ -73,41 +78,41 @@ fn counts_and_totals_include_them_as_a_model_says() {
             (_, true) => Action::Seed,
             (_, false) => Action::Leech,
         };
-        let present = model.get(&peer).map(|(node, _)| *node);
-        let is_taken = if at == 0 {
-            let result = announce(&swarms, peer, action, 0, 1).map(drop);
-            // A stop of another peer has no effect.
-            assert_eq!(result.is_err(), action != Action::Stop && present.is_some_and(|node| node != 0));
-            present.is_some_and(|node| node != 0)
+        if at == 0 {
+            announce(&swarms, peer, action, 3, 1).unwrap();
         } else {
-            let result = announce_remote(&swarms, node(at), peer, action);
-            assert_eq!(result.is_err(), action != Action::Stop && present == Some(0), "{result:?}");
-            present == Some(0) || action == Action::Stop && present != Some(at)
-        };
-        match action {
-            _ if is_taken => {}
-            Action::Stop => _ = model.remove(&peer),
-            _ => _ = model.insert(peer, (at, seeds)),
+            let joins = action != Action::Stop && !model.contains_key(&(peer, at));
+            let older = model.contains_key(&(peer, 0)).then(|| local(peer)).filter(|_| joins);
+            assert_eq!(announce_remote(&swarms, node(at), peer, action), Ok(older));
         }
+        match action {
+            Action::Stop => _ = model.remove(&(peer, at)),
+            _ => _ = model.insert((peer, at), seeds),
+        }
+        let offer = swarms.offer_key(&rng.u32(..).to_le_bytes());
+        let (from, to) = ((rng.u8(..60), rng.u32(1..4)), rng.u8(..60));
+        let received = swarms.receive_offer(&key, node(from.1), (&peer_id(from.0), &peer_id(to)), offer, 100);
+        let expected = match (model.contains_key(&(to, 0)), model.contains_key(&from)) {
+            (false, _) => ReceivedOffer::Refused,
+            (true, false) => ReceivedOffer::UnknownOfferer,
+            (true, true) => ReceivedOffer::For(local(to)),
+        };
+        assert_eq!(received, expected);
         if rng.u32(..200) == 0 {
             let lost = rng.u32(1..4);
             swarms.forget_node(node(lost));
-            model.retain(|_, (node, _)| *node != lost);
+            model.retain(|(_, node), _| *node != lost);
         }
-        let seeders = model.values().filter(|(_, seeds)| *seeds).count();
+        let seeders = model.values().filter(|seeds| **seeds).count();
         let leechers = model.len() - seeders;
         let counts = swarms.scrape(&key);
         assert_eq!((counts.seeders as usize, counts.leechers as usize), (seeders, leechers));
         let totals = swarms.totals();
         assert_eq!((totals.seeders, totals.leechers), (seeders as u64, leechers as u64));
-        for checked in 0..60 {
-            let found = swarms.address_of(&key, &peer_id(checked));
-            let expected = model.get(&checked).map(|&(at, _)| match at {
-                0 => local(checked),
-                at => Address::of_node(node(at)),
-            });
-            assert_eq!(found, expected);
-        }
+        assert!(totals.bytes >= model.len() as u64 * PEER_BYTES);
+        let (checked, at) = (rng.u8(..60), rng.u32(..4));
+        let address = if at == 0 { local(checked) } else { Address::of_node(node(at)) };
+        assert_eq!(swarms.has_peer(&key, &peer_id(checked), address), model.contains_key(&(checked, at)));
     }
     (1..4).for_each(|lost| swarms.forget_node(node(lost)));
     (0..60).for_each(|peer| _ = announce(&swarms, peer, Action::Stop, 0, 1));
@@ -118,8 +123,9 @@ fn counts_and_totals_include_them_as_a_model_says() {
 fn peers_of_this_node_get_offers_first_and_the_rest_go_to_any_others() {
     let swarms = swarms();
     (1..=3).for_each(|peer| _ = announce(&swarms, peer, Action::Leech, 0, 1).unwrap());
-    (10..40)
-        .for_each(|peer| announce_remote(&swarms, node(u32::from(peer) % 2), peer, Action::Leech).unwrap());
+    (10..40).for_each(|peer| {
+        _ = announce_remote(&swarms, node(u32::from(peer) % 2), peer, Action::Leech).unwrap()
+    });
     let (mut others, mut local_ones) = (BTreeMap::new(), 0);
     for seed in 0..2_000 {
         let targets = announce(&swarms, 50, Action::Leech, 5, seed).unwrap();
@@ -156,9 +162,15 @@ fn an_answer_to_a_remote_peer_goes_to_its_node_and_one_from_there_is_matched() {
     announce_remote(&swarms, node(3), 10, Action::Leech).unwrap();
     announce(&swarms, 1, Action::Leech, 1, 1).unwrap();
     let offer = swarms.offer_key(&0_usize.to_le_bytes());
-    // The peer of this node answers an offer of the remote one: only the other node knows that offer.
-    let matched = swarms.match_answer(&key, &peer_id(10), (local(1), &peer_id(1)), offer, 100);
-    assert_eq!(matched, AnswerMatch::Remote(node(3)));
+    // The peer of this node answers an offer of the remote one, once.
+    let answer = || swarms.match_answer(&key, &peer_id(10), (local(1), &peer_id(1)), offer, 100);
+    assert_eq!(answer(), AnswerMatch::PeerGone, "it has not been received");
+    let received = swarms.receive_offer(&key, node(3), (&peer_id(10), &peer_id(1)), offer, 100);
+    assert_eq!(received, ReceivedOffer::For(local(1)));
+    // Another node has a peer with the same id, which has made no such offer.
+    announce_remote(&swarms, node(2), 10, Action::Leech).unwrap();
+    assert_eq!(answer(), AnswerMatch::Offerer(Address::of_node(node(3))));
+    assert_eq!(answer(), AnswerMatch::PeerGone);
     // The remote one answers the offer that was relayed to it, once, and no other node does.
     let answer = |from| {
         let answerer = (Address::of_node(node(from)), &peer_id(10));
@@ -200,7 +212,19 @@ fn the_peers_that_are_connected_to_this_node_are_listed() {
     (1..=200).for_each(|peer| {
         _ = announce(&swarms, peer, if peer % 3 == 0 { Action::Seed } else { Action::Leech }, 0, 1)
     });
-    (201..=220).for_each(|peer| announce_remote(&swarms, node(1), peer, Action::Leech).unwrap());
+    // Of a peer id that another node has too, and of one that two connections of this node have, one is listed.
+    (200..=220).for_each(|peer| _ = announce_remote(&swarms, node(1), peer, Action::Leech).unwrap());
+    let again = Announce {
+        address: local(250),
+        source: swarms.source(Ipv4Addr::from(9).into()),
+        peer_id: peer_id(9),
+        action: Action::Leech,
+        may_join: true,
+        is_exempt: false,
+        offers: &[],
+    };
+    let rng = &mut fastrand::Rng::with_seed(1);
+    swarms.announce(&swarms.swarm_key(&TORRENT), &again, 100, rng, &mut Vec::new()).unwrap();
     let mut presences = Vec::new();
     (0..Swarms::SHARDS).for_each(|shard| swarms.connected(shard, &mut presences));
     let mut listed: Vec<_> =

@@ -84,13 +84,32 @@ fn a_peer_continues_with_its_role_its_age_and_the_counts_of_its_swarm() {
 }
 
 #[test]
-fn a_peer_that_another_connection_has_is_left_to_it() {
-    let swarms = swarms(1, 100);
-    announce(&swarms, 1, Action::Leech, 100).unwrap();
-    let key = swarms.swarm_key(&TORRENT);
-    let membership = swarms.membership(&key, &peer_id(1), address(1), 150).unwrap();
-    assert_eq!(resume(&swarms, 1, 5, &membership), Err(Rejection::PeerIdTaken(address(1))));
-    assert_eq!(swarms.scrape(&key).leechers, 1);
+fn a_peer_whose_id_another_connection_has_by_now_continues_beside_it() {
+    let (old, new) = (swarms(1, 100), swarms(1, 100));
+    let key = new.swarm_key(&TORRENT);
+    for swarms in [&old, &new] {
+        announce(swarms, 2, Action::Leech, 100).unwrap();
+    }
+    announce(&new, 1, Action::Leech, 100).unwrap();
+    let offer = old.offer_key(b"an offer");
+    let source = old.source(Ipv4Addr::from(1).into());
+    let offering = Announce {
+        address: address(5),
+        source,
+        peer_id: peer_id(1),
+        action: Action::Leech,
+        may_join: true,
+        is_exempt: false,
+        offers: &[offer],
+    };
+    let rng = &mut fastrand::Rng::with_seed(1);
+    old.announce(&key, &offering, 100, rng, &mut Vec::new()).unwrap();
+    let membership = old.membership(&key, &peer_id(1), address(5), 150).unwrap();
+    resume(&new, 1, 7, &membership).unwrap();
+    assert_eq!(new.scrape(&key).leechers, 3);
+    let answerer = (address(2), &peer_id(2));
+    let matched = new.match_answer(&key, &peer_id(1), answerer, offer, 150);
+    assert_eq!(matched, AnswerMatch::Offerer(address(7)), "the offer is that of the one that has moved");
 }
 
 #[test]

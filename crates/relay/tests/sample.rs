@@ -1,4 +1,4 @@
-//! The receivers of offers: all other peers have the same probability, and none is drawn twice.
+//! The receivers of offers: which peers are drawn, and with which probability. None is drawn twice.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -28,13 +28,18 @@ impl Swarm {
     }
 
     fn announce(&mut self, number: u32, action: Action, offers: usize) -> Vec<u32> {
+        self.announce_from(number, number, action, offers)
+    }
+
+    /// Announces peer `number` from the address `source`. Returns the numbers of the receivers.
+    fn announce_from(&mut self, number: u32, source: u32, action: Action, offers: usize) -> Vec<u32> {
         let mut peer_id = PeerId([b'x'; 20]);
         peer_id.0[..4].copy_from_slice(&number.to_be_bytes());
         let handle = Handle { index: number, generation: 0 };
         let address = Address { worker: 0, handle };
         let offers: Vec<OfferKey> =
             (0..offers).map(|offer| self.swarms.offer_key(&offer.to_be_bytes())).collect();
-        let source = self.swarms.source(Ipv4Addr::from(number).into());
+        let source = self.swarms.source(Ipv4Addr::from(source).into());
         let announce =
             Announce { address, source, peer_id, action, may_join: true, is_exempt: false, offers: &offers };
         let key = self.swarms.swarm_key(&InfoHash([7; 20]));
@@ -51,19 +56,28 @@ fn check(leechers: u32, seeders: u32, announcer: u32, offers: usize) {
     let mut swarm = Swarm::of(leechers, seeders);
     let seeds = announcer >= leechers;
     let action = if seeds { Action::Seed } else { Action::Leech };
-    let others: Vec<u32> =
-        (0..if seeds { leechers } else { leechers + seeders }).filter(|&n| n != announcer).collect();
+    // The offers of a seeder go to leechers first, and what is left over to seeders.
+    let all: Vec<u32> = (0..leechers + seeders).filter(|&n| n != announcer).collect();
+    let (others, certain, offers_left) = match (seeds, offers.checked_sub(leechers as usize)) {
+        (true, None) => ((0..leechers).collect(), 0, offers),
+        (true, Some(left)) => (all.into_iter().filter(|&n| n >= leechers).collect(), leechers, left),
+        (false, _) => (all, 0, offers),
+    };
     let mut seen: BTreeMap<u32, u32> = others.iter().map(|&number| (number, 0)).collect();
     for _ in 0..ROUNDS {
         let mut sample = swarm.announce(announcer, action, offers);
+        let first = sample.drain(..certain as usize).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(first, (0..certain).collect());
+        let offers = offers_left;
         assert_eq!(sample.len(), offers.min(others.len()));
         for other in &sample {
-            *seen.get_mut(other).expect("never the announcer, and no seeders for a seeder") += 1;
+            *seen.get_mut(other).expect("never the announcer, and no seeders before leechers") += 1;
         }
         sample.sort_unstable();
         sample.dedup();
         assert_eq!(sample.len(), offers.min(others.len()), "no peer twice");
     }
+    let offers = offers_left;
     let chance = (offers as f64 / others.len() as f64).min(1.0);
     let (mean, variance) = (f64::from(ROUNDS) * chance, f64::from(ROUNDS) * chance * (1.0 - chance));
     if variance == 0.0 {
@@ -97,7 +111,7 @@ fn all_peers_have_the_same_probability() {
 fn in_a_small_swarm_all_peers_are_drawn() {
     let mut swarm = Swarm::of(3, 2);
     for (announcer, action, expected) in
-        [(1, Action::Leech, &[0, 2, 3, 4][..]), (4, Action::Seed, &[0, 1, 2])]
+        [(1, Action::Leech, &[0, 2, 3, 4][..]), (4, Action::Seed, &[0, 1, 2, 3])]
     {
         for offers in [4, 5, 100] {
             let mut chosen = swarm.announce(announcer, action, offers);
@@ -106,4 +120,98 @@ fn in_a_small_swarm_all_peers_are_drawn() {
         }
     }
     assert_eq!(Swarm::of(1, 0).announce(0, Action::Leech, 10), []);
+}
+
+#[test]
+fn a_seeder_offers_to_leechers_first() {
+    let mut swarm = Swarm::of(3, 20);
+    for offers in [1, 3, 5, 30] {
+        let chosen = swarm.announce(20, Action::Seed, offers);
+        let to_leechers = chosen.iter().take_while(|&&number| number < 3).count();
+        assert_eq!((to_leechers, chosen.len()), (offers.min(3), offers.min(22)));
+    }
+    // Applications in which every browser has everything.
+    let mut swarm = Swarm::of(0, 2);
+    assert_eq!(swarm.announce(0, Action::Seed, 5), [1]);
+}
+
+/// One address with many peers gets a small part of the offers of others, in whatever order they have joined.
+#[test]
+fn a_source_with_many_peers_gets_as_many_offers_of_others_as_one() {
+    const HONEST: u32 = 50;
+    for (greedy, comes_first, action) in [
+        (1000, true, Action::Leech),
+        (1000, false, Action::Leech),
+        (10_000, true, Action::Seed),
+        (20, false, Action::Seed),
+    ] {
+        let mut swarm = Swarm::of(0, 0);
+        swarm.swarms = Swarms::new(&Settings::new(100_000, 100, [1, 2]));
+        let join_greedy =
+            |swarm: &mut Swarm| (0..greedy).for_each(|n| drop(swarm.announce_from(1000 + n, 77, action, 5)));
+        if comes_first {
+            join_greedy(&mut swarm);
+        }
+        (0..HONEST).for_each(|n| drop(swarm.announce(n, action, 0)));
+        if !comes_first {
+            join_greedy(&mut swarm);
+        }
+        let (mut to_greedy, mut to_honest) = (0, 0);
+        for _ in 0..40 {
+            for honest in 0..HONEST {
+                let chosen = swarm.announce(honest, action, 5);
+                assert_eq!(chosen.len(), 5);
+                let greedy = chosen.iter().filter(|&&n| n >= 1000).count();
+                (to_greedy, to_honest) = (to_greedy + greedy, to_honest + 5 - greedy);
+            }
+        }
+        let share = to_greedy as f64 / f64::from(to_greedy as u32 + to_honest as u32);
+        assert!((0.01..0.03).contains(&share), "{share}: 1 of 50 is expected");
+    }
+}
+
+/// The browsers of one address are each other's peers, alone in a swarm and beside others.
+#[test]
+fn all_peers_of_an_address_get_offers() {
+    const NEIGHBOURS: u32 = 200;
+    for others in [0, 50] {
+        let mut swarm = Swarm::of(0, 0);
+        (0..others).for_each(|n| drop(swarm.announce(n, Action::Leech, 0)));
+        (0..NEIGHBOURS).for_each(|n| drop(swarm.announce_from(1000 + n, 77, Action::Leech, 0)));
+        let mut received: BTreeMap<u32, u32> = BTreeMap::new();
+        for _ in 0..4 {
+            for n in 0..NEIGHBOURS {
+                let chosen = swarm.announce_from(1000 + n, 77, Action::Leech, 5);
+                assert_eq!(chosen.len(), 5);
+                chosen.into_iter().for_each(|receiver| *received.entry(receiver).or_default() += 1);
+            }
+            for n in 0..others {
+                assert_eq!(swarm.announce(n, Action::Leech, 5).len(), 5);
+            }
+        }
+        let served = received.keys().filter(|&&n| n >= 1000).count();
+        assert_eq!(served, NEIGHBOURS as usize, "each of them got an offer of a neighbour");
+        let most = received.values().max().copied().unwrap_or(0);
+        assert!(most < 60, "none is flooded: {most}");
+    }
+}
+
+/// If there are not enough other sources, all offers find receivers.
+#[test]
+fn the_peers_of_a_source_get_what_is_left_over() {
+    let mut swarm = Swarm::of(2, 0);
+    for n in 0..30 {
+        swarm.announce_from(1000 + n, 77, if n % 2 == 0 { Action::Leech } else { Action::Seed }, 0);
+    }
+    for (announcer, action) in [(0, Action::Leech), (1, Action::Seed)] {
+        let mut chosen = swarm.announce(announcer, action, 10);
+        chosen.sort_unstable();
+        chosen.dedup();
+        assert_eq!(chosen.len(), 10);
+        assert!(chosen.contains(&(1 - announcer)), "the other source is among them");
+        let mut chosen = swarm.announce(announcer, action, 40);
+        chosen.sort_unstable();
+        chosen.dedup();
+        assert_eq!(chosen.len(), 31);
+    }
 }

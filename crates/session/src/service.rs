@@ -202,23 +202,26 @@ impl Service {
         self.websockets.as_mut()?.next_to_write()
     }
 
-    /// Checks connections whose peers may be gone, see [`Responder::check_suspects`]. Returns how many were checked.
-    ///
-    /// [`Responder::check_suspects`]: shoal_engine::webtorrent::Responder::check_suspects
-    pub fn check_suspects(&mut self, is_receiving: impl FnMut(Handle) -> bool) -> usize {
-        self.websockets.as_mut().map_or(0, |websockets| websockets.check_suspects(is_receiving))
-    }
-
     /// Appends all queued bytes of the connection to `output`, so that they leave in one write.
     pub fn write(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
+        let mut is_pinged = false;
         if let (Some(websockets), Stage::WebSocket(socket)) = (&mut self.websockets, &mut session.stage) {
+            let is_doubtful = websockets.is_doubtful(socket);
             websockets.fetch(socket, |bytes| match &mut session.tls {
                 // All bytes are sealed together, in as few records as possible.
                 Some(tls) => tls.seal(bytes, output),
                 None => output.extend_from_slice(bytes),
             });
+            // In the middle of a message, its time limit decides.
+            if is_doubtful && socket.awaits(&session.partial) == Next::Upgraded {
+                is_pinged = true;
+                write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| socket.ping(bytes));
+            }
         }
-        let next = session.awaits();
+        let next = match session.awaits() {
+            Next::Upgraded if is_pinged => Next::Pinged,
+            next => next,
+        };
         self.end_if(next, session)
     }
 

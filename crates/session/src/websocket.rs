@@ -199,14 +199,13 @@ impl WebSocketHandler {
         self.responder.next_to_flush()
     }
 
-    /// Checks connections whose peers may be gone, see [`Responder::check_suspects`].
-    pub(crate) fn check_suspects(&mut self, is_receiving: impl FnMut(Handle) -> bool) -> usize {
-        self.responder.check_suspects(is_receiving)
+    /// Returns whether a WebSocket is to be pinged with its next output. One that was pinged already has to answer first.
+    pub(crate) fn is_doubtful(&self, socket: &WebSocket) -> bool {
+        !socket.is_pinged && self.responder.is_ping_requested(socket.member.handle())
     }
 
     /// Calls `fetch` with all queued bytes of a WebSocket, if there are any. They are whole frames.
     pub(crate) fn fetch(&mut self, socket: &mut WebSocket, fetch: impl FnOnce(&[u8])) {
-        self.responder.decide_claims(&mut socket.member);
         self.responder.drain(socket.member.handle(), fetch);
     }
 
@@ -293,9 +292,8 @@ impl WebSocketHandler {
             None if read.used == 0 => return Step::Wait,
             // A fragment.
             None => {}
-            // Any input shows that the peer is alive. This pong may also answer a challenge on behalf of another
-            // client.
-            Some(Event::Pong(payload)) => self.responder.receive_pong(&socket.member, payload),
+            // Any input shows that the peer is alive.
+            Some(Event::Pong(_)) => {}
             Some(Event::Message(message)) => {
                 self.has_message = true;
                 match self.responder.receive(&mut socket.member, self.ip, message, now) {

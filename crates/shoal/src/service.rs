@@ -137,10 +137,6 @@ impl StreamService for WorkerService {
         self.connections.next_to_write()
     }
 
-    fn check_suspects(&mut self, is_receiving: impl FnMut(Handle) -> bool) -> usize {
-        self.connections.check_suspects(is_receiving)
-    }
-
     fn write(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
         self.connections.write(session, output)
     }

@@ -26,8 +26,6 @@ const MASK: [u8; 4] = [0x5a, 0xc3, 0x11, 0x7e];
 pub(crate) struct WebSocket {
     stream: Box<dyn Stream>,
     unread: Vec<u8>,
-    /// The number of pings so far.
-    pings: u64,
 }
 
 impl WebSocket {
@@ -60,7 +58,7 @@ impl WebSocket {
             let confirmed = handshake::confirm(&unread, &key);
             if let Some(length) = confirmed.map_err(|reason| anyhow::anyhow!("no WebSocket: {reason:?}"))? {
                 unread.drain(..length);
-                return Ok(Self { stream, unread, pings: 0 });
+                return Ok(Self { stream, unread });
             }
             let mut piece = [0; 4096];
             let length = stream.read(&mut piece).context("no response to an upgrade")?;
@@ -94,16 +92,6 @@ impl WebSocket {
             }
         }
         bail!("no such message in time")
-    }
-
-    /// Waits until `deadline` for a ping, answers it, and skips messages.
-    pub(crate) fn wait_for_ping(&mut self, deadline: Instant) -> Result<()> {
-        let pings = self.pings;
-        while self.pings == pings {
-            ensure!(measure::now() < deadline, "no ping in time");
-            self.next_message()?;
-        }
-        Ok(())
     }
 
     /// Reads once and returns the next message, if it is complete.
@@ -140,7 +128,6 @@ impl WebSocket {
                 Ok(Some(Some(serde_json::from_slice(&payload).context("a message that is not JSON")?)))
             }
             Opcode::Ping => {
-                self.pings += 1;
                 self.send_raw(&fragment(Opcode::Pong, true, &payload))?;
                 Ok(Some(None))
             }

@@ -18,8 +18,7 @@
 //! ends with [`detach`](StreamService::detach) before it is closed.
 //!
 //! After each call that may change the session, the I/O side asks how much memory it holds
-//! ([`held`](StreamService::held)). At the end of each poll round it lets the service check peers that may be gone
-//! ([`check_suspects`](StreamService::check_suspects)), and then asks which connections have output
+//! ([`held`](StreamService::held)). At the end of each poll round it asks which connections have output
 //! ([`next_to_write`](StreamService::next_to_write)).
 
 use core::net::{IpAddr, SocketAddr};
@@ -124,6 +123,8 @@ pub enum Next {
     /// Nothing in particular, for hours: either side may send at any time, as on a WebSocket. It receives a keep-alive when
     /// its peer has been silent for long.
     Upgraded,
+    /// Nothing in particular either, but the peer may be gone and was pinged: its silence is measured from now on.
+    Pinged,
     /// The rest of a request or handshake, which must arrive soon.
     Busy,
     /// The rest of another request than before, so its time starts now. The previous request has arrived completely,
@@ -221,13 +222,6 @@ pub trait StreamService {
     /// [`write`](StreamService::write) is not called, and the service should not return the connection from
     /// [`next_to_write`](StreamService::next_to_write).
     fn set_backlog(&mut self, _handle: Handle, _unsent_bytes: usize) {}
-
-    /// Checks connections whose peers may be gone, and returns how many were checked. For each, `is_receiving` tells
-    /// whether its peer is still receiving earlier output, and so may not have seen the last of it. Called in each poll
-    /// round after all input and before any [`write`](StreamService::write).
-    fn check_suspects(&mut self, _is_receiving: impl FnMut(Handle) -> bool) -> usize {
-        0
-    }
 
     /// Handles an upgraded connection whose peer has been silent for the maximum time. The service may ping the peer, which
     /// then has as much time again, or give the connection up.

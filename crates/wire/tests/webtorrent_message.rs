@@ -328,7 +328,8 @@ fn bad_offers_are_skipped() {
         r#"{"offer":{}}"#,
         r#"{"offer_id":"2"}"#,
         r#"{"offer":null,"offer_id":"2"}"#,
-        r#"{"offer":"v=0","offer_id":"2"}"#,
+        r#"{"offer":true,"offer_id":"2"}"#,
+        r#"{"offer":7,"offer_id":"2"}"#,
         r#"{"offer":[{}],"offer_id":"2"}"#,
         r#"{"offer":{},"offer_id":2}"#,
         r#"{"offer":{},"offer_id":null}"#,
@@ -451,8 +452,9 @@ fn the_last_of_two_keys_wins() {
         with(&least(r#","offers":[{"offer":{},"offer_id":"1"}],"offers":null"#), content_of).offers,
         []
     );
-    // A later invalid answer replaces a valid one.
-    assert_eq!(with(&least_answer(r#","answer":null"#), content_of).offers, []);
+    // A later answer replaces an earlier one.
+    assert_eq!(with(&least_answer(r#","answer":{"a":1}"#), |request| answer(request).answer.len()), 7);
+    assert_eq!(fault(&least_answer(r#","answer":7"#)), Fault::Answer);
     // Several info hashes do not add up.
     let scrape = r#"{"action":"announce","info_hash":["01234567890123456789"],"info_hash":"98765432109876543210","action":"scrape"}"#;
     with(scrape, |request| {
@@ -472,11 +474,32 @@ fn keys_may_be_escaped() {
     });
 }
 
+/// As an announce, it would make a leecher of a seeder.
 #[test]
-fn a_message_with_an_invalid_answer_is_an_announce() {
-    for not_an_answer in ["null", "false", "0", "\"\"", "\"v=0\"", "[]"] {
+fn a_message_with_an_invalid_answer_is_no_announce() {
+    for not_an_answer in ["false", "0", "[]", "[{}]"] {
         let message = least_answer(&format!(r#","answer":{not_an_answer}"#));
-        assert_eq!(with(&message, content_of).offers, [], "{not_an_answer}");
+        assert_eq!(fault(&message), Fault::Answer, "{not_an_answer}");
+        assert_eq!(
+            fault(&least(&format!(r#","answer":{not_an_answer}"#))),
+            Fault::Missing { key: "to_peer_id" }
+        );
+    }
+    assert_eq!(fault(&least_answer(r#","answer":null"#)), Fault::Missing { key: "answer" });
+    let to = r#","to_peer_id":"-WW0105-abcdefghijkl""#;
+    assert_eq!(fault(&least(to)), Fault::Missing { key: "answer" });
+    assert_eq!(fault(&least(r#","to_peer_id":7"#)), Fault::NotTwentyBytes { key: "to_peer_id" });
+    // Both null are the same as absent.
+    assert_eq!(with(&least(r#","answer":null,"to_peer_id":null"#), content_of).offers, []);
+}
+
+#[test]
+fn offers_and_answers_may_be_strings() {
+    for text in [r#""""#, r#""v=0\r\n""#, r#""eyJ0eXBlIjoib2ZmZXIifQ==""#] {
+        let message = least(&format!(r#","offers":[{{"offer":{text},"offer_id":"x"}}]"#));
+        assert_eq!(with(&message, content_of).offers, [(text.to_owned(), b"x".to_vec())]);
+        let message = least_answer(&format!(r#","answer":{text}"#));
+        assert_eq!(with(&message, |request| answer(request).answer.to_vec()), text.as_bytes());
     }
 }
 

@@ -134,11 +134,18 @@ pub(super) const CASES: &[Case] = &[
         reach_seeders,
     )
     .with_info_hashes(1),
+    Case::must(
+        "ws-offers-of-a-seeder-reach-seeders",
+        "practice: in some applications, every browser has the whole torrent and looks for others",
+        "A peer that needs nothing is sent an offer of another one that needs nothing, if there is no other peer.",
+        seeders_meet,
+    )
+    .with_info_hashes(1),
     Case::should(
-        "ws-offers-of-a-seeder-reach-leechers-only",
-        "practice: two seeders have nothing for each other",
-        "A seeder's offers go to leechers and to no seeder.",
-        of_a_seeder,
+        "ws-offers-of-a-seeder-reach-leechers-first",
+        "practice: a leecher needs the seeder, and another seeder hardly does",
+        "As long as there are leechers, a seeder's offers go to these.",
+        leechers_first,
     )
     .with_info_hashes(1),
     Case::must(
@@ -343,15 +350,30 @@ fn reach_seeders(context: &Context<'_>) -> Checked {
     sockets[0].expect_kind(Kind::Offer).map(drop)
 }
 
-fn of_a_seeder(context: &Context<'_>) -> Checked {
+fn seeders_meet(context: &Context<'_>) -> Checked {
+    let hash = context.hash(0);
+    let mut sockets = Socket::open_many(context, 2)?;
+    sockets[0].announce(&Fields::seeder(hash, 1).offering(&[]))?;
+    sockets[1].announce(&Fields::seeder(hash, 2).offering(&some_offers(5)))?;
+    sockets[0].expect_kind(Kind::Offer).map(drop)
+}
+
+fn leechers_first(context: &Context<'_>) -> Checked {
+    const OFFERS: u16 = 6;
     let hash = context.hash(0);
     let mut sockets = Socket::open_many(context, 4)?;
     sockets[0].announce(&Fields::announce(hash, 1))?;
     sockets[1].announce(&Fields::seeder(hash, 2))?;
     sockets[2].announce(&Fields::seeder(hash, 3))?;
-    sockets[3].announce(&Fields::seeder(hash, 4).offering(&some_offers(3)))?;
-    let each: Vec<usize> = offers(&mut sockets, 1)?.iter().map(Vec::len).collect();
-    ensure(each == [1, 0, 0, 0], "an offer at the leecher only", format!("offers at each peer: {each:?}"))
+    for number in 0..OFFERS {
+        sockets[3].announce(&Fields::seeder(hash, 4).offering(&[offer(&offer_id(number), "x")]))?;
+    }
+    let each: Vec<usize> = offers(&mut sockets, OFFERS.into())?.iter().map(Vec::len).collect();
+    ensure(
+        each == [usize::from(OFFERS), 0, 0, 0],
+        "all offers at the leecher",
+        format!("offers at each peer: {each:?}"),
+    )
 }
 
 fn stay_in_their_torrent(context: &Context<'_>) -> Checked {

@@ -330,13 +330,6 @@ impl<'c> Socket<'c> {
         self.expect_kind(Kind::Reply)
     }
 
-    /// Announces a peer that the tracker knows on another socket, and waits until it has checked that socket.
-    pub(super) fn take_over(&mut self, fields: &Fields) -> Checked<Message> {
-        self.send_text(&fields.text());
-        let timeout = self.timeout().max(self.context.target.timing.takeover);
-        self.expect_within(timeout, "an announce reply", |message| message.kind() == Kind::Reply)
-    }
-
     /// Announces and fails the case unless the reply has these counts.
     pub(super) fn announce_counting(&mut self, fields: &Fields, complete: i64, incomplete: i64) -> Checked {
         let reply = self.announce(fields)?;

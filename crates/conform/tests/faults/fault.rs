@@ -268,6 +268,7 @@ pub(crate) enum Fault {
     WsScrapeJoins,
     WsScrapeKeysAreHex,
     WsScrapeOfOneOnly,
+    WsSeedersApart,
     WsSlowReaderBlocks,
     WsSmallMessages,
     WsSmallOffers,

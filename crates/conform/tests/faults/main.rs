@@ -82,7 +82,6 @@ fn ws_target(tracker: &Tracker, is_v4: bool) -> Target {
     let rules = operator::rules(is_v4);
     let mut target = Target { other_family: Some(other), rules, ..Target::webtorrent(own, false, SEED) };
     target.timing.reply = Duration::from_secs(2);
-    target.timing.takeover = Duration::ZERO;
     target.timing.quiet = Duration::from_millis(20);
     target
 }

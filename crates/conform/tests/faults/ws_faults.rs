@@ -120,7 +120,8 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::WsBadOfferIsError, Just(&["ws-bad-offers-are-skipped"])),
     (Fault::FirstPeersOnly, Just(&["ws-every-peer-is-offered-to"])),
     (Fault::LeechersOnly, AtLeast(&["ws-offers-of-a-leecher-reach-seeders"])),
-    (Fault::SeedersToSeeders, Just(&["ws-offers-of-a-seeder-reach-leechers-only"])),
+    (Fault::SeedersToSeeders, Just(&["ws-offers-of-a-seeder-reach-leechers-first"])),
+    (Fault::WsSeedersApart, Just(&["ws-offers-of-a-seeder-reach-seeders"])),
     (Fault::WsOffersEverywhere, AtLeast(&["ws-offers-stay-in-their-torrent"])),
     (Fault::WsOffersBeforeReply, Just(&["ws-reply-comes-before-the-offers"])),
     (Fault::WsNoAnswers, AtLeast(&["ws-answer-is-relayed"])),
@@ -156,7 +157,7 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::WsOnePeerASocket, AtLeast(&["ws-socket-carries-several-peers"])),
     (Fault::HostIsIdentity, AtLeast(&["ws-peers-at-one-address-are-different"])),
     (Fault::WsAnyHostTakesOver, Just(&["ws-peer-of-another-host-is-out-of-reach"])),
-    (Fault::WsNoReconnect, Just(&["ws-reconnect-takes-over", "ws-closing-the-old-socket-keeps-the-peer"])),
+    (Fault::WsNoReconnect, Just(&["ws-reconnect-is-served", "ws-closing-the-old-socket-keeps-the-peer"])),
     (Fault::WsOldSocketRemovesPeer, Just(&["ws-closing-the-old-socket-keeps-the-peer"])),
     (
         Fault::WsBadJsonIsSilent,

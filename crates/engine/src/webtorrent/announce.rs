@@ -1,17 +1,14 @@
-//! Announces: how a peer enters a swarm, and claims of peer ids that belong to other connections.
+//! Announces: how a peer enters a swarm.
 
 use core::net::IpAddr;
 use std::sync::Arc;
 
-use shoal_relay::{Address, Announced, MessageKind, Rejection, SwarmKey};
+use shoal_relay::{Announced, Rejection, SwarmKey};
 use shoal_source::Excess;
-use shoal_transport::stream::Handle;
 use shoal_types::{Action, Counts, Event, InfoHash, PeerChange, PeerId, Transfer};
-use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::webtorrent::{self as wire, Announce, reply};
 
-use super::claim::{self, Claim, Suspect};
-use super::member::{Member, Peer};
+use super::member::{Member, PEER_IDS_PER_TORRENT_MAX, Peer};
 use super::{Inner, as_usize};
 use crate::Now;
 use crate::access_log::{AnnouncedPeer, saturated};
@@ -42,28 +39,20 @@ pub(super) struct Joining {
 }
 
 /// Why a peer is not admitted to a swarm.
-pub(super) enum Rejected {
-    /// This connection has the peer.
-    Taken(Address),
+enum Rejected {
+    /// It would exceed a limit, to which its source may be an exception.
+    Excess(Excess),
     For(Refusal),
 }
 
-impl Rejected {
-    pub(super) fn into_refusal(self) -> Refusal {
-        match self {
-            Self::Taken(_) => Refusal::PeerIdTaken,
-            Self::For(refusal) => refusal,
+impl From<Rejection> for Rejected {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::MayNotJoin => Self::For(Refusal::TooManyTorrents),
+            Rejection::Full => Self::For(Refusal::StoreFull),
+            Rejection::OverShare => Self::For(Refusal::SourceOverShare),
+            Rejection::Excess(excess) => Self::Excess(excess),
         }
-    }
-}
-
-fn rejected(rejection: Rejection) -> Rejected {
-    match rejection {
-        Rejection::PeerIdTaken(holder) => Rejected::Taken(holder),
-        Rejection::MayNotJoin => Rejected::For(Refusal::TooManyTorrents),
-        Rejection::Full => Rejected::For(Refusal::StoreFull),
-        Rejection::OverShare => Rejected::For(Refusal::SourceOverShare),
-        Rejection::Excess(excess) => Rejected::For(excess.into()),
     }
 }
 
@@ -96,28 +85,20 @@ impl Inner {
         let key = self.swarms.swarm_key(&announce.info_hash);
         let entered = match decision.action {
             Action::Stop => {
-                // A peer of another connection stays.
+                // Another connection's peer with the same id stays.
                 let address = member.address(self.dispatcher.worker());
                 let left = self.swarms.leave(&key, &announce.peer_id, address);
-                if left.was_present {
+                if left.was_first {
                     self.record(member, PeerChange::Left, Action::Stop, info_hash, peer_id);
                 }
-                // This also applies if the swarm forgot the peer or another connection took it over before, so that it
-                // no longer counts.
+                // This also applies if the swarm forgot the peer before, so that it no longer counts.
                 member.remove(&Peer { info_hash: announce.info_hash, peer_id: announce.peer_id });
                 Ok(left.counts)
             }
             action => {
                 self.name_offers(member, announce, decision.peers_wanted, now);
                 let joining = Joining { info_hash, peer_id, action, key, is_exempt: false };
-                match self.enter(member, ip, joining, now) {
-                    Err(Rejected::Taken(holder))
-                        if self.claim(member, &announcement, action, holder, now) =>
-                    {
-                        return;
-                    }
-                    entered => entered.map_err(|rejected| rejected.into_refusal().into()),
-                }
+                self.enter(member, ip, joining, now).map_err(Refused::from)
             }
         };
         if let Ok(counts) = entered
@@ -179,52 +160,6 @@ impl Inner {
         });
     }
 
-    /// Handles an announce of a peer that belongs to another connection: challenges that connection and lets the
-    /// announce wait. Returns false if the announce cannot wait and is to be refused.
-    fn claim(
-        &mut self,
-        member: &mut Member,
-        announcement: &Announcement,
-        action: Action,
-        holder: Address,
-        now: Now,
-    ) -> bool {
-        let &Announcement { ip, info_hash, peer_id, event, transfer } = announcement;
-        let claim = Claim { handle: member.handle(), info_hash, peer_id, action, ip, event, transfer };
-        if !self.claims.add(member, claim, now.monotonic_s) {
-            return false;
-        }
-        let payload = claim::payload(&info_hash, &peer_id);
-        if holder.worker == self.dispatcher.worker() {
-            self.challenge(holder.handle, &payload, now);
-        } else {
-            // If the message is lost, the holder is not challenged and keeps its peer.
-            let _ =
-                self.dispatcher.write(holder, MessageKind::Challenge, |out| out.extend_from_slice(&payload));
-        }
-        true
-    }
-
-    /// Pings a connection of this worker to find out whether it is alive, on account of a peer. A connection that
-    /// has unsent bytes is not pinged: messages from other clients must not make it seem dead, and if it is dead,
-    /// its own timeout will show that.
-    pub(super) fn challenge(&mut self, handle: Handle, payload: &[u8], now: Now) {
-        let Some((info_hash, peer_id)) = claim::parse(payload) else { return };
-        let address = Address { worker: self.dispatcher.worker(), handle };
-        let key = self.swarms.swarm_key(&info_hash);
-        if self.dispatcher.has_unsent(handle)
-            || !self.swarms.challenge(&key, &peer_id, address, now.monotonic_s)
-        {
-            return;
-        }
-        let ping = |out: &mut Vec<u8>| frame::encode(Opcode::Ping, payload, None, out);
-        if self.dispatcher.write(address, MessageKind::Reply, ping).is_err() {
-            self.swarms.confirm_alive(&key, &peer_id, address);
-        } else {
-            self.suspects.add(Suspect { handle, info_hash, peer_id }, now.monotonic_s);
-        }
-    }
-
     /// Adds or refreshes a peer, with the offers in `self.offers`, and stores their targets in `self.targets`.
     pub(super) fn enter(
         &mut self,
@@ -232,12 +167,11 @@ impl Inner {
         ip: IpAddr,
         joining: Joining,
         now: Now,
-    ) -> Result<Counts, Rejected> {
+    ) -> Result<Counts, Refusal> {
         match self.enter_or_prune(member, &joining, now) {
-            Err(Rejection::Excess(excess)) => {
-                self.handle_excess(member, ip, joining, excess, now).map_err(Rejected::For)
-            }
-            entered => entered.map_err(rejected),
+            Ok(counts) => Ok(counts),
+            Err(Rejected::Excess(excess)) => self.handle_excess(member, ip, joining, excess, now),
+            Err(Rejected::For(refusal)) => Err(refusal),
         }
     }
 
@@ -254,7 +188,10 @@ impl Inner {
         match self.policy.handle_excess(ip, excess) {
             Handling::Exempt => {
                 let entered = self.enter_or_prune(member, &Joining { is_exempt: true, ..joining }, now);
-                entered.map_err(|rejection| rejected(rejection).into_refusal())
+                entered.map_err(|rejected| match rejected {
+                    Rejected::Excess(excess) => excess.into(),
+                    Rejected::For(refusal) => refusal,
+                })
             }
             // No other client could answer its offers, so none is relayed.
             Handling::Answer => {
@@ -272,17 +209,28 @@ impl Inner {
         member: &mut Member,
         joining: &Joining,
         now: Now,
-    ) -> Result<Counts, Rejection> {
-        let worker = self.dispatcher.worker();
-        let mut announced = self.enter_swarm(member, joining, now);
-        if announced == Err(Rejection::MayNotJoin) && member.prune(&self.swarms, worker, &mut self.rng) {
-            announced = self.enter_swarm(member, joining, now);
-        }
-        let Announced { counts, joined, change } = announced?;
+    ) -> Result<Counts, Rejected> {
         let &Joining { info_hash, peer_id, action, .. } = joining;
+        let worker = self.dispatcher.worker();
+        let torrents_max = as_usize(self.policy.config().webtorrent.torrents_per_connection_max);
+        // Most announces are of known peers. The list is looked at only if this one is new to the swarm.
+        let has_few = member.peers().len() < torrents_max.min(PEER_IDS_PER_TORRENT_MAX);
+        let mut announced = self.enter_swarm(member, joining, has_few, now);
+        if announced == Err(Rejection::MayNotJoin) {
+            if !member.may_add(&self.swarms, worker, &info_hash) {
+                return Err(Rejected::For(Refusal::TooManyPeerIds));
+            }
+            if member.peers().len() < torrents_max || member.prune(&self.swarms, worker, &mut self.rng) {
+                announced = self.enter_swarm(member, joining, true, now);
+            }
+        }
+        let Announced { counts, joined, change, older } = announced?;
         self.record(member, change, action, info_hash, peer_id);
         if joined {
             member.add(Peer { info_hash, peer_id });
+        }
+        if let Some(older) = older {
+            self.dispatcher.request_ping(older);
         }
         Ok(counts)
     }
@@ -301,15 +249,20 @@ impl Inner {
         }
     }
 
-    fn enter_swarm(&mut self, member: &Member, joining: &Joining, now: Now) -> Result<Announced, Rejection> {
+    fn enter_swarm(
+        &mut self,
+        member: &Member,
+        joining: &Joining,
+        may_join: bool,
+        now: Now,
+    ) -> Result<Announced, Rejection> {
         let &Joining { peer_id, action, ref key, is_exempt, .. } = joining;
-        let torrents_max = as_usize(self.policy.config().webtorrent.torrents_per_connection_max);
         let announce = shoal_relay::Announce {
             address: member.address(self.dispatcher.worker()),
             source: member.source(),
             peer_id,
             action,
-            may_join: member.peers().len() < torrents_max,
+            may_join,
             is_exempt,
             offers: &self.offers,
         };

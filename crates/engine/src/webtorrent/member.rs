@@ -9,6 +9,10 @@ use shoal_types::{InfoHash, PeerId};
 use crate::counter::Family;
 use crate::tokens::SocketToken;
 
+/// Maximum number of peer ids with which a connection takes part in one torrent. Ordinary clients have one, or two for a
+/// moment.
+pub(super) const PEER_IDS_PER_TORRENT_MAX: usize = 4;
+
 /// How many peers of a full list are checked at a time for peers that the swarms have forgotten.
 const PRUNED_AT_ONCE: usize = 16;
 
@@ -18,12 +22,9 @@ const PRUNED_AT_ONCE: usize = 16;
 pub struct Member {
     handle: Handle,
     source: Source,
-    /// The peers, in no order. The swarms may have forgotten some of them, or another connection may have taken
-    /// them over.
+    /// The peers, in no order. The swarms may have forgotten some of them.
     peers: Vec<Peer>,
     pub(super) family: Family,
-    /// The number of its claims that wait for a decision.
-    pub(super) claims: u8,
     /// The remaining relay allowance.
     pub(super) bucket: TokenBucket,
     /// The token with which it connected.
@@ -46,7 +47,6 @@ impl Member {
             source,
             peers: Vec::new(),
             family: Family::of(ip),
-            claims: 0,
             bucket: TokenBucket::default(),
             token,
         }
@@ -80,6 +80,20 @@ impl Member {
 
     pub(super) fn peers(&self) -> &[Peer] {
         &self.peers
+    }
+
+    /// Returns whether it may have one more peer of a torrent. If it has as many as it may, those that the swarms have
+    /// forgotten are removed.
+    pub(super) fn may_add(&mut self, swarms: &Swarms, worker: u16, info_hash: &InfoHash) -> bool {
+        let is_full = |peers: &[Peer]| {
+            peers.iter().filter(|peer| peer.info_hash == *info_hash).count() >= PEER_IDS_PER_TORRENT_MAX
+        };
+        if is_full(&self.peers) {
+            let (key, address) = (swarms.swarm_key(info_hash), self.address(worker));
+            self.peers
+                .retain(|peer| peer.info_hash != *info_hash || swarms.has_peer(&key, &peer.peer_id, address));
+        }
+        !is_full(&self.peers)
     }
 
     /// Records a peer that the swarms have admitted.

@@ -1,24 +1,22 @@
 //! The clients of other nodes of a cluster, for the thread that exchanges messages with those nodes.
 //!
 //! The swarms know a peer of another node by the address of that node. Workers write offers and answers for such peers to one
-//! mailbox; this module collects them by node, and delivers those of other nodes to the connections of this one. Claims
-//! work across nodes too: a challenge goes to the node of the connection that has the peer, which says whether that is alive.
+//! mailbox; this module collects them by node, and delivers those of other nodes to the connections of this one. An offer is
+//! recorded as pending at both nodes, so that its answer finds the way back by itself.
 //!
 //! It must not know how messages travel. A node that does not take its messages loses them: its queue is bounded, like that
 //! of a connection.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use shoal_metrics::{counters, labels};
 use shoal_relay::{
-    Address, AnswerMatch, CHALLENGE_S, Dispatcher, Mailboxes, MessageKind, QueueLimits, REMOTE_WORKER,
-    Rejection, RemoteAnnounce, Source, Swarms,
+    Address, AnswerMatch, Dispatcher, Mailboxes, MessageKind, QueueLimits, REMOTE_WORKER, ReceivedOffer,
+    RemoteAnnounce, Source, Swarms,
 };
 use shoal_transport::stream::Handle;
-use shoal_types::{InfoHash, PeerId, Presence};
+use shoal_types::{Action, InfoHash, Presence};
 
-use super::claim;
 use super::remote::{self, Content, RemoteMessage};
 
 /// Maximum number of nodes.
@@ -27,15 +25,12 @@ const NODES_MAX: usize = 256;
 /// Limits of the queue of messages to a node: as much as a hundred connections may have.
 const QUEUE_LIMITS: QueueLimits = QueueLimits { queue_bytes_max: 4 << 20, reply_bytes_max: 4 << 20 };
 
-/// Maximum number of challenges of other nodes that wait for their outcome. Of further ones, the claims are refused.
-const CHALLENGES_MAX: usize = 1024;
-
 labels! {
     /// The outcome of a message between clients of different nodes.
     pub enum ForwardedMessage {
         /// It was delivered to a connection of this node.
         Delivered = "delivered",
-        /// Its receiver is gone, or not owed an answer.
+        /// Its sender or its receiver is gone, or the receiver is not owed an answer.
         Unwanted = "unwanted",
         /// It did not fit a queue.
         Dropped = "dropped",
@@ -71,7 +66,6 @@ pub struct Nodes {
     dispatcher: Dispatcher,
     /// The nodes, by the indexes of their handles.
     slots: Vec<Slot>,
-    challenges: VecDeque<Challenge>,
     counters: Arc<NodeCounters>,
 }
 
@@ -82,21 +76,12 @@ struct Slot {
     generation: u32,
 }
 
-/// A connection of this node that was challenged for another one.
-#[derive(Clone, Copy, Debug)]
-struct Challenge {
-    from: Handle,
-    info_hash: InfoHash,
-    peer_id: PeerId,
-    challenged_s: u32,
-}
-
 impl Nodes {
     /// Creates the clients of no node. The mailboxes must be those of [`Mailboxes::with_remote`].
     #[must_use]
     pub fn new(swarms: Arc<Swarms>, mailboxes: Arc<Mailboxes>) -> Self {
         let dispatcher = Dispatcher::new(REMOTE_WORKER, mailboxes).with_limits(QUEUE_LIMITS);
-        Self { swarms, dispatcher, slots: Vec::new(), challenges: VecDeque::new(), counters: Arc::default() }
+        Self { swarms, dispatcher, slots: Vec::new(), counters: Arc::default() }
     }
 
     /// Applies changes of the clients of the node `from`. Torrents that are not `permitted` are left out.
@@ -119,8 +104,9 @@ impl Nodes {
             let announce = RemoteAnnounce { node, source: Source::from_bytes(source), peer_id, action };
             let key = self.swarms.swarm_key(&info_hash);
             match self.swarms.announce_remote(&key, &announce, now_s) {
-                // A connection of this node has it. One of the nodes will give it up.
-                Ok(()) | Err(Rejection::PeerIdTaken(_)) => {}
+                // The client may have moved from this node to the other one.
+                Ok(Some(older)) => self.dispatcher.request_ping(older),
+                Ok(None) => {}
                 Err(_) => self.refuse(RefusedRemotePeer::NoRoom, 1),
             }
         }
@@ -151,17 +137,8 @@ impl Nodes {
 
     /// Collects what workers have written for other nodes, calls `send` with each of these nodes and its messages, and wakes
     /// with `wake` the workers to which messages of other nodes were delivered. To be called several times a second.
-    pub fn exchange(&mut self, now_s: u32, mut send: impl FnMut(u64, &[u8]), mut wake: impl FnMut(u16)) {
+    pub fn exchange(&mut self, mut send: impl FnMut(u64, &[u8]), mut wake: impl FnMut(u16)) {
         self.dispatcher.collect();
-        while let Some((node, payload)) = self.dispatcher.next_challenge() {
-            let Some((info_hash, to)) = claim::parse(&payload) else { continue };
-            let key = self.swarms.swarm_key(&info_hash);
-            // Unless its node says in time that the peer is alive, it is given away here.
-            if self.swarms.challenge(&key, &to, Address::of_node(node), now_s) {
-                self.write(node, RemoteMessage { info_hash, to, content: Content::Challenge });
-            }
-        }
-        self.decide_challenges(now_s);
         while let Some(handle) = self.dispatcher.next_to_flush() {
             let node = self.node(handle);
             self.dispatcher.drain(handle, |messages| {
@@ -196,51 +173,38 @@ impl Nodes {
     fn deliver_one(&mut self, from: Handle, message: &RemoteMessage<'_>, now_s: u32) {
         let &RemoteMessage { info_hash, to, content } = message;
         let key = self.swarms.swarm_key(&info_hash);
-        let own = self.swarms.address_of(&key, &to).filter(|address| !address.is_remote());
-        match (content, own) {
-            (Content::Offer { group, frame }, Some(address)) => {
-                self.forward(address, MessageKind::Offer(group), frame);
+        let to_connection = match content {
+            Content::Offer { source, from: peer_id, offer_id, frame } => {
+                let (offer, source) = (self.swarms.offer_key(offer_id), Source::from_bytes(source));
+                let receive = || self.swarms.receive_offer(&key, from, (&peer_id, &to), offer, now_s);
+                let mut received = receive();
+                // An offer may arrive before the batch that tells of its sender, and of its role.
+                let announce = RemoteAnnounce { node: from, source, peer_id, action: Action::Leech };
+                if received == ReceivedOffer::UnknownOfferer
+                    && let Ok(older) = self.swarms.announce_remote(&key, &announce, now_s)
+                {
+                    received = receive();
+                    older.into_iter().for_each(|older| self.dispatcher.request_ping(older));
+                }
+                match received {
+                    ReceivedOffer::For(address) => Some((address, MessageKind::Offer(source.group()), frame)),
+                    ReceivedOffer::Refused | ReceivedOffer::UnknownOfferer => None,
+                }
             }
-            (Content::Answer { from: answerer_id, offer_id, frame }, Some(_)) => {
+            Content::Answer { from: answerer_id, offer_id, frame } => {
                 let offer = self.swarms.offer_key(offer_id);
                 let answerer = (Address::of_node(from), &answerer_id);
                 match self.swarms.match_answer(&key, &to, answerer, offer, now_s) {
-                    AnswerMatch::Offerer(address) => self.forward(address, MessageKind::Answer, frame),
-                    AnswerMatch::Remote(_) | AnswerMatch::NotPending | AnswerMatch::PeerGone => {
-                        self.count(ForwardedMessage::Unwanted);
+                    AnswerMatch::Offerer(address) if !address.is_remote() => {
+                        Some((address, MessageKind::Answer, frame))
                     }
+                    AnswerMatch::Offerer(_) | AnswerMatch::NotPending | AnswerMatch::PeerGone => None,
                 }
             }
-            // Claims that cannot be checked are refused.
-            (Content::Challenge, Some(_)) if self.challenges.len() >= CHALLENGES_MAX => {
-                self.write(from, RemoteMessage { info_hash, to, content: Content::Alive });
-            }
-            (Content::Challenge, Some(address)) => {
-                let payload = claim::payload(&info_hash, &to);
-                self.forward(address, MessageKind::Challenge, &payload);
-                self.challenges.push_back(Challenge { from, info_hash, peer_id: to, challenged_s: now_s });
-            }
-            (Content::Alive, None) => self.swarms.confirm_alive(&key, &to, Address::of_node(from)),
-            _ => {
-                self.count(ForwardedMessage::Unwanted);
-            }
-        }
-    }
-
-    /// Tells other nodes which of the connections that were challenged for them are alive. The others are not mentioned.
-    fn decide_challenges(&mut self, now_s: u32) {
-        for _ in 0..self.challenges.len() {
-            let Some(challenge) = self.challenges.pop_front() else { return };
-            let Challenge { from, info_hash, peer_id: to, challenged_s } = challenge;
-            let key = self.swarms.swarm_key(&info_hash);
-            // Times are whole seconds, and the worker may not have pinged the connection yet.
-            let is_due = now_s > challenged_s + 1;
-            match self.swarms.is_challenged(&key, &to).filter(|_| is_due) {
-                Some(false) => self.write(from, RemoteMessage { info_hash, to, content: Content::Alive }),
-                // Its pong may still come in time.
-                _ if now_s < challenged_s + CHALLENGE_S => self.challenges.push_back(challenge),
-                _ => {}
-            }
+        };
+        match to_connection {
+            Some((address, kind, frame)) => self.forward(address, kind, frame),
+            None => self.count(ForwardedMessage::Unwanted),
         }
     }
 
@@ -257,14 +221,6 @@ impl Nodes {
         match self.dispatcher.write(address, kind, |out| out.extend_from_slice(bytes)) {
             Ok(()) => self.count(ForwardedMessage::Delivered),
             Err(_) => self.count(ForwardedMessage::Dropped),
-        }
-    }
-
-    /// Writes a message of this node itself to another one.
-    fn write(&mut self, node: Handle, message: RemoteMessage<'_>) {
-        let to = Address::of_node(node);
-        if self.dispatcher.write(to, MessageKind::Answer, |out| message.encode(out, |_| {})).is_err() {
-            self.count(ForwardedMessage::Dropped);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Offers and answers, which clients have for each other.
 
-use shoal_relay::{Address, AnswerMatch, MESSAGE_BYTES_MIN, MessageKind, WriteError};
+use shoal_relay::{AnswerMatch, MESSAGE_BYTES_MIN, MessageKind, WriteError};
 use shoal_wire::websocket::frame;
 use shoal_wire::webtorrent::{Announce, Answer, OFFER_ID_BYTES_MAX, Offer, reply};
 
@@ -39,7 +39,7 @@ impl Inner {
             return;
         }
         let kind = MessageKind::Offer(member.source().group());
-        let mut bytes = 0;
+        let (mut bytes, mut room) = (0, [0; OFFER_ID_BYTES_MAX]);
         for (target, offer) in self.targets.iter().zip(announce.offers.iter()) {
             bytes += charged_bytes(&offer);
             if !self.swarms.admit_offer(member.source(), target, now.monotonic_s) {
@@ -54,7 +54,9 @@ impl Inner {
             let written = self.dispatcher.write(target.address, kind, |out| {
                 if target.address.is_remote() {
                     let (info_hash, to) = (announce.info_hash, target.peer_id);
-                    let content = Content::Offer { group: member.source().group(), frame: &[] };
+                    let (source, from) = (member.source().to_bytes(), announce.peer_id);
+                    let offer_id = offer.offer_id.bytes(&mut room);
+                    let content = Content::Offer { source, from, offer_id, frame: &[] };
                     RemoteMessage { info_hash, to, content }.encode(out, write_frame);
                 } else {
                     write_frame(out);
@@ -78,7 +80,7 @@ impl Inner {
             swarms.match_answer(&key, &answer.to_peer_id, (answerer, &answer.peer_id), offer, now_s)
         };
         let matched = match (match_as(answerer), self.former.find(member.handle())) {
-            (AnswerMatch::NotPending, Some(former)) => match_as(former),
+            (AnswerMatch::NotPending | AnswerMatch::PeerGone, Some(former)) => match_as(former),
             (matched, _) => matched,
         };
         let write_frame = |out: &mut Vec<u8>| {
@@ -86,14 +88,14 @@ impl Inner {
         };
         match matched {
             AnswerMatch::Offerer(offerer) => {
-                let written = self.dispatcher.write(offerer, MessageKind::Answer, write_frame);
-                count_relayed(&mut self.tally, Relay::Answer, written);
-            }
-            AnswerMatch::Remote(node) => {
-                let (info_hash, to) = (answer.info_hash, answer.to_peer_id);
-                let content = Content::Answer { from: answer.peer_id, offer_id, frame: &[] };
-                let written = self.dispatcher.write(Address::of_node(node), MessageKind::Answer, |out| {
-                    RemoteMessage { info_hash, to, content }.encode(out, write_frame);
+                let written = self.dispatcher.write(offerer, MessageKind::Answer, |out| {
+                    if offerer.is_remote() {
+                        let (info_hash, to) = (answer.info_hash, answer.to_peer_id);
+                        let content = Content::Answer { from: answer.peer_id, offer_id, frame: &[] };
+                        RemoteMessage { info_hash, to, content }.encode(out, write_frame);
+                    } else {
+                        write_frame(out);
+                    }
                 });
                 count_relayed(&mut self.tally, Relay::Answer, written);
             }

@@ -7,27 +7,28 @@
 //! | Field | Bytes |
 //! |---|---|
 //! | length of the rest | 4, little-endian |
-//! | kind | 1: 0 to 7 an offer of this group of sources, 8 an answer, 9 a challenge, 10 a reply to one |
+//! | kind | 1: 8 an answer, 16 an offer |
 //! | info hash | 20 |
-//! | peer id of the receiver; of a challenge, the challenged peer | 20 |
-//! | of an answer: peer id of the sender, length of the offer id, offer id | 20, 1, up to 128 |
-//! | of an offer or an answer: the frame | the rest |
+//! | peer id of the receiver | 20 |
+//! | of an offer: source of the sender | 7 |
+//! | peer id of the sender | 20 |
+//! | length of the offer id, offer id | 1, up to 128 |
+//! | the frame | the rest |
 
 use shoal_types::{InfoHash, PeerId};
 use shoal_wire::websocket::Role;
 use shoal_wire::websocket::frame::{self, Opcode};
 
-/// The first kind that is not an offer, and the number of groups of sources.
+/// The kind of an answer. Earlier versions had other kinds from 0 to 10.
 const ANSWER: u8 = 8;
-const CHALLENGE: u8 = 9;
-const ALIVE: u8 = 10;
+const OFFER: u8 = 16;
 
 /// A message from one node to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteMessage<'a> {
     /// The torrent.
     pub info_hash: InfoHash,
-    /// The receiver, or the peer that is challenged.
+    /// The receiver.
     pub to: PeerId,
     /// The rest.
     pub content: Content<'a>,
@@ -38,8 +39,12 @@ pub struct RemoteMessage<'a> {
 pub enum Content<'a> {
     /// An offer.
     Offer {
-        /// The group of the source of its sender.
-        group: u8,
+        /// The source of its sender, as its node knows it. The message may arrive before the node has told of the sender.
+        source: [u8; 7],
+        /// The sender.
+        from: PeerId,
+        /// The id of the offer, at most 128 bytes long.
+        offer_id: &'a [u8],
         /// The frame for the receiver.
         frame: &'a [u8],
     },
@@ -52,10 +57,6 @@ pub enum Content<'a> {
         /// The frame for the receiver.
         frame: &'a [u8],
     },
-    /// Another connection claims the peer: is the one that has it alive?
-    Challenge,
-    /// It is.
-    Alive,
 }
 
 impl RemoteMessage<'_> {
@@ -67,19 +68,19 @@ impl RemoteMessage<'_> {
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
         out.push(match self.content {
-            Content::Offer { group, .. } => group % ANSWER,
+            Content::Offer { .. } => OFFER,
             Content::Answer { .. } => ANSWER,
-            Content::Challenge => CHALLENGE,
-            Content::Alive => ALIVE,
         });
         out.extend_from_slice(&self.info_hash.0);
         out.extend_from_slice(&self.to.0);
-        if let Content::Answer { from, offer_id, .. } = self.content {
-            out.extend_from_slice(&from.0);
-            let length = u8::try_from(offer_id.len()).expect("an offer id is at most 128 bytes long");
-            out.push(length);
-            out.extend_from_slice(offer_id);
+        if let Content::Offer { source, .. } = self.content {
+            out.extend_from_slice(&source);
         }
+        let (Content::Offer { from, offer_id, .. } | Content::Answer { from, offer_id, .. }) = self.content;
+        out.extend_from_slice(&from.0);
+        let length = u8::try_from(offer_id.len()).expect("an offer id is at most 128 bytes long");
+        out.push(length);
+        out.extend_from_slice(offer_id);
         write(out);
         let length = u32::try_from(out.len() - start - 4).expect("a message is smaller than its mailbox");
         out[start..start + 4].copy_from_slice(&length.to_le_bytes());
@@ -136,17 +137,18 @@ fn decode(bytes: &[u8]) -> Option<RemoteMessage<'_>> {
     let (&kind, rest) = bytes.split_first()?;
     let (info_hash, rest) = rest.split_first_chunk()?;
     let (to, rest) = rest.split_first_chunk()?;
-    let content = match kind {
-        ..ANSWER => Content::Offer { group: kind, frame: whole_text(rest)? },
-        ANSWER => {
-            let (from, rest) = rest.split_first_chunk()?;
-            let (&length, rest) = rest.split_first()?;
-            let (offer_id, frame) = rest.split_at_checked(length.into())?;
-            Content::Answer { from: PeerId(*from), offer_id, frame: whole_text(frame)? }
-        }
-        CHALLENGE if rest.is_empty() => Content::Challenge,
-        ALIVE if rest.is_empty() => Content::Alive,
+    let (source, rest) = match kind {
+        ANSWER => (None, rest),
+        OFFER => rest.split_first_chunk().map(|(source, rest)| (Some(*source), rest))?,
         _ => return None,
+    };
+    let (from, rest) = rest.split_first_chunk()?;
+    let (&length, rest) = rest.split_first()?;
+    let (offer_id, frame) = rest.split_at_checked(length.into())?;
+    let (from, frame) = (PeerId(*from), whole_text(frame)?);
+    let content = match source {
+        None => Content::Answer { from, offer_id, frame },
+        Some(source) => Content::Offer { source, from, offer_id, frame },
     };
     Some(RemoteMessage { info_hash: InfoHash(*info_hash), to: PeerId(*to), content })
 }
@@ -175,10 +177,8 @@ mod tests {
 
     fn messages(frame: &[u8]) -> Vec<RemoteMessage<'_>> {
         let contents = [
-            Content::Offer { group: 5, frame },
+            Content::Offer { source: [5; 7], from: PeerId([4; 20]), offer_id: b"", frame },
             Content::Answer { from: PeerId([3; 20]), offer_id: b"an offer", frame },
-            Content::Challenge,
-            Content::Alive,
         ];
         contents.map(|content| RemoteMessage { info_hash: HASH, to: PeerId([2; 20]), content }).to_vec()
     }
@@ -188,7 +188,6 @@ mod tests {
         for message in messages {
             message.encode(&mut bytes, |out| match message.content {
                 Content::Offer { frame, .. } | Content::Answer { frame, .. } => out.extend_from_slice(frame),
-                Content::Challenge | Content::Alive => {}
             });
         }
         bytes

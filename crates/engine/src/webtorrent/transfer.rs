@@ -80,12 +80,9 @@ impl Responder {
     pub const PENDING_OFFERS_BYTES_MAX: usize = 12 * PENDING_OFFERS_MAX;
 
     /// Returns the state of a client, for [`attach`](Self::attach) in another process. Returns `None` if the client has to
-    /// stay: an announce of it waits for a decision, or its token is refused for good, and only this process knows why.
+    /// stay: its token is refused for good, and only this process knows why.
     #[must_use]
     pub fn state_of(&self, member: &Member, now: Now) -> Option<MemberState> {
-        if member.claims > 0 {
-            return None;
-        }
         let token = member.token.text().ok()?.map(<[u8]>::to_vec);
         let address = member.address(self.inner.dispatcher.worker());
         let swarms = &self.inner.swarms;
@@ -102,8 +99,8 @@ impl Responder {
         Some(MemberState { peers, former, bucket: member.bucket.to_bits(), token })
     }
 
-    /// Registers a client of another process at `ip`, with its peers: those that the lists permit here, that no other
-    /// connection has by now, and for which there is room.
+    /// Registers a client of another process at `ip`, with its peers: those that the lists permit here, and for which
+    /// there is room.
     #[must_use]
     pub fn attach(&mut self, handle: Handle, ip: IpAddr, state: MemberState, now: Now) -> Member {
         let MemberState { peers, former: (worker, index, generation), bucket, token } = state;

@@ -3,14 +3,13 @@
 #[path = "../support/config.rs"]
 mod config;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Tally};
-use shoal_engine::policy::Policy;
 use shoal_engine::replication::{RecordedDeltas, presence_ring};
 use shoal_engine::tokens::SocketToken;
 use shoal_engine::webtorrent::{Member, Responder};
@@ -39,8 +38,8 @@ struct Worker {
     counters: Arc<Counters>,
     /// Messages that its connections have received and their tests have not read.
     received: BTreeMap<u32, Vec<String>>,
-    /// The payloads of received pings.
-    pings: BTreeMap<u32, Vec<Vec<u8>>>,
+    /// Its connections that were to be pinged.
+    pinged: BTreeSet<u32>,
 }
 
 /// A client on its connection.
@@ -160,7 +159,7 @@ impl Tracker {
             let dispatcher = Dispatcher::new(number, Arc::clone(mailboxes));
             let rng = fastrand::Rng::with_seed(u64::from(number));
             let responder = Responder::new(Arc::clone(&policy), Arc::clone(&swarms), dispatcher, tally, rng);
-            Worker { responder, counters, received: BTreeMap::new(), pings: BTreeMap::new() }
+            Worker { responder, counters, received: BTreeMap::new(), pinged: BTreeSet::new() }
         };
         let workers = (0..workers).map(worker).collect();
         Self {
@@ -216,14 +215,15 @@ impl Tracker {
 
     /// Runs a poll round of a worker, and returns the workers that it would wake.
     pub(crate) fn turn(&mut self, worker: u16) -> Vec<u16> {
-        let Worker { responder, received, pings, .. } = &mut self.workers[usize::from(worker)];
+        let Worker { responder, received, pinged, .. } = &mut self.workers[usize::from(worker)];
         responder.collect(self.now);
         while let Some(handle) = responder.next_to_flush() {
             let mut out = Vec::new();
+            if responder.is_ping_requested(handle) {
+                pinged.insert(handle.index);
+            }
             responder.drain(handle, |bytes| out.extend_from_slice(bytes));
-            let (texts, payloads) = texts(&out);
-            received.entry(handle.index).or_default().extend(texts);
-            pings.entry(handle.index).or_default().extend(payloads);
+            received.entry(handle.index).or_default().extend(texts(&out));
         }
         responder.dispatch().collect()
     }
@@ -238,34 +238,9 @@ impl Tracker {
         self.workers[usize::from(client.worker)].received.remove(&client.handle.index).unwrap_or_default()
     }
 
-    /// Returns the payloads of the pings that the client has received.
-    pub(crate) fn pings(&mut self, client: &Client) -> Vec<Vec<u8>> {
-        self.workers[usize::from(client.worker)].pings.remove(&client.handle.index).unwrap_or_default()
-    }
-
-    /// Answers a ping as the client.
-    pub(crate) fn pong(&mut self, client: &Client, payload: &[u8]) {
-        self.workers[usize::from(client.worker)].responder.receive_pong(&client.member, payload);
-    }
-
-    /// Checks the connections of a worker that may be gone. Returns how many were checked.
-    pub(crate) fn check_suspects(&mut self, worker: u16, is_receiving: bool) -> usize {
-        let responder = &mut self.workers[usize::from(worker)].responder;
-        responder.collect(self.now);
-        responder.check_suspects(|_| is_receiving)
-    }
-
-    /// Returns the messages that the client receives about its claims that are due.
-    pub(crate) fn decided(&mut self, client: &mut Client) -> Vec<String> {
-        self.received(client);
-        self.workers[usize::from(client.worker)].responder.decide_claims(&mut client.member);
-        self.received(client)
-    }
-
-    /// Replaces the policy of all workers.
-    pub(crate) fn set_policy(&mut self, policy: Policy) {
-        let policy = Arc::new(policy);
-        self.workers.iter_mut().for_each(|worker| worker.responder.set_policy(Arc::clone(&policy)));
+    /// Returns whether the client was to be pinged with what it has received since the last call.
+    pub(crate) fn is_pinged(&mut self, client: &Client) -> bool {
+        self.workers[usize::from(client.worker)].pinged.remove(&client.handle.index)
     }
 
     /// Records that the socket of the client has not accepted this many bytes.
@@ -299,23 +274,19 @@ impl Tracker {
     }
 }
 
-/// Returns the messages in whole, unmasked text frames (RFC 6455, section 5.2), and the payloads of pings.
-fn texts(mut bytes: &[u8]) -> (Vec<String>, Vec<Vec<u8>>) {
-    let (mut texts, mut pings) = (Vec::new(), Vec::new());
-    while let [opcode @ (0x81 | 0x89), length, rest @ ..] = bytes {
+/// Returns the messages in whole, unmasked text frames (RFC 6455, section 5.2).
+fn texts(mut bytes: &[u8]) -> Vec<String> {
+    let mut texts = Vec::new();
+    while let [0x81, length, rest @ ..] = bytes {
         let (length, rest) = match length {
             ..126 => (usize::from(*length), rest),
             126 => (usize::from(u16::from_be_bytes([rest[0], rest[1]])), &rest[2..]),
             127 => (u64::from_be_bytes(rest[..8].try_into().unwrap()).try_into().unwrap(), &rest[8..]),
             128.. => panic!("masked"),
         };
-        let payload = rest[..length].to_vec();
-        match opcode {
-            0x81 => texts.push(String::from_utf8(payload).unwrap()),
-            _ => pings.push(payload),
-        }
+        texts.push(String::from_utf8(rest[..length].to_vec()).unwrap());
         bytes = &rest[length..];
     }
     assert_eq!(bytes, b"", "nothing but such frames");
-    (texts, pings)
+    texts
 }

@@ -7,30 +7,27 @@ use shoal_engine::counter::{Counters, Family, Kind, Loss, Outcome, Relay};
 use shoal_engine::refusal::Refusal;
 use shoal_relay::{Mailboxes, Swarms};
 
-use crate::harness::{HASH, Tracker, answer, leecher, offers, relay_settings, seeder, v4, v6};
+use crate::harness::{
+    HASH, OTHER_HASH, Tracker, announce, answer, configured, leecher, offers, relay_settings, seeder, v4, v6,
+};
 
 #[test]
 fn requests_and_replies_are_counted_by_family_kind_and_outcome() {
-    let mut tracker = Tracker::new(&Config::default());
+    let config = configured(|config| config.webtorrent.torrents_per_connection_max = 1);
+    let mut tracker = Tracker::new(&config);
     let (mut one, mut other) = (tracker.connect(v4(1)), tracker.connect(v6(2)));
     tracker.say(&mut one, &seeder(1, ""));
-    tracker.say(&mut other, &leecher(1, ""));
     tracker.say(&mut other, &leecher(2, ""));
+    tracker.say(&mut other, &announce(OTHER_HASH, 2, ""));
     tracker.say(&mut other, r#"{"action":"scrape"}"#);
     tracker.say(&mut other, &format!(r#"{{"action":"scrape","info_hash":"{HASH}"}}"#));
     tracker.say(&mut other, r#"{"action":"scrape","info_hash":7}"#);
     tracker.say(&mut other, r#"{"action":"announce"}"#);
     tracker.say(&mut other, "?");
     tracker.say(&mut other, &answer(2, 1, "x"));
-    // The challenged client shows that it is alive.
-    tracker.received(&one);
-    let ping = tracker.pings(&one).concat();
-    tracker.pong(&one, &ping);
-    tracker.pass(10);
-    tracker.decided(&mut other);
     let expected = [
         (Family::V4, Kind::Announce, Outcome::Ok),
-        (Family::V6, Kind::Announce, Outcome::Refused(Refusal::PeerIdTaken)),
+        (Family::V6, Kind::Announce, Outcome::Refused(Refusal::TooManyTorrents)),
         (Family::V6, Kind::Announce, Outcome::Ok),
         (Family::V6, Kind::FullScrape, Outcome::Refused(Refusal::FullScrapeOff)),
         (Family::V6, Kind::Scrape, Outcome::Ok),

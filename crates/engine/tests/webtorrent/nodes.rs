@@ -10,8 +10,8 @@ use shoal_relay::{Mailboxes, Settings, Swarms};
 use shoal_types::Presence;
 
 use crate::harness::{
-    Client, HASH, Tracker, answer, answer_heard, failure, hash, leecher, offer_heard, offers, relay_settings,
-    reply, seeder, v4,
+    Client, HASH, Tracker, answer, answer_heard, hash, leecher, offer_heard, offers, relay_settings, reply,
+    seeder, v4,
 };
 
 /// Some nodes, with two workers each.
@@ -57,7 +57,7 @@ impl Cluster {
             .iter_mut()
             .for_each(|recorded| _ = recorded.drain(1000, |presence| presences.push(presence)));
         let mut messages = Vec::new();
-        clients.exchange(now_s, |to, bytes| messages.push((to, bytes.to_vec())), |_| {});
+        clients.exchange(|to, bytes| messages.push((to, bytes.to_vec())), |_| {});
         let id = from as u64;
         for (to, bytes) in messages {
             let other = &mut self.nodes[usize::try_from(to).unwrap()];
@@ -69,7 +69,7 @@ impl Cluster {
         }
         // The workers receive what was delivered.
         for Node { tracker, clients, .. } in &mut self.nodes {
-            clients.exchange(now_s, |_, _| panic!("it was sent before"), |_| {});
+            clients.exchange(|_, _| panic!("it was sent before"), |_| {});
             (0..2).for_each(|worker| _ = tracker.turn(worker));
         }
     }
@@ -85,11 +85,6 @@ impl Cluster {
 
     fn received(&mut self, node: usize, client: &Client) -> Vec<String> {
         self.nodes[node].tracker.received(client)
-    }
-
-    fn pass(&mut self, seconds: u32) {
-        self.nodes.iter_mut().for_each(|node| node.tracker.pass(seconds));
-        self.exchange();
     }
 }
 
@@ -107,7 +102,8 @@ fn an_offer_and_its_answer_cross_between_nodes_once() {
     // No client awaits an answer to an offer that was not relayed.
     cluster.say(1, &mut other, &answer(2, 1, "x-1"));
     assert_eq!(cluster.received(0, &one), [answer_heard(2, "x-0")]);
-    assert_eq!(cluster.nodes[0].clients.counters().messages.of(ForwardedMessage::Unwanted).read(), 2);
+    // They are dropped at the node of their sender.
+    assert_eq!(cluster.nodes[0].clients.counters().messages.of(ForwardedMessage::Unwanted).read(), 0);
     // All nodes count both peers.
     for node in &cluster.nodes {
         let counts = node.tracker.swarms.scrape(&node.tracker.swarms.swarm_key(&hash(HASH)));
@@ -141,38 +137,48 @@ fn a_peer_that_leaves_or_whose_node_is_lost_is_gone_everywhere() {
 }
 
 #[test]
-fn a_peer_id_of_a_live_connection_of_another_node_cannot_be_taken() {
+fn one_peer_id_at_two_nodes_is_two_peers_and_the_older_one_is_pinged() {
     let mut cluster = Cluster::new(2);
-    let (mut owner, mut thief) = (cluster.connect(0, 0, v4(1)), cluster.connect(1, 0, v4(2)));
-    cluster.say(0, &mut owner, &leecher(1, ""));
-    cluster.say(1, &mut thief, &leecher(1, ""));
-    assert_eq!(cluster.received(1, &thief), [""; 0], "the claim waits");
-    // The owner answers the ping.
-    let tracker = &mut cluster.nodes[0].tracker;
-    let [ping] = &tracker.pings(&owner)[..] else { panic!("it is pinged once") };
-    tracker.pong(&owner, ping);
-    for _ in 0..8 {
-        cluster.pass(1);
+    let (mut one, mut other) = (cluster.connect(0, 0, v4(1)), cluster.connect(1, 0, v4(1)));
+    let mut third = cluster.connect(0, 1, v4(3));
+    cluster.say(0, &mut third, &leecher(3, ""));
+    cluster.say(0, &mut one, &leecher(1, &format!(r#","offers":{}"#, offers("x", 1))));
+    cluster.say(1, &mut other, &leecher(1, &format!(r#","offers":{}"#, offers("y", 5))));
+    assert_eq!(cluster.received(1, &other), [reply(0, 3)]);
+    cluster.received(0, &one);
+    assert!(cluster.nodes[0].tracker.is_pinged(&one) && !cluster.nodes[1].tracker.is_pinged(&other));
+    assert_eq!(cluster.received(0, &third), [reply(0, 1), offer_heard(1, "x-0"), offer_heard(1, "y-0")]);
+    for offer_id in ["y-0", "x-0", "y-0", "x-0"] {
+        cluster.say(0, &mut third, &answer(3, 1, offer_id));
     }
-    let decided = cluster.nodes[1].tracker.decided(&mut thief);
-    assert_eq!(decided, [failure("announce", Some(HASH), "another peer of this torrent has this peer_id")]);
+    assert_eq!(cluster.received(0, &one), [answer_heard(3, "x-0")]);
+    assert_eq!(cluster.received(1, &other), [answer_heard(3, "y-0")]);
 }
 
 #[test]
-fn a_peer_id_of_a_dead_connection_of_another_node_is_given_away() {
+fn other_nodes_know_one_peer_of_each_id_at_a_node() {
     let mut cluster = Cluster::new(2);
-    let (mut dead, mut new) = (cluster.connect(0, 0, v4(1)), cluster.connect(1, 0, v4(2)));
-    cluster.say(0, &mut dead, &leecher(1, ""));
-    cluster.say(1, &mut new, &leecher(1, ""));
-    for _ in 0..8 {
-        cluster.pass(1);
-    }
-    assert_eq!(cluster.nodes[1].tracker.decided(&mut new), [reply(0, 1)]);
+    let [mut one, mut other] = [1, 2].map(|n| cluster.connect(0, 0, v4(n)));
+    let mut far = cluster.connect(1, 0, v4(3));
+    cluster.say(0, &mut one, &leecher(1, ""));
+    cluster.say(0, &mut other, &leecher(1, ""));
+    cluster.say(1, &mut far, &leecher(3, ""));
+    assert_eq!(cluster.received(1, &far), [reply(0, 2)]);
+    // The second one leaves: nothing changes for the other node.
+    cluster.say(0, &mut other, &leecher(1, r#","event":"stopped""#));
+    cluster.say(0, &mut other, &leecher(1, ""));
+    cluster.say(1, &mut far, &leecher(3, &format!(r#","offers":{}"#, offers("x", 2))));
+    assert_eq!(cluster.received(1, &far), [reply(0, 2)]);
+    assert_eq!(cluster.received(0, &one).last(), Some(&offer_heard(3, "x-0")));
+    // The first one leaves. The second one takes its place with its next announce.
+    cluster.nodes[0].tracker.leave(one);
     cluster.exchange();
-    // Offers at the first node go to the new connection, too.
-    let mut other = cluster.connect(0, 1, v4(3));
-    cluster.say(0, &mut other, &leecher(3, &format!(r#","offers":{}"#, offers("x", 1))));
-    assert_eq!(cluster.received(1, &new), [offer_heard(3, "x-0")]);
+    cluster.say(1, &mut far, &leecher(3, ""));
+    assert_eq!(cluster.received(1, &far), [reply(0, 1)]);
+    cluster.say(0, &mut other, &leecher(1, ""));
+    cluster.say(1, &mut far, &leecher(3, &format!(r#","offers":{}"#, offers("y", 2))));
+    assert_eq!(cluster.received(1, &far), [reply(0, 2)]);
+    assert_eq!(cluster.received(0, &other).last(), Some(&offer_heard(3, "y-0")));
 }
 
 #[test]

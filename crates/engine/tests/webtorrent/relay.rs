@@ -68,18 +68,42 @@ fn offers_may_be_absent_null_or_empty() {
 }
 
 #[test]
-fn a_seeder_makes_offers_to_leechers_only_and_a_leecher_to_all() {
+fn a_seeder_makes_offers_to_leechers_first_and_a_leecher_to_all() {
     let mut tracker = Tracker::new(&Config::default());
     let others = leechers(&mut tracker, 2);
     let (mut one, mut other) = (tracker.newcomer(), tracker.newcomer());
     tracker.ask(&mut one, &seeder(1, ""));
+    tracker.ask(&mut other, &seeder(2, &format!(r#","offers":{}"#, offers("x", 2))));
+    assert_eq!(all_heard(&mut tracker, &others).concat().len(), 2);
+    assert_eq!(tracker.received(&one), [""; 0]);
     let more = format!(r#","offers":{}"#, offers("x", 9));
     tracker.ask(&mut other, &seeder(2, &more));
     assert_eq!(all_heard(&mut tracker, &others).concat().len(), 2);
-    assert_eq!(tracker.received(&one), [""; 0]);
+    assert_eq!(tracker.received(&one).len(), 1, "what is left over");
     tracker.ask(&mut other, &leecher(2, &more));
     assert_eq!(all_heard(&mut tracker, &others).concat().len(), 2);
     assert_eq!(tracker.received(&one).len(), 1);
+}
+
+/// Applications in which every browser has the whole torrent find each other, with the messages of an issue.
+#[test]
+fn two_peers_that_need_nothing_get_offers_of_each_other() {
+    let mut tracker = Tracker::new(&Config::default());
+    let [mut one, mut other] = [tracker.newcomer(), tracker.newcomer()];
+    tracker.say(
+        &mut one,
+        r#"{"action":"announce","info_hash":"bugoutbugoutbugout01","peer_id":"-WW0100-aaaaaaaaaaaa","left":0,"offers":[]}"#,
+    );
+    let more = offers("x", 5);
+    tracker.say(
+        &mut other,
+        &format!(
+            r#"{{"action":"announce","info_hash":"bugoutbugoutbugout01","peer_id":"-WW0100-bbbbbbbbbbbb","left":0,"numwant":5,"offers":{more}}}"#
+        ),
+    );
+    let heard = tracker.received(&one);
+    assert_eq!(heard.len(), 2);
+    assert!(heard[1].contains(r#""peer_id":"-WW0100-bbbbbbbbbbbb","offer_id":"x-0""#), "{heard:?}");
 }
 
 #[test]
@@ -89,6 +113,7 @@ fn offers_and_answers_pass_verbatim() {
         r#"{"fake_offer":[1,2.50,{"deep" : null}]}"#,
         r#"{ "type" :"offer" , "sdp":"é\u00e9\/\\" ,"more":[ ]}"#,
         "{}",
+        r#""v=0\r\nof an application""#,
     ];
     for object in objects {
         let mut tracker = Tracker::new(&Config::default());
@@ -121,7 +146,7 @@ fn bad_offers_are_skipped_and_large_ones_too() {
     let mut client = tracker.newcomer();
     let large = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(SDP.len()));
     let bad = format!(
-        r#"7,null,{{}},{{"offer":{SDP}}},{{"offer_id":"x"}},{{"offer":"text","offer_id":"y"}},{{"offer":{large},"offer_id":"z"}}"#
+        r#"7,null,{{}},{{"offer":{SDP}}},{{"offer_id":"x"}},{{"offer":["text"],"offer_id":"y"}},{{"offer":{large},"offer_id":"z"}}"#
     );
     let more = format!(r#","numwant":2,"offers":[{bad},{}"#, offers("good", 3).trim_start_matches('['));
     assert_eq!(tracker.ask(&mut client, &leecher(1, &more)), [reply(0, 10)]);
@@ -180,6 +205,13 @@ fn an_answer_changes_nothing_about_its_sender() {
     tracker.say(&mut other, &answer(2, 1, "x-0"));
     assert_eq!(tracker.counts(HASH), [1, 1, 0], "it says nothing of what is left");
     assert_eq!(tracker.received(&one).len(), 1);
+    // Nor does one that is malformed.
+    for wrong in ["7", "[]", "null", "true"] {
+        let malformed = answer(2, 1, "x-0").replace(r#"{"type":"answer"}"#, wrong);
+        let replies = tracker.ask(&mut other, &malformed);
+        assert!(replies.iter().any(|reply| reply.contains("failure reason")), "{replies:?}");
+        assert_eq!(tracker.counts(HASH), [1, 1, 0], "{wrong}");
+    }
 }
 
 #[test]

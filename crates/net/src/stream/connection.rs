@@ -70,7 +70,7 @@ impl<T> Connection<T> {
 
     /// Returns whether the service may be asked for output: the connection is neither idle nor at its end.
     pub(super) const fn accepts_writes(&self) -> bool {
-        matches!(self.next, Next::Upgraded | Next::Busy | Next::BusyNew | Next::More)
+        matches!(self.next, Next::Upgraded | Next::Pinged | Next::Busy | Next::BusyNew | Next::More)
     }
 
     /// Returns whether input is read although output is unsent. That output may come from other clients, which must not

@@ -207,7 +207,6 @@ impl<S: StreamService> StreamIo<S> {
             }
         }
         self.events = events;
-        seen += self.check_suspects(service);
         Ok(seen + self.write_queued(now_ms, service))
     }
 

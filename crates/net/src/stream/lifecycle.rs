@@ -14,7 +14,6 @@ use super::connection::{Connection, Trigger};
 use super::io::StreamIo;
 use super::table::{Admission, MemoryVictim, Phase, Refused, Victim};
 use super::{POLL_EVENTS_MAX, StreamCounters};
-use crate::socket::options::is_receiving;
 
 /// Bytes of the request of a refused connection that are read, so that closing it does not reset the reply.
 const REFUSED_BYTES_MAX: usize = 2048;
@@ -170,13 +169,6 @@ impl<S: StreamService> StreamIo<S> {
         true
     }
 
-    /// Lets the service check connections whose peers may be gone. Returns how many it checked.
-    pub(super) fn check_suspects(&mut self, service: &mut S) -> usize {
-        service.check_suspects(|handle| {
-            self.table.get_mut(handle).is_some_and(|connection| is_receiving(&connection.socket))
-        })
-    }
-
     /// Writes the queued output of all connections that have any. Returns how many there were.
     pub(super) fn write_queued(&mut self, now_ms: u64, service: &mut S) -> usize {
         let mut count = 0;
@@ -227,13 +219,18 @@ impl<S: StreamService> StreamIo<S> {
         }
         match connection.next {
             Next::Close => return self.close(handle, service),
-            Next::Idle | Next::Upgraded if is_shutting_down => {
+            Next::Idle | Next::Upgraded | Next::Pinged if is_shutting_down => {
                 return self.close_with_message(handle, service, S::expire);
             }
             Next::Idle => table.enter(handle, Phase::Idle, now_ms),
             // Output does not end the silence of a peer.
             Next::Upgraded if cause == WriteCause::Unprompted && phase == Some(Phase::Upgraded) => {}
             Next::Upgraded => table.enter(handle, Phase::Upgraded, now_ms),
+            Next::Pinged => {
+                // The peer has the whole time for its answer, once.
+                connection.next = Next::Upgraded;
+                table.enter(handle, Phase::Upgraded, now_ms);
+            }
             Next::Linger => {
                 // It fails if the peer is already gone, which the next read shows.
                 let _ = shutdown(&connection.socket, Shutdown::Write);

@@ -334,6 +334,39 @@ fn a_silent_peer_is_pinged_once_and_then_disconnected() {
     assert_peers(&mut tracker, 0);
 }
 
+/// Returns a stop of Alice.
+fn stop() -> Vec<u8> {
+    let message = crate::webtorrent::announce_message(ALICE, &[]);
+    text(&message.replace(r#""event":"started""#, r#""event":"stopped""#))
+}
+
+/// A client that is back on another connection has the same peer id, and its old connection may be dead.
+#[test]
+fn a_socket_whose_peer_id_another_one_announces_is_pinged_once_and_has_the_whole_time_to_answer() {
+    let mut tracker = tracker();
+    let (mut old, mut new) = (Client::new(&mut tracker), Client::new(&mut tracker));
+    old.ask(&mut tracker, &announce(ALICE));
+    for _ in 0..2 {
+        new.send(&mut tracker, &announce(ALICE));
+        round(&mut tracker, &mut [&mut old, &mut new]);
+        assert_eq!((old.read(), old.next), (vec![Frame { opcode: PING, payload: Vec::new() }], Next::Pinged));
+        assert_counts(&new.read()[0], 0, 2);
+        // While it owes a pong, no other connection can put off its end.
+        new.send(&mut tracker, &[stop(), announce(ALICE)].concat());
+        round(&mut tracker, &mut [&mut old, &mut new]);
+        assert_eq!((old.read(), old.next), (vec![], Next::Upgraded));
+        new.send(&mut tracker, &stop());
+        round(&mut tracker, &mut [&mut old, &mut new]);
+        new.read();
+        old.ask(&mut tracker, &frame(PONG, b""));
+    }
+    // In the middle of a message, its time limit decides.
+    old.send(&mut tracker, &announce(ALICE)[..20]);
+    new.send(&mut tracker, &announce(ALICE));
+    round(&mut tracker, &mut [&mut old, &mut new]);
+    assert_eq!((old.read(), old.next), (vec![], Next::Busy));
+}
+
 #[test]
 fn being_spoken_to_is_no_sign_of_life() {
     let mut tracker = tracker();

@@ -150,7 +150,6 @@ impl LocalSwarms for ClusterSwarms {
         let Some(nodes) = &mut self.nodes else { return };
         let wakers = &self.wakers;
         nodes.exchange(
-            self.now.monotonic_s,
             |to, messages| send_in_pieces(node, NodeId(to), messages),
             |worker| wakers.get(usize::from(worker)).into_iter().for_each(Waker::wake),
         );

@@ -1,6 +1,6 @@
 //! Attacks with messages that WebTorrent relays between clients.
 
-mod identity;
+mod swarm;
 
 use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::address::{honest_v4, hostile_v4};
+use crate::address::{honest_v4, hostile_v4, hostile_v6};
 use crate::attack::{Attack, Layer, Setting};
 use crate::context::{Context, TIMEOUT};
 use crate::measure::count;
@@ -48,6 +48,8 @@ const OFFERS_BURST: u64 = 128;
 
 const FEW_OFFERS: &str = "each browser gets at most 16 offers a second of one address, and 128 at once";
 
+const OFFERS_ANSWERED: &str = "95 % of the offers of honest browsers are answered";
+
 const PAIRS_SERVED: &str = "offers and answers of honest pairs arrive";
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -76,22 +78,28 @@ pub(super) const ATTACKS: &[Attack] = &[
         unsolicited,
     ),
     Layer::Relay.attack(
-        "peer-id-takeover",
-        "a client at the same address announces the peer id of another",
-        "offers go to the rightful owner",
-        identity::take_over,
+        "many-peers-on-one-socket",
+        "one socket takes part in a swarm of 50 honest browsers with a thousand peer ids",
+        OFFERS_ANSWERED,
+        |context| swarm::flood(context, 1, 1000, hostile_v4),
     ),
     Layer::Relay.attack(
-        "peer-id-takeover-slow",
-        "offers delay the ping to a peer that reads 128 kbit/s, while its peer id is claimed",
-        "the peer keeps its peer id",
-        identity::take_over_slow,
+        "many-sockets-of-one-address",
+        "a thousand sockets of one address take part in a swarm of 50 honest browsers",
+        OFFERS_ANSWERED,
+        |context| swarm::flood(context, context.pick(250, 1000), 1, |_| hostile_v4(1)),
     ),
     Layer::Relay.attack(
-        "claims-hoarding",
-        "ten addresses claim more peer ids than can be decided at a time",
-        "a client that is back on a new connection gets its peer id",
-        identity::hoard_claims,
+        "many-sockets-of-one-site",
+        "a thousand sockets of one IPv6 /48, each in a /64 of its own, take part in a swarm of 50 honest browsers",
+        OFFERS_ANSWERED,
+        |context| swarm::flood(context, context.pick(250, 1000), 1, hostile_v6),
+    ),
+    Layer::Relay.attack(
+        "peer-id-of-another",
+        "hundreds of sockets announce the peer id of a client before it does, and stop it afterwards",
+        "the client is served, and the answers to its offers reach it alone",
+        swarm::namesakes,
     ),
     Attack {
         settings: HUNDRED_TORRENTS,

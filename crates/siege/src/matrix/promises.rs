@@ -193,7 +193,12 @@ pub const PROMISES: &[Promise] = &[
             on(&[Udp, Ipv6], Attacks(&["store/poisoning-one-prefix", "store/poisoning-one-prefix-first"])),
             on(&[Xdp], SAME_WORKER),
             on(&[Http, Https, Ipv4, Ipv6], Attacks(&["http/poisoning"])),
-            on(&[Ws, Wss], Nothing("receivers of offers have no share per source yet (issue 32)")),
+            on(
+                &[Ws, Ipv4],
+                Attacks(&["relay/many-peers-on-one-socket", "relay/many-sockets-of-one-address"]),
+            ),
+            on(&[Ws, Ipv6], Attacks(&["relay/many-sockets-of-one-site"])),
+            on(&[Wss], Nothing("messages are the same after decryption")),
             on(&[Cluster], TRUSTED_NODES),
         ],
     },
@@ -203,12 +208,7 @@ pub const PROMISES: &[Promise] = &[
             on(&[Udp, Xdp, Http, Https], NO_MESSAGES),
             on(
                 &[Ws, Ipv4],
-                Attacks(&[
-                    "relay/unsolicited-answers",
-                    "relay/peer-id-takeover",
-                    "relay/peer-id-takeover-slow",
-                    "relay/claims-hoarding",
-                ]),
+                Attacks(&["relay/unsolicited-answers", "relay/peer-id-of-another"]),
             ),
             on(&[Wss], Nothing("messages are the same after decryption")),
             on(&[Ipv6], Nothing("the receiver of a message is a connection, whose family plays no part")),

@@ -13,7 +13,7 @@ use super::text::{NameBuffer, OfferId, Text};
 pub struct Limits {
     /// The maximum number of offers of an announce; further ones are dropped.
     pub offers_max: usize,
-    /// The maximum length in bytes of one offer or one answer, as a JSON object.
+    /// The maximum length in bytes of one offer or one answer, as JSON.
     pub offer_bytes_max: usize,
     /// The maximum number of torrents of a scrape; further ones are dropped.
     pub info_hashes_max: usize,
@@ -70,7 +70,7 @@ pub struct Offers<'m> {
 /// An offer to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer<'m> {
-    /// The offer as received: a JSON object. Its content is only for the peers.
+    /// The offer as received: a JSON object or, of some applications, a string. Its content is only for the peers.
     pub offer: &'m [u8],
     /// The id that the offerer chose.
     pub offer_id: OfferId<'m>,
@@ -85,7 +85,7 @@ pub struct Answer<'m> {
     pub peer_id: PeerId,
     /// The offerer.
     pub to_peer_id: PeerId,
-    /// The answer as received: a JSON object.
+    /// The answer as received: a JSON object or a string.
     pub answer: &'m [u8],
     /// The id of the answered offer.
     pub offer_id: OfferId<'m>,
@@ -131,6 +131,9 @@ pub enum Fault {
     /// The id of the answered offer is invalid.
     #[error("offer_id is not a string of at most {} characters up to U+00FF", super::OFFER_ID_BYTES_MAX)]
     OfferId,
+    /// An answer has another form than those of clients.
+    #[error("answer is neither an object nor a string")]
+    Answer,
     /// An answer exceeds the limit.
     #[error("answer is too large")]
     AnswerTooLarge,
@@ -217,7 +220,8 @@ struct Draft<'m> {
     uploaded_bytes: Option<i64>,
     downloaded_bytes: Option<i64>,
     numwant: Option<i64>,
-    answer: Option<&'m [u8]>,
+    /// `null` counts as absent, as with `to_peer_id`.
+    answer: Field<&'m [u8]>,
     offer_id: Field<OfferId<'m>>,
 }
 
@@ -235,6 +239,10 @@ impl<'m> Draft<'m> {
                     }
                     b"info_hash" => self.torrents = read_torrents(reader, limits, storage)?,
                     b"peer_id" => self.peer_id = read_peer_id(reader)?,
+                    b"to_peer_id" if reader.kind()? == b'n' => {
+                        reader.value()?;
+                        self.to_peer_id = Field::Absent;
+                    }
                     b"to_peer_id" => self.to_peer_id = read_peer_id(reader)?,
                     b"event" => self.event = reader.text()?.map_or(Event::Update, event_of),
                     b"left" => self.left_bytes = number(reader.value()?).filter(|&bytes| bytes >= 0),
@@ -244,7 +252,12 @@ impl<'m> Draft<'m> {
                     }
                     b"numwant" => self.numwant = number(reader.value()?),
                     b"offers" => read_offers(reader, limits, storage)?,
-                    b"answer" => self.answer = Some(reader.value()?).filter(|raw| raw.starts_with(b"{")),
+                    b"answer" => {
+                        self.answer = match reader.value()? {
+                            b"null" => Field::Absent,
+                            raw => Field::of(is_description(raw).then_some(raw)),
+                        };
+                    }
                     b"offer_id" => {
                         self.offer_id =
                             reader.text()?.map_or(Field::Bad, |text| Field::of(OfferId::new(text)));
@@ -260,20 +273,22 @@ impl<'m> Draft<'m> {
         if is_object { Ok(()) } else { Err(Fault::NotAnObject) }
     }
 
-    /// Returns the request. A message with an answer is not an announce, whatever other keys it has.
+    /// Returns the request. A message with an answer, or with the peer id of an offerer, is not an announce, whatever other
+    /// keys it has and whether it is well formed: as an announce, it would change the state of its sender.
     fn request(
         &self,
         message: &'m [u8],
         limits: &Limits,
         storage: &'m Storage,
     ) -> Result<Request<'m>, Fault> {
-        match (self.action.require("action", Fault::UnknownAction)?, self.answer) {
+        let is_answer = !matches!((&self.answer, &self.to_peer_id), (Field::Absent, Field::Absent));
+        match (self.action.require("action", Fault::UnknownAction)?, is_answer) {
             (Action::Scrape, _) if matches!(self.torrents, Torrents::Bad) => {
                 Err(Fault::NotTwentyBytes { key: "info_hash" })
             }
             (Action::Scrape, _) => Ok(Request::Scrape(&storage.info_hashes)),
-            (Action::Announce, Some(answer)) => self.answer(answer, limits, storage),
-            (Action::Announce, None) => Ok(Request::Announce(Announce {
+            (Action::Announce, true) => self.answer(limits, storage),
+            (Action::Announce, false) => Ok(Request::Announce(Announce {
                 info_hash: self.torrents.require_one(storage)?,
                 peer_id: self.peer_id.require_twenty("peer_id")?,
                 event: self.event,
@@ -286,12 +301,12 @@ impl<'m> Draft<'m> {
         }
     }
 
-    fn answer(&self, answer: &'m [u8], limits: &Limits, storage: &Storage) -> Result<Request<'m>, Fault> {
+    fn answer(&self, limits: &Limits, storage: &Storage) -> Result<Request<'m>, Fault> {
         let answer = Answer {
             info_hash: self.torrents.require_one(storage)?,
             peer_id: self.peer_id.require_twenty("peer_id")?,
             to_peer_id: self.to_peer_id.require_twenty("to_peer_id")?,
-            answer,
+            answer: self.answer.require("answer", Fault::Answer)?,
             offer_id: self.offer_id.require("offer_id", Fault::OfferId)?,
         };
         if answer.answer.len() > limits.offer_bytes_max {
@@ -375,6 +390,11 @@ fn read_torrents(
     }
 }
 
+/// Returns whether a JSON value may be an offer or an answer: browsers send objects, some applications strings.
+const fn is_description(raw: &[u8]) -> bool {
+    matches!(raw.first(), Some(b'{' | b'"'))
+}
+
 /// Reads the offers. Any value other than an array counts as an empty one: some clients send `null`.
 fn read_offers(reader: &mut Reader<'_>, limits: &Limits, storage: &mut Storage) -> Result<(), JsonError> {
     storage.offers.clear();
@@ -397,7 +417,7 @@ fn read_offer(reader: &mut Reader<'_>, limits: &Limits) -> Result<Option<OfferRa
     reader.object(|reader, key| {
         if key.is("offer") {
             let raw = reader.value()?;
-            let is_good = raw.starts_with(b"{") && raw.len() <= limits.offer_bytes_max;
+            let is_good = is_description(raw) && raw.len() <= limits.offer_bytes_max;
             offer = is_good.then(|| reader.position_of(raw));
         } else if key.is("offer_id") {
             let good = reader.text()?.and_then(OfferId::new);

@@ -451,21 +451,24 @@ fn targets(state: &mut State, ip: IpAddr, announced: &Announced<'_>) -> Vec<(Vec
     let is_seeder = is_seeder.is_some_and(|peer| peer.is_seeder);
     let is_target = |name: &Name, peer: &Peer| {
         let is_self = *name == announced.name && fault != Fault::AnnouncerIsHandedOut;
-        let is_useless = is_seeder && peer.is_seeder && fault != Fault::SeedersToSeeders;
+        let is_useless = is_seeder && peer.is_seeder && fault == Fault::WsSeedersApart;
         let is_passed_over = fault == Fault::LeechersOnly && peer.is_seeder;
         !is_self && !is_useless && !is_passed_over
     };
     let swarms = state.web.swarms.iter();
     let swarms = swarms.filter(|(key, _)| **key == own || fault == Fault::WsOffersEverywhere);
-    let mut targets: Vec<(Vec<u8>, u64)> = swarms
+    let mut targets: Vec<(bool, (Vec<u8>, u64))> = swarms
         .flat_map(|(_, swarm)| &swarm.peers)
         .filter(|(name, peer)| is_target(name, peer))
-        .map(|(name, peer)| (name.0.clone(), peer.socket))
+        .map(|(name, peer)| (peer.is_seeder, (name.0.clone(), peer.socket)))
         .collect();
     if fault != Fault::FirstPeersOnly {
         state.rng.shuffle(&mut targets);
     }
-    targets
+    if is_seeder && fault != Fault::SeedersToSeeders {
+        targets.sort_by_key(|(is_seeder, _)| *is_seeder);
+    }
+    targets.into_iter().map(|(_, target)| target).collect()
 }
 
 /// Relays an answer if its offer is pending.
