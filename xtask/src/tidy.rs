@@ -66,8 +66,10 @@ pub(crate) fn files(root: &Path) -> Result<Vec<File>> {
     let paths = list.split('\0').filter(|path| !path.is_empty()).map(PathBuf::from);
     let mut files = Vec::new();
     let is_a = |path: &Path, extension: &str| path.extension().is_some_and(|own| own == extension);
-    // Files that are generated, and the inputs of fuzz targets, are left out.
-    for path in paths.filter(|path| !path.starts_with("fuzz/corpus") && !is_a(path, "lock")) {
+    // Files that are generated or of others, and the inputs of fuzz targets, are left out.
+    let is_left_out =
+        |path: &PathBuf| path.starts_with("fuzz/corpus") || path.starts_with("vendor") || is_a(path, "lock");
+    for path in paths.filter(|path| !is_left_out(path)) {
         let Ok(bytes) = fs::read(root.join(&path)) else {
             continue; // The file was deleted, but git still tracks it.
         };

@@ -4,7 +4,8 @@
 //! its limits. So it starts the broker before it gives anything up: a second process of the same program, without threads,
 //! keys or files, connected by a pair of sockets. The broker does two things for it, and nothing else: it binds sockets for
 //! the workers, with the code that does so at the start of the tracker, and it starts the program that is installed where
-//! the running one was. It ends with the tracker; a program that it has started lives on.
+//! the running one was. It ends with the tracker. A program that it has started lives on if it serves by then; any other is killed
+//! when the tracker gives it up or ends, whatever either of them does.
 //!
 //! This module is the tracker's side. `message` has the protocol, and `serve` is the other side.
 
@@ -14,7 +15,7 @@ mod serve;
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -49,12 +50,12 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Broker(Mutex<Result<OwnedFd, String>>);
 
-/// A program that the broker has started.
+/// A program that the broker has started. Unless it serves, it is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct StartedProgram {
     pub(crate) pid: u32,
-    /// Carries the exit status, once there is one.
-    exit: UnixStream,
+    /// Carries the exit status, once there is one, and to the broker whether the program serves.
+    broker: UnixStream,
 }
 
 impl Broker {
@@ -108,8 +109,8 @@ impl Broker {
     pub(crate) fn start(&self, connection: OwnedFd) -> Result<StartedProgram, String> {
         match self.ask(&Request::Start, Some(connection))? {
             (Answer::Started { pid }, mut descriptors) => {
-                let exit = descriptors.pop().ok_or("the broker has sent no connection")?;
-                Ok(StartedProgram { pid, exit: exit.into() })
+                let broker = descriptors.pop().ok_or("the broker has sent no connection")?;
+                Ok(StartedProgram { pid, broker: broker.into() })
             }
             (Answer::Refused { reason }, _) => Err(reason),
             (Answer::Bound { .. }, _) => Err(self.give_up("it confuses its answers")),
@@ -150,11 +151,17 @@ impl Broker {
 }
 
 impl StartedProgram {
+    /// Tells the broker whether the program serves in place of this process.
+    pub(crate) fn set_serves(&self, serves: bool) {
+        // Without a broker, nothing kills it.
+        let _ = (&self.broker).write_all(&[u8::from(serves)]);
+    }
+
     /// Returns the exit status of the program, if it ends within this time.
-    pub(crate) fn exit_status(mut self, time_max: Duration) -> Option<ExitStatus> {
-        self.exit.set_read_timeout(Some(time_max)).ok()?;
+    pub(crate) fn exit_status(&self, time_max: Duration) -> Option<ExitStatus> {
+        self.broker.set_read_timeout(Some(time_max)).ok()?;
         let mut status = [0; size_of::<i32>()];
-        self.exit.read_exact(&mut status).ok()?;
+        (&self.broker).read_exact(&mut status).ok()?;
         Some(ExitStatus::from_raw(i32::from_be_bytes(status)))
     }
 }

@@ -4,13 +4,17 @@
 //!
 //! | Step | The old process | The new process |
 //! |---|---|---|
+//! | 0 | starts the new process | says that it is there |
 //! | 1 | offers keys, the lock of the state, its sockets and the memory of its store, and serves | reads its configuration, takes what fits, and says that it is prepared |
 //! | 2 | pauses its workers, and sends the image of the store | continues with the store, starts paused workers, and says so |
 //! | 3 | lets go: from now on it changes nothing any more | serves |
 //! | 4 | passes its connections, encrypts and decrypts for those with TLS until it has closed them one after another, and ends | continues with the connections |
 //!
 //! Until step 3, the old process can go on as if nothing had been: if the new one fails, ends, hangs or refuses the store, it
-//! does. Requests that arrive during step 2 wait in the sockets, which both processes have.
+//! does, and the broker kills the new one. Requests that arrive during step 2 wait in the sockets, which both processes have.
+//!
+//! A stop of the old process that begins before step 3 ends the hand-over, and with the old process the new one ends. So nothing keeps
+//! the sockets: a program that is none of ours gets none of them, since it does not get beyond step 0.
 //!
 //! If the new process cannot continue in the memory of the old one, because the layout or a setting differs, it gets the swarms
 //! as a snapshot, which takes longer.
@@ -27,7 +31,7 @@ pub(crate) use predecessor::{Predecessor, Takeover};
 pub(crate) use successor::{HandOver, HandOverError, Handed, Offered};
 
 /// The version of the conversation. Both processes must have the same.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// A message to the new process. Descriptors are sent with it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -70,6 +74,8 @@ enum ToNew {
 /// A message to the old process.
 #[derive(Debug, Serialize, Deserialize)]
 enum ToOld {
+    /// The new process runs, and waits for the offer.
+    Present,
     /// The new process is ready to take the swarms over.
     Prepared {
         /// Whether it can continue in the memory of the store.

@@ -44,10 +44,13 @@ pub(crate) struct Cluster {
     pub(crate) port: u16,
 }
 
+/// The size of the largest message, eight times the default of NATS.
+pub(crate) const PAYLOAD_BYTES_MAX: u32 = 8 << 20;
+
 /// Starts a NATS server that demands a password.
 pub(crate) fn start_nats() -> Result<Server> {
     let access = Access::User { user: USER.to_owned(), password: PASSWORD.to_owned() };
-    Server::start(&Options { access, ..Options::default() })
+    Server::start(&Options { access, payload_bytes_max: Some(PAYLOAD_BYTES_MAX), ..Options::default() })
 }
 
 /// Writes the file of the password for a node.

@@ -33,7 +33,9 @@ impl NatsClient {
         let writer = BufWriter::with_capacity(64 << 10, stream.try_clone()?);
         let mut client = Self { reader: BufReader::new(stream), writer };
         ensure!(client.line()?.starts_with("INFO "), "a NATS server begins with INFO");
-        let mut options = json!({ "verbose": false, "pedantic": false, "lang": "siege", "version": "1" });
+        let mut options = json!({
+            "verbose": false, "pedantic": false, "lang": "siege", "version": "1", "headers": true
+        });
         if let Some((user, password)) = login {
             options["user"] = user.into();
             options["pass"] = password.into();
@@ -53,6 +55,29 @@ impl NatsClient {
         write!(self.writer, "PUB {subject} {}\r\n", payload.len())?;
         self.writer.write_all(payload)?;
         self.writer.write_all(b"\r\n")?;
+        Ok(())
+    }
+
+    /// Publishes a message with a subject for replies and a header, which need not be well-formed, or without a header if that is empty.
+    /// It may wait here until the next flush.
+    pub(crate) fn publish_with_header(
+        &mut self,
+        subject: &[u8],
+        reply: &[u8],
+        header: &[u8],
+        payload: &[u8],
+    ) -> Result<()> {
+        let command: &[u8] = if header.is_empty() { b"PUB " } else { b"HPUB " };
+        for part in [command, subject, b" ", reply] {
+            self.writer.write_all(part)?;
+        }
+        if !header.is_empty() {
+            write!(self.writer, " {}", header.len())?;
+        }
+        write!(self.writer, " {}\r\n", header.len() + payload.len())?;
+        for part in [header, payload, b"\r\n"] {
+            self.writer.write_all(part)?;
+        }
         Ok(())
     }
 

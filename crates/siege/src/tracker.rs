@@ -3,8 +3,9 @@
 //! The tracker listens only on addresses of the siege's network, each time on other ports, and ends with the siege.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::net::{IpAddr, SocketAddr};
+use std::fs::{self, File, Permissions};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, Ordering};
@@ -46,6 +47,8 @@ pub(crate) struct Tracker {
     successor: AtomicI32,
     port: u16,
     log: PathBuf,
+    /// The program by which it was started, a link that attacks can replace.
+    program: PathBuf,
     /// Whether SIGTERM was sent, since a second one would end the tracker at once.
     is_ending: AtomicBool,
     /// The certificate file that the tracker reads again on SIGHUP.
@@ -110,10 +113,12 @@ impl Program {
         let certificate = self.folder.join(format!("cert-{number}.pem"));
         fs::copy(self.certificate(), &certificate).context("cannot copy a certificate")?;
         let log = self.folder.join(format!("shoal-{number}.log"));
-        let mut command = self.command(open_files_max);
         let mut all = self.default_settings(port, &certificate);
         let folder = self.folder.join(format!("tracker-{number}"));
         fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let program = folder.join("shoal");
+        symlink(std::path::absolute(&self.path)?, &program).context("cannot link the program")?;
+        let mut command = command(&program, open_files_max);
         prepare(&folder)?;
         let folder_text = folder.display().to_string();
         let replaced = |value: &str| value.replace(FOLDER, &folder_text).replace(PORT, &port.to_string());
@@ -128,28 +133,13 @@ impl Program {
             successor: AtomicI32::new(0),
             port,
             log,
+            program,
             is_ending: AtomicBool::new(false),
             certificate,
             folder,
         };
         tracker.wait_until_healthy()?;
         Ok(tracker)
-    }
-
-    /// Returns the command of the tracker, in a clean environment. The tracker does not outlive this process.
-    fn command(&self, open_files_max: Option<u32>) -> Command {
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]);
-        if let Some(count) = open_files_max {
-            command.args(["prlimit", &format!("--nofile={count}:{count}"), "--"]);
-        }
-        command.arg(&self.path);
-        for (name, _) in
-            std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"SHOAL_"))
-        {
-            command.env_remove(name);
-        }
-        command
     }
 
     /// Returns the settings that all attacks share.
@@ -171,6 +161,20 @@ impl Program {
         ];
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
+}
+
+/// Returns the command of a tracker, in a clean environment. The tracker does not outlive this process.
+fn command(program: &Path, open_files_max: Option<u32>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]);
+    if let Some(count) = open_files_max {
+        command.args(["prlimit", &format!("--nofile={count}:{count}"), "--"]);
+    }
+    command.arg(program);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"SHOAL_")) {
+        command.env_remove(name);
+    }
+    command
 }
 
 impl Tracker {
@@ -262,6 +266,53 @@ impl Tracker {
             thread::sleep(CHECK_INTERVAL);
         }
         bail!("no new process has taken over:\n{}", self.log_tail());
+    }
+
+    /// Puts a script of the shell in the place of the program, which the next upgrade starts.
+    pub(crate) fn replace_program(&self, script: &str) -> Result<()> {
+        fs::remove_file(&self.program).context("cannot remove the program")?;
+        fs::write(&self.program, format!("#!/bin/sh\n{script}\n")).context("cannot write a program")?;
+        Ok(fs::set_permissions(&self.program, Permissions::from_mode(0o755))?)
+    }
+
+    /// Waits until the log contains a text.
+    ///
+    /// # Errors
+    /// Returns an error if it does not in time.
+    pub(crate) fn wait_for_log(&self, text: &str) -> Result<()> {
+        let deadline = measure::now() + START_TIME_MAX;
+        while measure::now() < deadline {
+            if self.has_logged(text)? {
+                return Ok(());
+            }
+            thread::sleep(CHECK_INTERVAL);
+        }
+        bail!("{text:?} is not logged:\n{}", self.log_tail());
+    }
+
+    /// Returns whether the log contains a text.
+    pub(crate) fn has_logged(&self, text: &str) -> Result<bool> {
+        Ok(fs::read_to_string(&self.log)?.contains(text))
+    }
+
+    /// Waits until nothing is bound to the UDP port, but no longer than `time_max`. Returns how long that took.
+    pub(crate) fn wait_until_free(&self, time_max: Duration) -> Option<Duration> {
+        let began = measure::now();
+        while measure::now() < began + time_max {
+            if UdpSocket::bind(self.udp(TRACKER_V4.into())).is_ok() {
+                return Some(measure::now() - began);
+            }
+            thread::sleep(CHECK_INTERVAL);
+        }
+        None
+    }
+
+    /// Follows a process that has taken over from this one, if there is one, so that it ends with the attack.
+    pub(crate) fn follow_successor(&self) {
+        if let Some((pid, _)) = self.handed() {
+            self.successor.store(pid.as_raw_nonzero().get(), Ordering::Relaxed);
+            self.is_ending.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Returns the last process that has taken over, and the gap in milliseconds.

@@ -17,6 +17,8 @@ use crate::harness::{
 /// Some nodes, with two workers each.
 struct Cluster {
     nodes: Vec<Node>,
+    /// Whether they tell each other of their peers.
+    is_telling: bool,
 }
 
 struct Node {
@@ -36,7 +38,7 @@ impl Cluster {
             let recorded = tracker.record();
             Node { tracker, clients: Nodes::new(swarms, mailboxes), recorded }
         };
-        Self { nodes: (0..nodes).map(node).collect() }
+        Self { nodes: (0..nodes).map(node).collect(), is_telling: true }
     }
 
     /// Passes everything on that nodes have for each other, twice: an answer to what arrives is passed on as well.
@@ -63,7 +65,8 @@ impl Cluster {
             let other = &mut self.nodes[usize::try_from(to).unwrap()];
             other.clients.deliver(id, &bytes, now_s);
         }
-        for (to, other) in self.nodes.iter_mut().enumerate().filter(|(to, _)| *to != from) {
+        for (to, other) in self.nodes.iter_mut().enumerate().filter(|(to, _)| *to != from && self.is_telling)
+        {
             assert_ne!(to, from);
             other.clients.apply(id, &presences, |info_hash| info_hash.0[0] != b'f', now_s);
         }
@@ -109,6 +112,23 @@ fn an_offer_and_its_answer_cross_between_nodes_once() {
         let counts = node.tracker.swarms.scrape(&node.tracker.swarms.swarm_key(&hash(HASH)));
         assert_eq!((counts.seeders, counts.leechers), (1, 1));
     }
+}
+
+/// The batch that tells of a peer leaves some milliseconds after an offer of it.
+#[test]
+fn an_answer_finds_its_way_before_the_peer_is_told_of() {
+    let mut cluster = Cluster::new(2);
+    let (mut one, mut other) = (cluster.connect(0, 0, v4(1)), cluster.connect(1, 1, v4(2)));
+    cluster.say(1, &mut other, &leecher(2, ""));
+    cluster.is_telling = false;
+    cluster.say(0, &mut one, &seeder(1, &format!(r#","offers":{}"#, offers("x", 1))));
+    assert_eq!(cluster.received(1, &other), [reply(0, 1), offer_heard(1, "x-0")]);
+    cluster.say(1, &mut other, &answer(2, 1, "x-0"));
+    assert_eq!(cluster.received(0, &one), [reply(1, 1), answer_heard(2, "x-0")]);
+    // The offer has told of it, but not of its role.
+    let swarms = &cluster.nodes[1].tracker.swarms;
+    let counts = swarms.scrape(&swarms.swarm_key(&hash(HASH)));
+    assert_eq!(counts.seeders + counts.leechers, 2);
 }
 
 #[test]

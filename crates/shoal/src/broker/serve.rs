@@ -4,18 +4,20 @@
 //! the end of the connection.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal as KillSignal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+};
 use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{SocketSettings, Sockets};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -40,13 +42,15 @@ struct Services {
     running: Vec<Program>,
 }
 
-/// A program that was started.
+/// A program that was started, in a process group of its own.
 struct Program {
     child: Child,
     /// Readable when it has ended.
     handle: OwnedFd,
-    /// Where to send its exit status.
-    exit: UnixStream,
+    /// Carries its exit status to the tracker, and from there a byte: whether it serves. Absent once the tracker has closed it.
+    tracker: Option<UnixStream>,
+    /// Whether it serves in place of the tracker. Otherwise it ends with the interest of the tracker.
+    serves: bool,
 }
 
 /// The command line of the broker.
@@ -98,8 +102,11 @@ impl Services {
     fn serve(&mut self, socket: BorrowedFd<'_>) -> anyhow::Result<()> {
         loop {
             let programs = self.running.iter().map(|program| program.handle.as_fd());
+            let trackers =
+                self.running.iter().filter_map(|program| program.tracker.as_ref().map(AsFd::as_fd));
             let mut descriptors: Vec<_> = std::iter::once(socket)
                 .chain(programs)
+                .chain(trackers)
                 .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
                 .collect();
             match poll(&mut descriptors, None) {
@@ -107,9 +114,13 @@ impl Services {
                 Err(errno) => return Err(errno.into()),
             }
             let is_ready = !descriptors[0].revents().is_empty();
+            self.running.iter_mut().for_each(Program::follow);
             self.collect_ended();
             if is_ready {
-                let Some((request, given)) = message::receive(socket)? else { return Ok(()) };
+                let Some((request, given)) = message::receive(socket)? else {
+                    self.kill_all();
+                    return Ok(());
+                };
                 self.answer(request, given, socket)?;
             }
         }
@@ -168,26 +179,73 @@ impl Services {
         for name in FOR_ONE_PROCESS {
             command.env_remove(name);
         }
-        let child = command.stdin(Stdio::null()).spawn();
+        let child = command.stdin(Stdio::null()).process_group(0).spawn();
         let child = child.with_context(|| format!("cannot start {}", self.program.display()))?;
         let pid = child.id();
         let handle = Pid::from_raw(pid.cast_signed()).context("a program has a positive number")?;
         let handle = pidfd_open(handle, PidfdFlags::empty()).context("cannot wait for a program")?;
-        self.running.push(Program { child, handle, exit: own });
+        self.running.push(Program { child, handle, tracker: Some(own), serves: false });
         Ok((Answer::Started { pid }, vec![exit.into()]))
     }
 
     /// Tells the tracker the exit status of programs that have ended.
     fn collect_ended(&mut self) {
-        self.running.retain_mut(|program| match program.child.try_wait() {
-            Ok(None) => true,
-            Ok(Some(status)) => {
-                // The tracker may not be interested.
-                let _ = program.exit.write_all(&status.into_raw().to_be_bytes());
-                false
+        self.running.retain_mut(|program| {
+            if !program.has_ended() {
+                return true;
             }
-            Err(_) => false,
+            if !program.serves {
+                // It may have started others, which have its connection. Until it is waited for, its group has its number.
+                program.kill();
+            }
+            if let (Ok(status), Some(tracker)) = (program.child.wait(), &mut program.tracker) {
+                // The tracker may not be interested.
+                let _ = tracker.write_all(&status.into_raw().to_be_bytes());
+            }
+            false
         });
+    }
+
+    /// Kills all programs that do not serve, after the end of the tracker.
+    fn kill_all(&mut self) {
+        for program in &mut self.running {
+            program.follow();
+            if !program.serves {
+                program.kill();
+            }
+        }
+    }
+}
+
+impl Program {
+    /// Reads from the tracker whether the program serves. One that does not is killed when the tracker gives it up.
+    fn follow(&mut self) {
+        let Some(tracker) = &mut self.tracker else { return };
+        let mut notes = [0; 8];
+        loop {
+            match tracker.read(&mut notes) {
+                Ok(0) => break,
+                Ok(length) => self.serves = notes[length - 1] != 0,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        self.tracker = None;
+        if !self.serves {
+            self.kill();
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        !matches!(waitid(WaitId::PidFd(self.handle.as_fd()), options), Ok(None))
+    }
+
+    /// Kills it and the processes that it has started, even if they are stopped.
+    fn kill(&self) {
+        // Nothing may be left of them.
+        let _ = kill_process_group(Pid::from_child(&self.child), KillSignal::KILL);
     }
 }
 

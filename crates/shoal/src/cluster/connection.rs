@@ -8,9 +8,17 @@
 //! The client library reads a line or a message of any length into memory. A server that sends bytes without an end is therefore
 //! left: the runtime is dropped with all buffers of the client library, and after a pause there is a new one. The same happens if
 //! the task of the client library ends, as it does by a panic.
+//!
+//! Any client of NATS that may publish to a subject of the cluster chooses the headers of its messages, and the published client library
+//! parses them into a map of any size, and gives the connection up because of a malformed one. Batches need no headers, but replies of
+//! JetStream and values of the shared state do, and their subjects can be published to as well. The server passes headers to a
+//! connection or does not, for all subjects alike, so a second connection without them would have moved the problem. The library is
+//! therefore built with a patch (`vendor/async-nats`) that bounds headers before they are parsed, for every subject. Those beyond are
+//! left out and counted; the message comes without them, so that no stream of messages has a gap.
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -129,6 +137,8 @@ pub(crate) struct Link {
     unsent: AtomicU64,
     /// Messages of the node that were dropped because the server does not permit messages of their size.
     too_large: AtomicU64,
+    /// Headers of messages that the client library has left out.
+    ignored_headers: AtomicU64,
     traffic_in: Traffic,
     traffic_out: Traffic,
     client: Mutex<Option<Client>>,
@@ -230,6 +240,7 @@ impl Link {
             slow_consumer: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
             too_large: AtomicU64::new(0),
+            ignored_headers: AtomicU64::new(0),
             traffic_in: Traffic::default(),
             traffic_out: Traffic::default(),
             client: Mutex::default(),
@@ -266,6 +277,11 @@ impl Link {
     /// Returns the messages of the node that were dropped because the server does not permit their size.
     pub(crate) fn too_large(&self) -> u64 {
         self.too_large.load(Ordering::Relaxed)
+    }
+
+    /// Returns the headers of messages that were left out because they are malformed or too large.
+    pub(crate) fn ignored_headers(&self) -> u64 {
+        self.ignored_headers.load(Ordering::Relaxed)
     }
 
     /// Returns the messages and bytes since the start.
@@ -591,15 +607,17 @@ async fn send_messages(client: &Client, link: &Link, outgoing: &mut Receiver<Out
 }
 
 /// Waits until the server of one connection has sent too many bytes without a message among them. Meanwhile looks at the size
-/// of messages that it permits.
+/// of messages that it permits, and counts the headers that the client library has left out.
 async fn wait_for_flood(client: &Client, link: &Link) {
     let statistics = client.statistics();
     let progress = || (link.connects(), statistics.in_messages.load(Ordering::Relaxed));
     let bytes = || statistics.in_bytes.load(Ordering::Relaxed);
     let (mut last, mut bytes_then, mut since) = (progress(), bytes(), Instant::now());
-    let mut payload_max = None;
+    let (mut payload_max, mut ignored) = (None, 0);
     while bytes() - bytes_then <= silent_bytes_max(client.max_payload(), since.elapsed()) {
         tokio::time::sleep(LOOK_EVERY).await;
+        let ignored_before = mem::replace(&mut ignored, statistics.ignored_headers.load(Ordering::Relaxed));
+        link.ignored_headers.fetch_add(ignored - ignored_before, Ordering::Relaxed);
         if progress() != last {
             (last, bytes_then, since) = (progress(), bytes(), Instant::now());
         }

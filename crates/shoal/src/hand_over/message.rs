@@ -39,6 +39,12 @@ impl Connection {
         self.0.set_read_timeout(None)
     }
 
+    /// Ends the conversation. Both processes then send and receive nothing more, and do not wait any longer.
+    pub(super) fn close(&self) {
+        // If this fails, the other process is gone.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+
     /// Sends a message with descriptors. The connection ends with a message that was sent in part.
     pub(super) fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let bytes = postcard::to_allocvec(message).map_err(io::Error::other)?;
@@ -47,8 +53,8 @@ impl Connection {
         // The rest of the length, and the message, need no descriptors.
         let outcome = (&self.0).write_all(&length[sent..]).and_then(|()| (&self.0).write_all(&bytes));
         if outcome.is_err() {
-            // The receiver would take the next message for the rest of this one. If this fails, the connection is gone.
-            let _ = self.0.shutdown(Shutdown::Both);
+            // The receiver would take the next message for the rest of this one.
+            self.close();
         }
         outcome
     }

@@ -45,6 +45,8 @@ impl Predecessor {
     pub(crate) fn meet(socket: OwnedFd) -> anyhow::Result<Self> {
         let connection = Connection::new(UnixStream::from(socket));
         connection.set_time_max(MESSAGE_TIME_MAX)?;
+        let present = connection.send(&ToOld::Present, &[]);
+        present.context("the running tracker has ended the hand-over")?;
         let (ToNew::Offer { version, keys, has_lock }, lock) = receive(&connection)? else {
             bail!("the running tracker does not begin with an offer");
         };

@@ -31,6 +31,9 @@ use crate::phase::{Departure, Phase, WorkerPhase};
 use crate::service_manager::ServiceManager;
 use crate::state::{SnapshotWriter, StateKeys};
 
+/// Maximum time for the new process to start.
+const START_TIME_MAX: Duration = Duration::from_secs(20);
+
 /// Maximum time for the new process to read its configuration and its lists.
 const PREPARE_TIME_MAX: Duration = Duration::from_secs(120);
 
@@ -49,7 +52,10 @@ const CONNECTION_TIME_MAX: Duration = Duration::from_secs(5);
 /// Maximum number of sources in a message, which take half of its maximum length.
 const SOURCES_MAX: usize = 64 * 1024;
 
-/// Maximum time to wait for the exit status of a new process that has failed.
+/// Maximum time for which a stop of the tracker waits until a hand-over has ended.
+const END_TIME_MAX: Duration = Duration::from_millis(300);
+
+/// Maximum time to wait for the exit status of a new process that has failed, before it is killed.
 const EXIT_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// How long the process remains after its last connection, for the replies of the control listener and the log.
@@ -78,8 +84,22 @@ pub(crate) struct HandOver {
     broker: Broker,
     offered: Mutex<Offered>,
     manager: ServiceManager,
+    progress: Mutex<Progress>,
     /// Notified when the new process serves.
     is_handed: Notify,
+}
+
+/// How far a hand-over has come. By this, a stop of the tracker and a hand-over decide which of them comes first.
+#[derive(Debug)]
+enum Progress {
+    /// There is none.
+    Idle,
+    /// A new process is asked to take over.
+    Asked(Arc<Connection>),
+    /// Another process serves.
+    Handed,
+    /// The tracker stops, and does not hand over any more.
+    Stopping,
 }
 
 /// A tracker that was handed over.
@@ -104,6 +124,8 @@ impl fmt::Debug for HandOver {
 pub(crate) enum HandOverError {
     #[error("another upgrade, or a change of the listeners, is in progress")]
     InProgress,
+    #[error("the tracker is about to stop")]
+    Stopping,
     #[error("the new process cannot be started: {0}")]
     Start(String),
     #[error("the new process (pid {pid}) gives up: {reason}")]
@@ -132,7 +154,13 @@ type Report = oneshot::Sender<Result<Handed, HandOverError>>;
 
 impl HandOver {
     pub(crate) fn new(broker: Broker, offered: Offered, manager: ServiceManager) -> Self {
-        Self { broker, offered: Mutex::new(offered), manager, is_handed: Notify::new() }
+        Self {
+            broker,
+            offered: Mutex::new(offered),
+            manager,
+            progress: Mutex::new(Progress::Idle),
+            is_handed: Notify::new(),
+        }
     }
 
     /// Returns why the configuration cannot be read again now: a new process has perhaps read it already, and would serve with
@@ -171,6 +199,34 @@ impl HandOver {
         }
     }
 
+    /// Ends a hand-over that is in progress, and permits no other, since the tracker is about to stop. Returns false if another
+    /// process serves already.
+    pub(crate) async fn stop(&self) -> bool {
+        if !self.permit_no_more() {
+            return false;
+        }
+        let end = async {
+            while matches!(self.offered.try_lock(), Err(TryLockError::WouldBlock)) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // What is still in progress then ends with this process.
+        let _ended = tokio::time::timeout(END_TIME_MAX, end).await;
+        true
+    }
+
+    /// Ends the conversation with a new process, and permits no other. Returns false if another process serves already.
+    fn permit_no_more(&self) -> bool {
+        let mut progress = lock_of(&self.progress);
+        match &*progress {
+            Progress::Handed => return false,
+            Progress::Asked(connection) => connection.close(),
+            Progress::Idle | Progress::Stopping => {}
+        }
+        *progress = Progress::Stopping;
+        true
+    }
+
     /// Waits until another process serves.
     pub(crate) async fn handed(&self) {
         self.is_handed.notified().await;
@@ -194,7 +250,11 @@ impl HandOver {
             }
         };
         let Some((error, report)) = failure else { return };
-        tracing::error!(%error, "not handed over; this process goes on");
+        if matches!(error, HandOverError::Stopping) {
+            tracing::warn!(%error, "not handed over");
+        } else {
+            tracing::error!(%error, "not handed over; this process goes on");
+        }
         // The one who has asked may not wait any more.
         let _ = report.send(Err(error));
     }
@@ -207,15 +267,18 @@ impl HandOver {
         };
         let pid = program.pid;
         tracing::info!(pid, "handing over to a new process");
-        let attempt =
-            Attempt { pid, connection, offered, manager: &self.manager, is_handed: &self.is_handed };
         let mut report = Some(report);
+        let attempt = Attempt { program: &program, connection: &connection, offered, hand_over: self };
         let error = attempt.run(&mut report);
-        // Without the connection, a process that hangs ends as soon as it does anything.
-        drop(attempt);
+        // A new process that waits for this one ends by itself, with its exit status.
+        connection.close();
+        if self.ends_attempt() {
+            return Some((HandOverError::Stopping, report?));
+        }
+        let status = program.exit_status(EXIT_TIME_MAX);
         let error = match error.downcast::<RefusedByNew>() {
             Ok(RefusedByNew(reason)) => HandOverError::Refused { pid, reason },
-            Err(error) => match program.exit_status(EXIT_TIME_MAX) {
+            Err(error) => match status {
                 Some(status) => HandOverError::Failed { pid, error: error.context(status) },
                 None => HandOverError::Failed { pid, error },
             },
@@ -223,13 +286,31 @@ impl HandOver {
         Some((error, report?))
     }
 
-    fn start(&self) -> Result<(StartedProgram, Connection), HandOverError> {
+    /// Records that the new process is asked to take over. Returns whether the tracker goes on meanwhile.
+    fn begins_attempt(&self, connection: &Arc<Connection>) -> bool {
+        let mut progress = lock_of(&self.progress);
+        let goes_on = matches!(*progress, Progress::Idle);
+        if goes_on {
+            *progress = Progress::Asked(Arc::clone(connection));
+        }
+        goes_on
+    }
+
+    /// Records that the new process does not take over. Returns whether the tracker is about to stop.
+    fn ends_attempt(&self) -> bool {
+        let mut progress = lock_of(&self.progress);
+        let is_stopping = matches!(*progress, Progress::Stopping);
+        if !is_stopping {
+            *progress = Progress::Idle;
+        }
+        is_stopping
+    }
+
+    fn start(&self) -> Result<(StartedProgram, Arc<Connection>), HandOverError> {
         let start = |error: std::io::Error| HandOverError::Start(error.to_string());
         let (own, other) = UnixStream::pair().map_err(start)?;
         let program = self.broker.start(other.into()).map_err(HandOverError::Start)?;
-        let connection = Connection::new(own);
-        connection.set_time_max(PREPARE_TIME_MAX).map_err(start)?;
-        Ok((program, connection))
+        Ok((program, Arc::new(Connection::new(own))))
     }
 }
 
@@ -240,16 +321,18 @@ struct RefusedByNew(String);
 
 /// An attempt to hand over to one process.
 struct Attempt<'a> {
-    pid: u32,
-    connection: Connection,
+    program: &'a StartedProgram,
+    connection: &'a Arc<Connection>,
     offered: &'a Offered,
-    manager: &'a ServiceManager,
-    is_handed: &'a Notify,
+    hand_over: &'a HandOver,
 }
 
 impl Attempt<'_> {
     /// Returns only if it fails.
     fn run(&self, report: &mut Option<Report>) -> anyhow::Error {
+        if !self.hand_over.begins_attempt(self.connection) {
+            return HandOverError::Stopping.into();
+        }
         let continues_in_memory = match self.prepare() {
             Ok(continues_in_memory) => continues_in_memory,
             Err(error) => return error,
@@ -268,6 +351,11 @@ impl Attempt<'_> {
     /// Offers everything, and waits until the new process is prepared.
     fn prepare(&self) -> anyhow::Result<bool> {
         let Offered { keys, lock, listening, store, .. } = self.offered;
+        self.connection.set_time_max(START_TIME_MAX)?;
+        match self.receive()? {
+            ToOld::Present => self.connection.set_time_max(PREPARE_TIME_MAX)?,
+            other => return Err(anyhow!("it sends {other:?} before anything else")),
+        }
         let lock_descriptor: Vec<_> = lock.iter().map(AsFd::as_fd).collect();
         let offer = ToNew::Offer { version: VERSION, keys: keys.to_bytes(), has_lock: lock.is_some() };
         self.send(&offer, &lock_descriptor)?;
@@ -345,13 +433,22 @@ impl Attempt<'_> {
     /// gone before it serves.
     fn let_go(&self, begin_ms: u64, in_memory: bool, report: &mut Option<Report>) -> anyhow::Error {
         let Offered { phase, wakers, leave_time, .. } = self.offered;
-        // The first message of the new process must come from the main process.
-        self.manager.main_pid(self.pid);
+        let (pid, HandOver { manager, progress, is_handed, .. }) = (self.program.pid, self.hand_over);
+        let mut progress = lock_of(progress);
+        if matches!(*progress, Progress::Stopping) {
+            return HandOverError::Stopping.into();
+        }
+        // From here on, it outlives this process. The first message of it to the manager must come from the main process.
+        self.program.set_serves(true);
+        manager.main_pid(pid);
         if let Err(error) = self.send(&ToNew::Serve, &[]) {
-            self.manager.main_pid(process::id());
+            manager.main_pid(process::id());
+            self.program.set_serves(false);
             return error;
         }
-        let handed = Handed { pid: self.pid, gap_ms: clock::monotonic_ms() - begin_ms, in_memory };
+        *progress = Progress::Handed;
+        drop(progress);
+        let handed = Handed { pid, gap_ms: clock::monotonic_ms() - begin_ms, in_memory };
         let (departures, departed) = mpsc::channel();
         // A socket that the other process does not use must not receive any more.
         lock_of(&self.offered.listening).leave();
@@ -365,7 +462,7 @@ impl Attempt<'_> {
             // The one who has asked may not wait any more.
             let _ = report.send(Ok(handed));
         }
-        self.is_handed.notify_one();
+        is_handed.notify_one();
         let passed = self.pass_connections(&departed);
         tracing::info!(passed, "handed over");
         std::thread::sleep(REST);

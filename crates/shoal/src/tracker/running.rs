@@ -62,9 +62,13 @@ impl Running {
     pub(super) async fn end(&mut self, signals: &mut Signals) -> Result<End, Failure> {
         let Self { hand_over, drain, cluster, threads, .. } = self;
         let Threads { data_path, collector, keeper, pool, .. } = threads;
+        // A stop that comes first ends a hand-over.
+        let stop = async |reason: String| {
+            if hand_over.stop().await { End::Stop(reason) } else { End::HandedOver }
+        };
         tokio::select! {
-            signal = signals.next() => Ok(End::Stop(signal.to_string())),
-            () = drain.exit() => Ok(End::Stop("drained".to_owned())),
+            signal = signals.next() => Ok(stop(signal.to_string()).await),
+            () = drain.exit() => Ok(stop("drained".to_owned()).await),
             () = hand_over.handed() => Ok(End::HandedOver),
             error = pool.failure() => Err(error.into()),
             error = keeper.failure() => Err(error.into()),

@@ -156,9 +156,9 @@ fn the_program_gets_arguments_environment_and_connection_and_its_end_is_reported
     broker.end();
 }
 
-/// Signals to a whole process group, and the end of the broker, do not reach what it has started.
+/// Signals to a whole process group, and the end of the broker, do not reach a program that serves.
 #[test]
-fn the_program_outlives_the_broker_and_handles_its_signals_itself() {
+fn a_program_that_serves_outlives_the_broker_and_handles_its_signals_itself() {
     let broker = Broker::start("grep SigIgn /proc/self/status >&$4; read line <&$4; echo on >&$4");
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2] {
         // An answer tells that it handles them.
@@ -166,7 +166,9 @@ fn the_program_outlives_the_broker_and_handles_its_signals_itself() {
         assert_eq!(answer["Bound"]["sockets"], 1);
         kill(Pid::from_raw(broker.child.id().try_into().unwrap()), signal).unwrap();
     }
-    let (mut connection, _exit) = broker.start_program();
+    let (mut connection, mut exit) = broker.start_program();
+    exit.write_all(b"\x01").unwrap();
+    drop(exit);
     let mut line = [0; 256];
     let length = connection.read(&mut line).unwrap();
     let ignored = String::from_utf8_lossy(&line[..length]).into_owned();
@@ -176,6 +178,28 @@ fn the_program_outlives_the_broker_and_handles_its_signals_itself() {
     connection.write_all(b"\n").unwrap();
     let length = connection.read(&mut line).unwrap();
     assert_eq!(&line[..length], b"on\n");
+}
+
+/// The program does not react to anything, and another one that it has started has its connection.
+#[test]
+fn a_program_that_does_not_serve_is_killed_with_all_that_it_has_started() {
+    let mut broker = Broker::start("sleep 600 & echo on >&$4; kill -STOP $$");
+    let mut started = |is_given_up: bool| {
+        let (mut connection, mut exit) = broker.start_program();
+        let mut line = [0; 3];
+        connection.read_exact(&mut line).unwrap();
+        // It was about to serve, and did not.
+        exit.write_all(b"\x01\0").unwrap();
+        if is_given_up {
+            drop(exit);
+        } else {
+            drop(broker.connection.take());
+        }
+        // Its end, and with it the last holder of the connection, closes that.
+        connection.read(&mut line).unwrap()
+    };
+    assert_eq!([started(true), started(false)], [0, 0]);
+    assert!(broker.child.wait().unwrap().success());
 }
 
 #[test]

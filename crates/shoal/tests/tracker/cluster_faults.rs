@@ -1,7 +1,8 @@
 //! Faults of a cluster and bad input to it: real trackers, real NATS servers, and clients that go on meanwhile.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -76,6 +77,47 @@ fn a_node_that_stands_still_holds_up_no_other_and_catches_up() {
     wait_for_ports(&two, &[1001]);
     Client::new(two.udp[0]).announce(&Announce::seeder(TORRENT, 1002));
     wait_for_ports(&one, &[1001, 1002]);
+}
+
+/// Each client of NATS that may publish chooses the header of a message, and its subjects.
+#[test]
+fn a_header_costs_neither_memory_nor_the_connection() {
+    let nats = Server::start(&Options::default()).expect("the server starts");
+    let [one, two] = ["one", "two"].map(|name| start(name, &nats.url(), &[]));
+    wait_for_nodes(&one, &["two"], "ready");
+    wait_for_nodes(&two, &["one"], "ready");
+    let mut bomb = b"NATS/1.0\r\n".to_vec();
+    (0..100_000).for_each(|number| bomb.extend_from_slice(format!("{number:x}:\r\n").as_bytes()));
+    let bad: [&[u8]; 6] = [
+        b"XXXX",
+        b"\0",
+        b"NATS/1.0 abc\r\n\r\n",
+        b"NATS/1.0\r\nno colon\r\n\r\n",
+        b"NATS/1.0\r\n\xff: x\r\n\r\n",
+        &bomb,
+    ];
+    let mut client = TcpStream::connect(("127.0.0.1", nats.port())).expect("the server listens");
+    let mut text = b"CONNECT {\"verbose\":false,\"headers\":true}\r\n".to_vec();
+    for header in bad {
+        for subject in
+            [b"shoal.shoal.hello \xff".as_slice(), b"shoal.shoal.delta.\xfe a\x0cb", b"shoal.shoal.delta.3"]
+        {
+            text.extend_from_slice(&[b"HPUB ", subject].concat());
+            text.extend_from_slice(format!(" {0} {0}\r\n", header.len()).as_bytes());
+            text.extend_from_slice(&[header, b"\r\nPUB ", subject, b" 1\r\nx\r\n"].concat());
+        }
+    }
+    client.write_all(&text).expect("the server reads");
+    for node in [&one, &two] {
+        eventually("each header is left out and counted", || {
+            let metrics = node.page("/metrics").body;
+            metrics.contains("\nshoal_cluster_headers_ignored_total 18\n").then_some(())
+        });
+        assert_eq!(status(node)["connects"], 1);
+    }
+    // They hear each other as before.
+    Client::new(one.udp[0]).announce(&Announce::seeder(TORRENT, 1001));
+    wait_for_ports(&two, &[1001]);
 }
 
 /// The nodes at a leaf node see each other, and the one at the hub does not see them.

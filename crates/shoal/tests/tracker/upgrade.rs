@@ -1,11 +1,13 @@
 //! An upgrade under traffic: a new process takes over, and no client notices.
 
 use std::fs;
+use std::net::{TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -198,6 +200,50 @@ fn a_new_program_that_fails_leaves_the_old_one_as_it_was() {
     fs::copy(env!("CARGO_BIN_EXE_shoal"), installed.program()).unwrap();
     upgraded.upgrade();
     assert_eq!(client.scrape(&[hash(1)])[0], Counts { seeders: 1, completed: 0, leechers: 0 });
+}
+
+/// Whatever the new process does, the ports are free when the old one has stopped.
+#[test]
+fn a_new_process_that_hangs_ends_with_the_old_one() {
+    for script in [
+        "#!/bin/sh\nexec sleep 600\n",
+        // It starts another one that has its connection.
+        "#!/bin/sh\nsleep 600\n",
+        "#!/bin/sh\nkill -STOP $$\n",
+        concat!("#!/bin/sh\n", env!("CARGO_BIN_EXE_shoal"), " $* & sleep 0.1; kill -STOP 0\n"),
+    ] {
+        let installed = Installed::new();
+        let mut tracker = Tracker::start_program(installed.program(), &[]);
+        installed.replace(script, 0o755);
+        tracker.signal(Signal::SIGUSR2);
+        tracker.wait_for_line("handing over");
+        assert!(tracker.stop().success(), "{script:?}");
+        tracker.wait_for_line("stopped");
+        eventually("the ports are free", || {
+            let udp = tracker.udp.iter().all(|address| UdpSocket::bind(address).is_ok());
+            let tcp = tracker.http.iter().all(|address| TcpStream::connect(address).is_err());
+            (udp && tcp).then_some(())
+        });
+    }
+}
+
+/// A stop that has begun ends an upgrade, however far that is.
+#[test]
+fn a_stop_during_an_upgrade_stops() {
+    for delay_ms in [0, 10, 20, 40, 80] {
+        let mut tracker = Tracker::start(&[]);
+        tracker.signal(Signal::SIGUSR2);
+        thread::sleep(Duration::from_millis(delay_ms));
+        let status = tracker.stop();
+        let log = tracker.log();
+        if log.contains("the new process serves") {
+            // The stop came later.
+            assert!(!log.contains("stopping after"), "{log}");
+            continue;
+        }
+        assert!(status.success() && log.contains("stopping after"), "{log}");
+        eventually("the port is free", || UdpSocket::bind(tracker.udp[0]).ok());
+    }
 }
 
 #[test]

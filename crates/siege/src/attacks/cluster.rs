@@ -2,6 +2,7 @@
 
 mod attacker;
 mod credit;
+mod headers;
 
 use std::fs;
 use std::net::IpAddr;
@@ -97,6 +98,22 @@ pub(super) const ATTACKS: &[Attack] = &[
         tries: "offers and answers from and to peers that do not exist, and malformed ones",
         promise: "none is delivered, and each is counted",
         run: relayed_messages,
+        ..ATTACK
+    },
+    Attack {
+        name: "header-bombs",
+        tries: "messages of 1 and 8 MB that are header with hundreds of thousands of names, on every subject and as values of the shared state",
+        promise: "the memory of both nodes stays within its bound, each header is counted, and no connection is lost",
+        // The client library has a buffer as large as the largest message.
+        bars: Bars { is_memory_returned: false, ..Bars::USUAL },
+        run: headers::bombs,
+        ..ATTACK
+    },
+    Attack {
+        name: "malformed-headers",
+        tries: "headers of a few bytes that are none, and subjects that are no text, on every subject",
+        promise: "both nodes stay connected and serve, and each header is counted",
+        run: headers::malformed,
         ..ATTACK
     },
     Attack {

@@ -26,6 +26,12 @@ const HUGE_BYTES: u64 = 600 << 20;
 /// Maximum time for which no request is answered during an upgrade.
 const GAP_MAX: Duration = Duration::from_millis(50);
 
+/// Maximum time until the ports are free after SIGTERM.
+const FREE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// The time of one look whether they are.
+const CHECK_TIME: Duration = Duration::from_millis(100);
+
 pub(super) const ATTACKS: &[Attack] = &[
     Layer::Signals.attack(
         "fifo-as-certificate",
@@ -53,6 +59,35 @@ pub(super) const ATTACKS: &[Attack] = &[
             "a new process takes over while connections of every kind are in the middle of something",
             "the new process serves at once, also clients whose connections have begun with the old one",
             upgrade,
+        )
+    },
+    Attack {
+        finish: |context| stop(context, 0),
+        ..Layer::Signals.attack(
+            "upgrade-that-hangs",
+            "SIGTERM while a program that never does anything is asked to take over",
+            "clients are served until SIGTERM, and the ports are free within a second after it",
+            |context| {
+                // The program that sleeps is one that the new process has started, and has its connection.
+                context.tracker.replace_program("sleep 30")?;
+                context.tracker.signal(Signal::USR2)?;
+                context.tracker.wait_for_log("handing over to a new process")
+            },
+        )
+    },
+    Attack {
+        finish: |context| {
+            context.tracker.signal(Signal::USR2)?;
+            stop(context, fastrand::u64(5..20))
+        },
+        ..Layer::Signals.attack(
+            "stop-during-upgrade",
+            "SIGTERM some milliseconds after SIGUSR2",
+            "a stop that has begun ends the upgrade, and the ports are free within a second",
+            |context| {
+                context.wait_for_window();
+                Ok(())
+            },
         )
     },
     Attack {
@@ -131,6 +166,22 @@ fn upgrade(context: &Context<'_>) -> Result<()> {
     // In short mode on a busy machine, time is no verdict.
     let is_short = context.pick(true, longest <= GAP_MAX);
     context.check("the longest gap of an upgrade", is_short, format!("{longest:?}"));
+    Ok(())
+}
+
+/// Sends SIGTERM and checks that nothing holds the port, now and a second later.
+fn stop(context: &Context<'_>, delay_ms: u64) -> Result<()> {
+    context.sleep_ms(delay_ms);
+    context.spend(1, 0);
+    context.tracker.signal(Signal::TERM)?;
+    // In short mode on a busy machine, time is no verdict.
+    let freed = context.tracker.wait_until_free(context.pick(Duration::from_secs(8), FREE_TIME_MAX));
+    context.sleep_ms(1000);
+    if context.tracker.has_logged("stopping after queued requests")? {
+        let is_free = freed.is_some() && context.tracker.wait_until_free(CHECK_TIME).is_some();
+        context.check("the port is free after SIGTERM", is_free, format!("{freed:?}"));
+    }
+    context.tracker.follow_successor();
     Ok(())
 }
 

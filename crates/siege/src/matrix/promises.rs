@@ -127,7 +127,7 @@ pub const PROMISES: &[Promise] = &[
             on(&[Ws, Ipv4], Attacks(&["websocket/half-messages", "websocket/unread-answers"])),
             on(&[Ws, Ipv6], Attacks(&["websocket/half-messages-v6"])),
             on(&[Wss, Ipv4, Ipv6], Attacks(&["websocket/half-messages-tls"])),
-            on(&[Cluster], Attacks(&["cluster/credit", "cluster/nats-endless"])),
+            on(&[Cluster], Attacks(&["cluster/credit", "cluster/header-bombs", "cluster/nats-endless"])),
         ],
     },
     Promise {
@@ -258,7 +258,15 @@ pub const PROMISES: &[Promise] = &[
                     "websocket/huge-numbers",
                 ]),
             ),
-            on(&[Cluster], Attacks(&["cluster/garbage", "cluster/nats-garbage", "cluster/nats-endless"])),
+            on(
+                &[Cluster],
+                Attacks(&[
+                    "cluster/garbage",
+                    "cluster/malformed-headers",
+                    "cluster/nats-garbage",
+                    "cluster/nats-endless",
+                ]),
+            ),
         ],
     },
     Promise {
@@ -344,6 +352,8 @@ pub const PROMISES: &[Promise] = &[
                 "signals/huge-certificate",
                 "signals/reload-storm",
                 "signals/upgrade-among-slow-clients",
+                "signals/upgrade-that-hangs",
+                "signals/stop-during-upgrade",
                 "signals/stop-under-load",
                 "control/rebinding",
                 "control/slow-clients",

@@ -57,7 +57,7 @@ pub(super) async fn upgrade(
     let make = async {
         control.hand_over.begin().await.map_err(|error| {
             let status = match error {
-                HandOverError::InProgress => StatusCode::CONFLICT,
+                HandOverError::InProgress | HandOverError::Stopping => StatusCode::CONFLICT,
                 _ => StatusCode::INTERNAL_SERVER_ERROR,
             };
             Problem::new(status, error.to_string())

@@ -62,6 +62,11 @@ fn encode_link(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
             ([("reason", "unsent")], link.unsent() + observed.status.latest().counters.unsent),
             ([("reason", "too_large")], link.too_large()),
         ],
+    )?;
+    page.counter(
+        "shoal_cluster_headers_ignored",
+        "Headers of messages of NATS that were left out, because they are malformed or too large.",
+        link.ignored_headers(),
     )
 }
 
