@@ -8,10 +8,13 @@
 //! Clients choose the keys that are looked up, so positions in tables depend on a secret ([`HashKey`]).
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod clients;
+pub mod faults;
 mod hash;
 pub mod networks;
 pub mod ports;
+pub mod text;
 pub mod torrents;
 
 use std::sync::Arc;

@@ -8,6 +8,7 @@
 //! address, so the number of such addresses up to and including an address tells its answer. They are counted by a
 //! static search tree with a cache line for each node (`search`).
 
+mod list;
 mod parse;
 mod prefix;
 mod search;
@@ -15,7 +16,10 @@ mod search;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-pub use self::parse::{LINE_BYTES_MAX, LIST_BYTES_MAX, ListFault, NETWORKS_MAX, parse};
+pub use self::list::NetworkList;
+#[cfg(test)]
+use self::list::V4_NETWORK_BYTES;
+pub use self::parse::{LINE_BYTES_MAX, NETWORKS_MAX, read_networks};
 pub use self::prefix::prefixes;
 use self::search::{Indexed, Sorted};
 
@@ -171,21 +175,37 @@ impl NetworkTable {
     /// Creates the table of an allow list, if there is one, and a deny list.
     #[must_use]
     pub fn new(allow: Option<&[Network]>, deny: &[Network]) -> Self {
+        Self::of(allow.map(|allow| allow.iter().copied()), deny.iter().copied())
+    }
+
+    /// Creates the table of an allow list, if there is one, and a deny list.
+    #[must_use]
+    pub fn of(allow: Option<impl Iterator<Item = Network>>, deny: impl Iterator<Item = Network>) -> Self {
         let serves_first = allow.is_none();
-        let allowed = allow.unwrap_or_default().iter().map(|network| (*network, true));
-        let mut rules: Vec<(Network, bool)> =
-            allowed.chain(deny.iter().map(|network| (*network, false))).collect();
-        // Outer networks come before inner ones, and the deny list before the allow list.
-        rules.sort_unstable();
-        rules.dedup_by_key(|(network, _)| *network);
-        let family = |is_v6| {
-            let rules = rules.iter().filter(|(network, _)| network.is_v6 == is_v6);
-            changes(rules, serves_first, u128::MAX >> (V6_BITS - bits(is_v6)))
-        };
-        let v4 = family(false).into_iter().filter_map(|address| u32::try_from(address).ok()).collect();
-        let (coarse, fine): (Vec<u128>, Vec<u128>) =
-            family(true).into_iter().partition(|address| address.trailing_zeros() >= u64::BITS);
-        let coarse = coarse.into_iter().map(upper_half).collect();
+        let allowed = allow.into_iter().flatten().map(|network| (network, true));
+        let (mut v4_rules, mut v6_rules) = (Vec::new(), Vec::new());
+        for (network, serves) in allowed.chain(deny.map(|network| (network, false))) {
+            match u32::try_from(network.first) {
+                Ok(first) if !network.is_v6 => v4_rules.push((first, network.length, serves)),
+                _ => v6_rules.push((network.first, network.length, serves)),
+            }
+        }
+        let mut v4 = Vec::new();
+        let v4_rules = in_order(v4_rules)
+            .into_iter()
+            .map(|(first, length, serves)| (Network { is_v6: false, first: first.into(), length }, serves));
+        changes(v4_rules, serves_first, u32::MAX.into(), |address| v4.extend(u32::try_from(address)));
+        let (mut coarse, mut fine) = (Vec::new(), Vec::new());
+        let v6_rules = in_order(v6_rules)
+            .into_iter()
+            .map(|(first, length, serves)| (Network { is_v6: true, first, length }, serves));
+        changes(v6_rules, serves_first, u128::MAX, |address| {
+            if address.trailing_zeros() >= u64::BITS {
+                coarse.push(upper_half(address));
+            } else {
+                fine.push(address);
+            }
+        });
         Self { serves_first, v4: Indexed::new(v4), v6: Sorted::new(coarse), v6_fine: Sorted::new(fine) }
     }
 
@@ -238,43 +258,52 @@ const fn upper_half(address: u128) -> u64 {
     (address >> u64::BITS) as u64
 }
 
-/// Returns the addresses at which the answer changes, in ascending order. `rules` are sorted networks of one family,
-/// each once, of addresses up to `address_max`.
-fn changes<'r>(
-    rules: impl Iterator<Item = &'r (Network, bool)>,
+/// Sorts the rules of a family: the first address of a network, the length of its prefix, and whether it is served. Outer
+/// networks come before inner ones, and the deny list, which counts, before the allow list.
+fn in_order<A: Copy + Ord>(mut rules: Vec<(A, u8, bool)>) -> Vec<(A, u8, bool)> {
+    rules.sort_unstable();
+    rules.dedup_by_key(|(first, length, _)| (*first, *length));
+    rules
+}
+
+/// Calls `change` with the addresses at which the answer changes, in ascending order. `rules` are sorted networks of one
+/// family, each once, of addresses up to `address_max`.
+fn changes(
+    rules: impl Iterator<Item = (Network, bool)>,
     serves_first: bool,
     address_max: u128,
-) -> Vec<u128> {
-    // The answer from each address on. An address can occur several times; the last one counts.
-    let mut answers: Vec<(u128, bool)> = vec![(0, serves_first)];
+    mut change: impl FnMut(u128),
+) {
     let mut outer: Vec<(u128, bool)> = Vec::new();
-    let leave = |outer: &mut Vec<(u128, bool)>, answers: &mut Vec<(u128, bool)>| {
+    // The answer from an address on. The same address can come several times; the last one counts.
+    let (mut next, mut current) = ((0, serves_first), serves_first);
+    let mut answer = |address: u128, serves: bool| {
+        if address != next.0 && next.1 != current {
+            change(next.0);
+            current = next.1;
+        }
+        next = (address, serves);
+    };
+    let leave = |outer: &mut Vec<(u128, bool)>, answer: &mut dyn FnMut(u128, bool)| {
         let (last, _) = outer.pop().unwrap_or((address_max, serves_first));
         let around = outer.last().map_or(serves_first, |&(_, serves)| serves);
         if last < address_max {
-            answers.push((last + 1, around));
+            answer(last + 1, around);
         }
     };
-    for &(network, serves) in rules {
+    for (network, serves) in rules {
         while outer.last().is_some_and(|&(last, _)| last < network.first) {
-            leave(&mut outer, &mut answers);
+            leave(&mut outer, &mut answer);
         }
-        answers.push((network.first, serves));
+        answer(network.first, serves);
         outer.push((network.last_address(), serves));
     }
     while !outer.is_empty() {
-        leave(&mut outer, &mut answers);
+        leave(&mut outer, &mut answer);
     }
-    let mut changes: Vec<u128> = Vec::new();
-    let mut current = serves_first;
-    for (index, &(address, serves)) in answers.iter().enumerate() {
-        let is_last = answers.get(index + 1).is_none_or(|&(next, _)| next != address);
-        if is_last && serves != current {
-            changes.push(address);
-            current = serves;
-        }
+    if next.1 != current {
+        change(next.0);
     }
-    changes
 }
 
 #[cfg(test)]

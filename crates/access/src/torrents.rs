@@ -20,16 +20,16 @@ use crate::hash::HashKey;
 use crate::{Reason, ReasonPlace};
 
 pub use details::Details;
-pub use feed::read_feed;
+pub use feed::{LINK_BYTES_MAX, Links, READING_BYTES as FEED_READING_BYTES, read_feed};
 pub use format::{DocumentError, Format};
 pub use json::read_json;
 pub use line::{
-    Entry, LINE_BYTES_MAX, LineError, REASON_BYTES_MAX, REFERENCE_BYTES_MAX, comment, parse_hash,
+    Entry, HASHES_MAX, LINE_BYTES_MAX, LineError, REASON_BYTES_MAX, REFERENCE_BYTES_MAX, comment, parse_hash,
 };
-pub use list::{ListError, ListReader};
+pub use list::ListReader;
 pub use metainfo::{MetainfoError, info_hashes};
 pub use publication::{DenyWalk, Outdated, Publication, PublishedFields};
-pub use table::{TEXTS_BYTES_MAX, TORRENTS_MAX, TableBuilder, TorrentTable};
+pub use table::{TEXTS_BYTES_MAX, TORRENTS_MAX, TableBuilder, TableError, TableFull, TorrentTable};
 
 /// Maximum number of torrents of a changed table that are compared one by one.
 const CHANGED_TORRENTS_MAX: usize = 1 << 17;

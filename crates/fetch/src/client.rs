@@ -1,6 +1,6 @@
 //! Requests, and the bounds that hold whatever the server does.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,19 +90,43 @@ impl Client {
         }
     }
 
-    /// Fetches a content that fits in memory.
-    pub(crate) fn get_small(&self, uri: &Uri, limits: Limits) -> Result<Vec<u8>, FetchError> {
+    /// Fetches a content of which no copy is written, and returns what `read` makes of it.
+    pub(crate) fn read_body<T>(
+        &self,
+        uri: &Uri,
+        limits: Limits,
+        read: impl FnOnce(&mut dyn BufRead) -> T,
+    ) -> Result<T, FetchError> {
         let Reply::New { body, .. } = self.get(uri, None, limits)? else {
             return Err(FetchError::Status(StatusCode::NOT_MODIFIED.as_u16()));
         };
-        let mut bytes = Vec::new();
-        body.take(limits.bytes_max.saturating_add(1))
-            .read_to_end(&mut bytes)
-            .map_err(|error| of_body(error, limits))?;
-        if bytes.len() as u64 > limits.bytes_max {
-            return Err(FetchError::TooLarge(limits.bytes_max));
+        let capped = Capped { body, rest: limits.bytes_max };
+        let mut body = BufReader::new(Noted { body: capped, error: None });
+        let outcome = read(&mut body);
+        let rest = io::copy(&mut body, &mut io::sink());
+        let error = body.into_inner().error.or(rest.err());
+        error.map_or(Ok(outcome), |error| Err(of_body(error, limits)))
+    }
+}
+
+/// Remembers the first error of a body, which its reader may not pass on.
+struct Noted<R> {
+    body: R,
+    error: Option<io::Error>,
+}
+
+impl<R: Read> Read for Noted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.error.is_some() {
+            return Ok(0);
         }
-        Ok(bytes)
+        self.body.read(buffer).map_err(|error| {
+            let kind = error.kind();
+            if kind != io::ErrorKind::Interrupted {
+                self.error = Some(error);
+            }
+            kind.into()
+        })
     }
 }
 

@@ -21,7 +21,7 @@ mod copy;
 mod link;
 
 use std::fs::File;
-use std::io::{self, BufReader, Take};
+use std::io::{self, BufRead, BufReader, Take};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -94,14 +94,19 @@ struct Links<'c> {
 }
 
 impl Content<'_> {
-    /// Fetches what a link in the content names, which may be relative. Its bounds apply to this fetch alone. There is no
-    /// copy of it.
+    /// Fetches what a link in the content names, which may be relative, and returns what `read` makes of it as it arrives. Its
+    /// bounds apply to this fetch alone. There is no copy of it.
     ///
     /// # Errors
-    /// Returns why it could not be fetched.
-    pub fn fetch_link(&self, link: &str, limits: Limits) -> Result<Vec<u8>, FetchError> {
+    /// Returns why it could not be fetched as a whole.
+    pub fn fetch_link<T>(
+        &self,
+        link: &str,
+        limits: Limits,
+        read: impl FnOnce(&mut dyn BufRead) -> T,
+    ) -> Result<T, FetchError> {
         let uri = link::resolve(self.links.base, link).ok_or(FetchError::Link)?;
-        self.links.client.get_small(&uri, limits)
+        self.links.client.read_body(&uri, limits, read)
     }
 }
 

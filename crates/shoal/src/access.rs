@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use shoal_access::budget::Budget;
 use shoal_access::clients::ClientLists;
 use shoal_access::ports::PortSet;
 use shoal_access::torrents::{Publication, PublishedFields, TorrentLists, TorrentTable};
@@ -43,7 +44,7 @@ use self::changes::SourceChange;
 use self::control::SourceState;
 pub(crate) use self::control::{ListControl, ListEntry};
 pub(crate) use self::counters::{ListCounter, ListCounters, SourceCounter};
-use self::entries::Entries;
+use self::entries::{Build, Entries};
 use self::fetches::{Fetched, Fetches, UrlContent};
 pub(crate) use self::file::Seen;
 use self::large::LargeFile;
@@ -63,7 +64,7 @@ use crate::clock;
 /// The lists, with all their sources.
 #[derive(Debug)]
 pub(crate) struct Lists {
-    key: HashKey,
+    build: Build,
     torrents_allow: List<Torrents>,
     torrents_deny: List<Torrents>,
     networks_allow: List<Networks>,
@@ -89,10 +90,11 @@ struct Changes {
 }
 
 impl Lists {
-    /// Creates empty lists, whose tables will depend on a secret.
-    pub(crate) fn new(key: HashKey) -> Self {
+    /// Creates empty lists, whose tables will depend on a secret, and may take this memory together.
+    pub(crate) fn new(key: HashKey, budget: Budget) -> Self {
+        let counters = ListCounters::new(&budget);
         Self {
-            key,
+            build: Build { key, budget },
             torrents_allow: List::new("torrents_allow"),
             torrents_deny: List::new("torrents_deny"),
             networks_allow: List::new("networks_allow"),
@@ -102,7 +104,7 @@ impl Lists {
             next_ban_end: Arc::new(AtomicU64::new(u64::MAX)),
             fetches: Arc::default(),
             publication: (None, None),
-            counters: Arc::default(),
+            counters: Arc::new(counters),
             bell: None,
         }
     }
@@ -110,7 +112,7 @@ impl Lists {
     /// Replaces the shared entries before [`read_all`](Self::read_all): they count from now on.
     pub(crate) fn share(&mut self, tables: impl FnOnce(&HashKey) -> SharedTables, bans: Vec<Ban>) {
         self.shared.is_configured = true;
-        self.shared.set_tables(tables(&self.key));
+        self.shared.set_tables(tables(&self.build.key));
         self.shared.bans.replace_all(bans, clock::unix_s());
     }
 
@@ -124,7 +126,7 @@ impl Lists {
     /// changed meanwhile. This waits until large files have been read. Of a new URL, the last good copy is read, and all URLs
     /// are fetched at the next opportunity.
     pub(crate) fn read_all(&mut self, config: &Config) -> Access {
-        let (access, key) = (&config.access, self.key);
+        let (access, build) = (&config.access, self.build.clone());
         self.torrents_allow.configure(&access.torrents_allow);
         self.torrents_deny.configure(&access.torrents_deny);
         self.networks_allow.configure(&access.networks_allow);
@@ -133,14 +135,14 @@ impl Lists {
         let mut large = Vec::new();
         self.read_files(true, &mut large);
         for file in large {
-            let read = file.read(&key);
+            let read = file.read(&build);
             self.take_large(&file, read);
         }
         self.fetches.configure(&config.fetch);
-        read_copies(&mut self.torrents_allow, &self.fetches, &key);
-        read_copies(&mut self.torrents_deny, &self.fetches, &key);
-        read_copies(&mut self.networks_allow, &self.fetches, &key);
-        read_copies(&mut self.networks_deny, &self.fetches, &key);
+        read_copies(&mut self.torrents_allow, &self.fetches, &build);
+        read_copies(&mut self.torrents_deny, &self.fetches, &build);
+        read_copies(&mut self.networks_allow, &self.fetches, &build);
+        read_copies(&mut self.networks_deny, &self.fetches, &build);
         self.fetches.end_configuration();
         self.count_faulty();
         let mut sources: Vec<_> =
@@ -163,11 +165,11 @@ impl Lists {
     /// files are only appended to `large`: the caller reads them and calls [`take_large`](Self::take_large). Deny lists come
     /// first.
     fn read_files(&mut self, retry: bool, large: &mut Vec<LargeFile>) -> Changes {
-        let key = self.key;
-        let torrents = self.torrents_deny.read_files(retry, &key, large)
-            | self.torrents_allow.read_files(retry, &key, large);
-        let networks = self.networks_deny.read_files(retry, &key, large)
-            | self.networks_allow.read_files(retry, &key, large);
+        let build = self.build.clone();
+        let torrents = self.torrents_deny.read_files(retry, &build, large)
+            | self.torrents_allow.read_files(retry, &build, large);
+        let networks = self.networks_deny.read_files(retry, &build, large)
+            | self.networks_allow.read_files(retry, &build, large);
         self.count_faulty();
         Changes { torrents, networks }
     }
@@ -200,7 +202,7 @@ impl Lists {
         if changes.torrents {
             let is_published = self.publication.0.is_some();
             let (allow, deny) = (&self.torrents_allow, &self.torrents_deny);
-            let lists = torrents::lists(allow, deny, &self.shared, is_published, &self.key);
+            let lists = torrents::lists(allow, deny, &self.shared, is_published, &self.build);
             rules.torrents = lists.map(|lists| {
                 let publication = self.publication(&lists);
                 Arc::new(lists.with_publication(publication))
@@ -261,7 +263,7 @@ impl Lists {
 
     /// Writes to the log what has changed since the last call.
     pub(crate) fn log_changes(&mut self) {
-        let key = self.key;
+        let key = self.build.key;
         self.take_changes().iter().for_each(|change| change.log(&key));
     }
 
@@ -309,10 +311,10 @@ impl Lists {
 }
 
 /// Reads the last good copies of the URLs that are new, and has them fetched from now on.
-fn read_copies<E: Entries>(list: &mut List<E>, fetches: &Fetches, key: &HashKey) {
+fn read_copies<E: Entries>(list: &mut List<E>, fetches: &Fetches, build: &Build) {
     for url in list.urls() {
         fetches.add::<E>(list.name(), &url, |content: &mut UrlContent, bytes_max| {
-            let reading = content.read_copy::<E>(bytes_max, key);
+            let reading = content.read_copy::<E>(bytes_max, build);
             list.take_copy(&url, reading);
         });
     }
@@ -354,7 +356,7 @@ mod tests {
     use super::*;
 
     fn lists() -> Lists {
-        Lists::new(HashKey::new([1, 2, 3, 4]))
+        Lists::new(HashKey::new([1, 2, 3, 4]), Budget::default())
     }
 
     fn config(allow: &[&Path], deny: &[&Path]) -> Config {
@@ -497,7 +499,7 @@ mod tests {
         };
         write(2);
         let (_, large) = begin(&mut lists);
-        let read = large[0].read(&lists.key);
+        let read = large[0].read(&lists.build);
         // Meanwhile, other files are read, and this one is not read a second time.
         fs::write(&small, line(8)).unwrap();
         write(3);
@@ -505,7 +507,7 @@ mod tests {
         assert_eq!((apply(&mut lists, changes), second.len()), (vec![1, 8], 0));
         let changes = lists.take_large(&large[0], read);
         assert_eq!(apply(&mut lists, changes), [2, 8]);
-        assert!(!lists.take_large(&large[0], large[0].read(&lists.key)).torrents, "it counts once");
+        assert!(!lists.take_large(&large[0], large[0].read(&lists.build)).torrents, "it counts once");
         let (_, large) = begin(&mut lists);
         assert_eq!(large.len(), 1, "the change during the reading");
         // A reload reads it as it is then, so the reading that has begun does not count.
@@ -514,10 +516,10 @@ mod tests {
         let changes = Changes { torrents: true, networks: false };
         lists.read_all(&both);
         assert_eq!(apply(&mut lists, changes), [4, 8]);
-        assert!(!lists.take_large(&large[0], large[0].read(&lists.key)).torrents);
+        assert!(!lists.take_large(&large[0], large[0].read(&lists.build)).torrents);
         write(5);
         let (_, large) = begin(&mut lists);
-        let read = large[0].read(&lists.key);
+        let read = large[0].read(&lists.build);
         lists.read_all(&one);
         assert!(!lists.take_large(&large[0], read).torrents, "the source is not configured any more");
         assert_eq!(apply(&mut lists, changes), [8]);

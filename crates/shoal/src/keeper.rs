@@ -43,7 +43,7 @@ const RESERVE_SHARE: u64 = 32;
 /// The memory limits of connections, as far as the keeper sets them.
 pub(crate) struct Connections {
     budgets: Vec<Arc<Budget>>,
-    /// The ceiling of the process, except for the lists of torrents.
+    /// The ceiling of the process.
     bytes_max: u64,
     lists: Arc<ListCounters>,
     /// The maximum and minimum of the limit on the memory of a worker's connections.
@@ -96,27 +96,24 @@ impl Connections {
     /// Checks the resident memory: limits connections if it comes close to the ceiling, and trims the allocator
     /// if that holds too much unused memory.
     fn watch(&mut self, store: &SharedStore) {
-        let resident_bytes = self.resident_bytes();
+        let resident_bytes = process::resident_bytes();
         let held_bytes: u64 = self.budgets.iter().map(|budget| budget.held_bytes() as u64).sum();
         let limit = self.limit(resident_bytes, held_bytes);
         for budget in &self.budgets {
             budget.limit(limit);
         }
         self.checks = self.checks.saturating_add(1);
-        let used_bytes = held_bytes + store.totals().iter().map(|totals| totals.bytes).sum::<u64>();
+        let lists_bytes = self.lists.budget.taken();
+        let used_bytes =
+            held_bytes + lists_bytes + store.totals().iter().map(|totals| totals.bytes).sum::<u64>();
         self.floor_bytes = self.floor_bytes.min(resident_bytes.saturating_sub(used_bytes));
         let is_due = self.checks >= TRIM_CHECKS && self.is_idle_too_much(resident_bytes, used_bytes);
         if is_due || self.follow_up && self.checks >= FOLLOW_UP_CHECKS {
             allocator::trim();
             self.follow_up = is_due;
             self.checks = 0;
-            self.floor_bytes = self.resident_bytes().saturating_sub(used_bytes);
+            self.floor_bytes = process::resident_bytes().saturating_sub(used_bytes);
         }
-    }
-
-    /// Returns the resident memory without that of the lists, which `memory.max` does not include.
-    fn resident_bytes(&self) -> u64 {
-        process::resident_bytes().saturating_sub(self.lists.bytes())
     }
 
     /// Returns the memory limit of a worker's connections for this much resident memory, of which connections

@@ -10,6 +10,8 @@
 //!   set. A reload may set those that it can only within the memory that was
 //!   reserved at start, which is enough for all of them if it is a small part of the whole;
 //! - the feed of changed torrents, as far as it takes a small part of the whole; with less memory, it remembers fewer changes;
+//! - the lists of torrents and networks: a quarter if some are configured, or else a 32nd, so that a reload can add a small
+//!   one. They take less where the other parts would not get their minimum;
 //! - the store, with a tenth of its part reserved for its lists on the heap (`shoal_store::Settings`);
 //! - the swarms of WebTorrent;
 //! - the memory of connections, with a fifth of it reserved for the overhead of the allocator;
@@ -19,7 +21,7 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use shoal_config::{Auto, ByteSize, Config};
+use shoal_config::{AccessConfig, Auto, ByteSize, Config};
 use shoal_relay::Swarms;
 use shoal_store::SharedStore;
 
@@ -41,6 +43,10 @@ const RESERVED_PART: u64 = 32;
 
 /// The feed of changes takes at most this part of the ceiling.
 const FEED_PART: u64 = 32;
+
+/// The lists take at most this part of the ceiling if some are configured, and that one if none is.
+const LISTS_PART: u64 = 4;
+const NO_LISTS_PART: u64 = 32;
 
 /// The memory of a change that the feed remembers, at most.
 const CHANGE_BYTES: u64 = 51;
@@ -70,6 +76,8 @@ pub(crate) struct Division {
     pub(crate) policy: u64,
     /// The number of changes that the feed may remember.
     pub(crate) changes_max: usize,
+    /// The lists of torrents and networks.
+    pub(crate) lists: u64,
     /// The ceiling of the store, without its lists on the heap.
     pub(crate) store: u64,
     /// The swarms of WebTorrent.
@@ -99,6 +107,8 @@ struct DivisionInput {
     cluster: u64,
     /// The frames of the XDP data path.
     data_path: u64,
+    /// Whether there are lists of torrents or networks.
+    has_lists: bool,
     /// Maximum memory of the swarms of WebTorrent; `Set(0)` if it is not served.
     swarms: Auto<u64>,
     has_webtorrent: bool,
@@ -129,6 +139,7 @@ pub(crate) fn divide(
         access_log: settings::access_log_bytes(config),
         cluster: settings::cluster_bytes(config),
         data_path: data_path_bytes,
+        has_lists: has_lists(&config.access),
         swarms: match webtorrent.peers_max {
             _ if !webtorrent.enabled => Auto::Set(0),
             Auto::Auto => Auto::Auto,
@@ -165,6 +176,7 @@ impl Division {
             max = mib(self.max),
             because = self.because,
             program_and_workers = mib(self.fixed),
+            lists = mib(self.lists),
             store = mib(self.store),
             webtorrent_swarms = mib(self.swarms),
             connections = mib(self.connections),
@@ -184,7 +196,8 @@ impl DivisionInput {
         let policy = self.policy_bytes(max);
         let (changes_max, feed) = self.feed(max, policy);
         let fixed = self.fixed_bytes() - self.policy + policy + feed;
-        let rest = max - fixed;
+        let lists = self.lists(max, max - fixed);
+        let rest = max - fixed - lists;
         let store = match self.store {
             Auto::Set(store) => store.0,
             Auto::Auto => {
@@ -207,7 +220,7 @@ impl DivisionInput {
         let Others { swarms, connections, queues } = self.others(left);
         let changes_max = as_usize(changes_max);
         let division =
-            Division { max, because, fixed, policy, changes_max, store, swarms, connections, queues };
+            Division { max, because, fixed, policy, changes_max, lists, store, swarms, connections, queues };
         self.check_message(&division)?;
         Ok(division)
     }
@@ -253,6 +266,13 @@ impl DivisionInput {
         }
         let changes_max = self.changes_max.min(affordable);
         (changes_max, watch as u64 + changes_max * CHANGE_BYTES)
+    }
+
+    /// Returns the part of lists, where the fixed part leaves `rest`.
+    fn lists(&self, max: u64, rest: u64) -> u64 {
+        let part = max / if self.has_lists { LISTS_PART } else { NO_LISTS_PART };
+        let least_without_fixed = self.least_bytes() - self.fixed_bytes();
+        part.min(rest.saturating_sub(least_without_fixed) / 2)
     }
 
     const fn fixed_bytes(&self) -> u64 {
@@ -322,6 +342,12 @@ impl DivisionInput {
             ByteSize::mib((WORKER_BYTES + CONNECTIONS_BYTES_MIN + QUEUES_BYTES_MIN) >> 20)
         )
     }
+}
+
+fn has_lists(access: &AccessConfig) -> bool {
+    [&access.torrents_allow, &access.torrents_deny, &access.networks_allow, &access.networks_deny]
+        .into_iter()
+        .any(|list| !list.is_empty())
 }
 
 /// The parts other than the store.
@@ -427,8 +453,8 @@ mod tests {
 
     /// Returns the sum of all parts.
     fn sum(division: &Division) -> u64 {
-        let Division { fixed, store, swarms, connections, queues, .. } = division;
-        fixed + with_lists(*store) + swarms + connections + queues
+        let Division { fixed, lists, store, swarms, connections, queues, .. } = division;
+        fixed + lists + with_lists(*store) + swarms + connections + queues
     }
 
     #[test]
@@ -463,6 +489,19 @@ mod tests {
             divided(&root, 16, &[("SHOAL_MEMORY_MAX", "122MiB"), ("SHOAL_WEBTORRENT_MESSAGE_MAX", "64KiB")])
                 .is_ok()
         );
+    }
+
+    #[test]
+    fn lists_have_a_part_and_leave_the_others_their_minimum() {
+        let root = machine(&[MEMINFO]);
+        let lists = |keys: &[(&str, &str)]| divided(&root, 2, keys).unwrap().lists;
+        let deny = ("SHOAL_ACCESS_NETWORKS_DENY", "/a");
+        assert_eq!(lists(&[("SHOAL_MEMORY_MAX", "1GiB")]), 32 << 20);
+        assert_eq!(lists(&[("SHOAL_MEMORY_MAX", "1GiB"), deny]), 256 << 20);
+        let little = lists(&[("SHOAL_MEMORY_MAX", "64MiB"), deny]);
+        assert!((8 << 20..=16 << 20).contains(&little), "{little}");
+        let least = ("SHOAL_STORE_MEMORY_MAX", "85MiB");
+        assert!(lists(&[("SHOAL_MEMORY_MAX", "128MiB"), least, deny]) <= 8 << 20);
     }
 
     #[test]

@@ -93,7 +93,7 @@ async fn live(
     let config = &config;
     let sandbox = lower_privileges(config, file, identity.as_ref(), bound.backend)?;
     let Files { state, access, access_target, reloadable: files, cluster } =
-        Files::read(config, predecessor.as_mut(), frozen_swarms.as_ref()).await?;
+        Files::read(config, division.lists, predecessor.as_mut(), frozen_swarms.as_ref()).await?;
     let parts = data_plane::Parts {
         config,
         division: &division,

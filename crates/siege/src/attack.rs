@@ -33,6 +33,8 @@ pub enum Layer {
     Insight,
     /// The listener for operators.
     Control,
+    /// The lists of the operator, from files and URLs.
+    Lists,
     /// Signals to the process.
     Signals,
 }
@@ -170,6 +172,7 @@ impl Layer {
             Self::Cluster => "cluster",
             Self::Insight => "insight",
             Self::Control => "control",
+            Self::Lists => "lists",
             Self::Signals => "signals",
         }
     }

@@ -8,6 +8,7 @@ mod datagrams;
 mod holding;
 mod http;
 mod insight;
+mod lists;
 mod relay;
 mod signals;
 mod store;
@@ -19,7 +20,7 @@ mod xdp;
 use crate::attack::Attack;
 
 /// All attacks.
-pub const ATTACKS: [&[Attack]; 14] = [
+pub const ATTACKS: [&[Attack]; 15] = [
     store::ATTACKS,
     datagrams::ATTACKS,
     xdp::ATTACKS,
@@ -32,6 +33,7 @@ pub const ATTACKS: [&[Attack]; 14] = [
     cluster::ATTACKS,
     bus::ATTACKS,
     control::ATTACKS,
+    lists::ATTACKS,
     insight::ATTACKS,
     signals::ATTACKS,
 ];

@@ -227,9 +227,16 @@ impl Tracker {
 
     /// Returns the resident memory (proc_pid_status(5), `VmRSS`), or 0 after the end of the process.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        let status =
-            fs::read_to_string(format!("/proc/{}/status", self.pid().as_raw_nonzero())).unwrap_or_default();
-        parse_resident(&status).unwrap_or(0)
+        parse_bytes(&self.status(), "VmRSS:").unwrap_or(0)
+    }
+
+    /// Returns the maximum that the resident memory has ever had (`VmHWM`), or 0 after the end of the process.
+    pub(crate) fn resident_peak_bytes(&self) -> u64 {
+        parse_bytes(&self.status(), "VmHWM:").unwrap_or(0)
+    }
+
+    fn status(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/status", self.pid().as_raw_nonzero())).unwrap_or_default()
     }
 
     /// Returns the number of open files and sockets (proc_pid_fd(5)), or 0 after the end of the process.
@@ -387,9 +394,9 @@ impl Drop for Tracker {
     }
 }
 
-/// Parses the resident memory from the text of `/proc/PID/status`.
-fn parse_resident(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+/// Parses an amount of memory from the text of `/proc/PID/status`.
+fn parse_bytes(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib * 1024)
 }
@@ -409,12 +416,12 @@ fn keys(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{keys, parse_resident};
+    use super::{keys, parse_bytes};
 
     #[test]
     fn resident_memory_is_parsed_in_kib() {
-        assert_eq!(parse_resident("VmHWM:\t  9 kB\nVmRSS:\t    5136 kB\n"), Some(5136 * 1024));
-        assert_eq!(parse_resident("Name:\tshoal\n"), None);
+        assert_eq!(parse_bytes("VmHWM:\t  9 kB\nVmRSS:\t    5136 kB\n", "VmRSS:"), Some(5136 * 1024));
+        assert_eq!(parse_bytes("Name:\tshoal\n", "VmRSS:"), None);
     }
 
     #[test]

@@ -33,7 +33,16 @@ impl TestServer {
     /// Panics if it cannot listen.
     #[must_use]
     pub fn start(handler: Arc<Handler>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        Self::start_at("127.0.0.1:0", handler)
+    }
+
+    /// Starts a server at an address.
+    ///
+    /// # Panics
+    /// Panics if it cannot listen there.
+    #[must_use]
+    pub fn start_at(address: &str, handler: Arc<Handler>) -> Self {
+        let listener = TcpListener::bind(address).expect("a free port");
         let address = listener.local_addr().expect("it listens");
         let shared = Arc::new(Shared {
             handler: Mutex::new(handler),

@@ -7,63 +7,151 @@
 //! | `url` or `href` with the type `application/x-bittorrent` or an end in `.torrent`, or such a text of `link` | a .torrent file |
 //!
 //! A .torrent file counts only if its `item` or `entry` names no torrent otherwise, since it has to be fetched. Names are
-//! compared without case, `_`, `-` and namespace. Entities that a document declares are not expanded.
+//! compared without case, `_`, `-` and namespace. Entities that a document declares are not expanded. A hash that is none is
+//! faulty, as a line may be.
+//!
+//! The document is read in pieces. A tag or a text, which the parser keeps as a whole, and the number of links are limited.
 
 use std::borrow::Cow;
+use std::io::{self, BufRead, Read};
 
 use quick_xml::Reader;
 use quick_xml::escape::unescape;
 use quick_xml::events::{BytesStart, Event};
 
 use super::TableBuilder;
-use super::format::{DocumentError, add, plain_name};
+use super::format::{AddError, DocumentError, add, plain_name};
 use super::line::{LINE_BYTES_MAX, parse_hash};
+use super::table::TableFull;
+use crate::faults::Faults;
 
 /// Maximum nesting of elements.
 const DEPTH_MAX: usize = 64;
 
+/// Maximum size of a tag, a text or a comment.
+const EVENT_BYTES_MAX: usize = 256 << 10;
+
+/// Maximum number of links of a document.
+const LINKS_MAX: usize = 1000;
+
+/// Maximum length of a link.
+pub const LINK_BYTES_MAX: usize = 1024;
+
+/// The memory that a document takes while it is read: four copies of a tag, and the links of it and of an item.
+pub const READING_BYTES: u64 = (4 * EVENT_BYTES_MAX + 2 * LINKS_MAX * LINK_BYTES_MAX) as u64;
+
 /// The media type of .torrent files.
 const METAINFO_TYPE: &str = "application/x-bittorrent";
 
-/// Adds the torrents of a document, and appends the links to .torrent files.
+/// The links of a document to .torrent files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Links {
+    /// The first ones, up to a thousand.
+    pub urls: Vec<String>,
+    /// The number of others.
+    pub more: u64,
+}
+
+impl Links {
+    fn push(&mut self, url: String) {
+        if self.urls.len() < LINKS_MAX {
+            self.urls.push(url);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn append(&mut self, other: Self) {
+        other.urls.into_iter().for_each(|url| self.push(url));
+        self.more += other.more;
+    }
+}
+
+/// Adds the torrents of a document, and appends the links to .torrent files. Texts that should name a torrent and do not
+/// are counted as faulty.
 ///
 /// # Errors
-/// Returns the first fault. All torrents that can be read were added.
+/// Returns why the document cannot be read to its end. Everything before was added.
 pub fn read_feed(
-    document: &[u8],
+    document: &mut dyn BufRead,
     builder: &mut TableBuilder,
-    links: &mut Vec<String>,
+    links: &mut Links,
+    faults: &mut Faults,
 ) -> Result<(), DocumentError> {
-    let mut reader = Reader::from_reader(document);
-    let mut feed =
-        Feed { builder, links, names: Vec::new(), text: String::new(), item: None, root: None, torrents: 0 };
-    let mut fault = None;
+    let mut reader = Reader::from_reader(Guard { document, line: 1, rest: EVENT_BYTES_MAX });
+    let mut feed = Feed {
+        builder,
+        links,
+        faults,
+        line: 1,
+        names: Vec::new(),
+        text: String::new(),
+        item: None,
+        root: None,
+        torrents: 0,
+    };
+    let mut buffer = Vec::new();
     loop {
-        let event = reader.read_event();
-        let position = reader.buffer_position();
+        let event = reader.read_event_into(&mut buffer);
+        let guard = reader.get_mut();
+        guard.rest = EVENT_BYTES_MAX;
+        feed.line = guard.line;
         let (is_end, outcome) = match event {
             Ok(Event::Eof) => (true, feed.end()),
-            Ok(event) => (feed.names.len() > DEPTH_MAX, feed.take(event)),
+            Ok(event) => (false, feed.take(event)),
+            Err(quick_xml::Error::Io(error)) => (true, Err(error.to_string())),
             Err(error) => (true, Err(error.to_string())),
         };
-        if let Err(reason) = outcome {
-            // Lines are counted once, since a document can have a fault in every element.
-            fault.get_or_insert_with(|| {
-                let read =
-                    document.get(..usize::try_from(position).unwrap_or(usize::MAX)).unwrap_or(document);
-                DocumentError::new(1 + read.iter().filter(|byte| **byte == b'\n').count() as u64, &reason)
-            });
+        if is_end || outcome.is_err() {
+            return outcome.map_err(|reason| DocumentError::new(feed.line, &reason));
         }
-        if is_end || feed.is_web_page() {
-            return fault.map_or(Ok(()), Err);
+        buffer.clear();
+    }
+}
+
+/// Counts lines, and bounds what the parser keeps: it fails if there are too many bytes since the last event.
+struct Guard<'d> {
+    document: &'d mut dyn BufRead,
+    /// The number of the line, from 1.
+    line: u64,
+    /// The number of bytes until the next event has to come.
+    rest: usize,
+}
+
+impl Read for Guard<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.fill_buf()?.read(buffer)?;
+        self.consume(bytes);
+        Ok(bytes)
+    }
+}
+
+impl BufRead for Guard<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        let bytes = self.document.fill_buf()?;
+        if self.rest == 0 && !bytes.is_empty() {
+            let fault = format!("a tag or a text has more than {} KiB", EVENT_BYTES_MAX >> 10);
+            return Err(io::Error::other(fault));
         }
+        Ok(&bytes[..bytes.len().min(self.rest)])
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        if let Ok(read) = self.document.fill_buf() {
+            self.line += read[..bytes].iter().filter(|byte| **byte == b'\n').count() as u64;
+        }
+        self.document.consume(bytes);
+        self.rest = self.rest.saturating_sub(bytes);
     }
 }
 
 /// A document that is being read.
 struct Feed<'d> {
     builder: &'d mut TableBuilder,
-    links: &'d mut Vec<String>,
+    links: &'d mut Links,
+    faults: &'d mut Faults,
+    /// The number of the line.
+    line: u64,
     /// The names of the open elements.
     names: Vec<String>,
     /// The text of the innermost element, since the last tag.
@@ -81,7 +169,7 @@ struct Feed<'d> {
 struct Item {
     /// Whether it has named a torrent.
     is_named: bool,
-    links: Vec<String>,
+    links: Links,
 }
 
 impl Feed<'_> {
@@ -167,7 +255,7 @@ impl Feed<'_> {
             && let Some(item) = self.item.take()
             && !item.is_named
         {
-            self.links.extend(item.links);
+            self.links.append(item.links);
         }
         outcome
     }
@@ -181,22 +269,28 @@ impl Feed<'_> {
             return Ok(());
         }
         if is_hash && !is_magnet && parse_hash(text.as_bytes()).is_none() {
-            return Err(format!("{name} is no info hash"));
+            self.faults.add(self.line, format!("{name} is no info hash"));
+            return Ok(());
         }
         // A magnet link may name something else than a torrent. Anything after a space is not part of it.
         let text = text.split_ascii_whitespace().next().unwrap_or_default();
-        if add(text, self.builder, None).is_ok() {
-            self.torrents += 1;
-            if let Some(item) = &mut self.item {
-                item.is_named = true;
+        match add(text, self.builder, None) {
+            Ok(()) => {
+                self.torrents += 1;
+                self.faults.count();
+                if let Some(item) = &mut self.item {
+                    item.is_named = true;
+                }
+                Ok(())
             }
+            Err(AddError::Item(_)) => Ok(()),
+            Err(AddError::Full(full)) => Err(TableFull::to_string(&full)),
         }
-        Ok(())
     }
 
     /// Notes a link to a .torrent file. Those outside of items lead elsewhere.
     fn link(&mut self, link: String) {
-        let is_plain = link.len() <= LINE_BYTES_MAX && !link.contains(char::is_control);
+        let is_plain = link.len() <= LINK_BYTES_MAX && !link.contains(char::is_control);
         if let Some(item) = self.item.as_mut().filter(|_| is_plain) {
             self.torrents += 1;
             item.links.push(link);
@@ -242,11 +336,19 @@ mod tests {
     }
 
     fn read(document: &str) -> (Vec<u8>, Vec<String>, Result<(), DocumentError>) {
-        let (mut builder, mut links) = (TableBuilder::default(), Vec::new());
-        let outcome = read_feed(document.as_bytes(), &mut builder, &mut links);
+        let (bytes, links, faults, outcome) = read_all(document);
+        let fault = faults.named.first().map(|fault| DocumentError::new(fault.line, &fault.fault));
+        (bytes, links.urls, outcome.and(fault.map_or(Ok(()), Err)))
+    }
+
+    /// Returns the first bytes of the hashes, the links, the faulty texts, and the fault of the document.
+    fn read_all(document: &str) -> (Vec<u8>, Links, Faults, Result<(), DocumentError>) {
+        let (mut builder, mut links, mut faults) =
+            (TableBuilder::default(), Links::default(), Faults::default());
+        let outcome = read_feed(&mut document.as_bytes(), &mut builder, &mut links, &mut faults);
         let mut bytes: Vec<_> = builder.build(&KEY).iter().map(|(hash, _)| hash.0[0]).collect();
         bytes.sort_unstable();
-        (bytes, links, outcome)
+        (bytes, links, faults, outcome)
     }
 
     #[test]
@@ -310,8 +412,27 @@ mod tests {
 
     #[test]
     fn many_attributes_take_time_in_proportion() {
-        let attributes: String = (0..200_000).map(|number| format!(" a{number}='x'")).collect();
+        let attributes: String = (0..20_000).map(|number| format!(" a{number}='x'")).collect();
         assert_eq!(read(&format!("<rss{attributes}/>")).2, Ok(()));
+    }
+
+    #[test]
+    fn many_links_are_counted_and_few_are_kept() {
+        let link = "<link>http://l.example/x.torrent</link>";
+        let item = format!("<rss><item>{}</item></rss>", link.repeat(100_000));
+        let items = format!("<rss>{}</rss>", format!("<item>{link}</item>").repeat(100_000));
+        for document in [item, items] {
+            let (_, links, _, outcome) = read_all(&document);
+            assert_eq!((links.urls.len(), links.more, outcome), (LINKS_MAX, 99_000, Ok(())));
+        }
+    }
+
+    #[test]
+    fn a_tag_without_an_end_takes_bounded_memory() {
+        for begin in ["<rss a='", "<rss><!--", "<rss><![CDATA[", "<rss>", "<!DOCTYPE "] {
+            let error = read(&format!("{begin}{}", "x".repeat(EVENT_BYTES_MAX + 1))).2.unwrap_err();
+            assert!(error.fault.contains("a tag or a text has more than 256 KiB"), "{error}");
+        }
     }
 
     #[test]

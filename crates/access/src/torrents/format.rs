@@ -1,6 +1,9 @@
 //! The formats of lists of torrents, which their content tells.
 
+use std::borrow::Cow;
+
 use super::line::{Entry, LineError};
+use super::table::TableFull;
 use super::{Details, TableBuilder};
 
 /// The format of a list.
@@ -21,7 +24,7 @@ impl Format {
     /// of its media type, if a server has declared one.
     #[must_use]
     pub fn of(begin: &[u8], media_type: Option<&str>) -> Self {
-        let begin = begin.strip_prefix(b"\xef\xbb\xbf").unwrap_or(begin).trim_ascii_start();
+        let begin = begin.trim_ascii_start();
         match begin {
             [b'[' | b'{', ..] => Self::Json,
             [b'<', ..] => Self::Feed,
@@ -42,7 +45,7 @@ fn is_string(text: &[u8]) -> bool {
     digits > 0 && text.get(digits) == Some(&b':')
 }
 
-/// Why a document cannot be read as a whole. The torrents before the fault were read.
+/// Why a document cannot be read to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {fault}")]
 pub struct DocumentError {
@@ -58,28 +61,42 @@ const FAULT_BYTES_MAX: usize = 300;
 impl DocumentError {
     /// Creates the error of a line. A fault that is too long ends early.
     pub(super) fn new(line: u64, fault: &str) -> Self {
-        let fault = match fault.len() {
-            0..=FAULT_BYTES_MAX => fault.to_owned(),
-            _ => format!("{}...", &fault[..fault.floor_char_boundary(FAULT_BYTES_MAX)]),
-        };
-        Self { line, fault }
+        Self { line, fault: shortened(fault).into_owned() }
     }
 }
 
+/// Why a text of a document is not added.
+#[derive(Debug)]
+pub(super) enum AddError {
+    /// It names no torrent. The item is faulty.
+    Item(String),
+    /// The table is full.
+    Full(TableFull),
+}
+
 /// Adds the torrents that a text names, by a hash or a magnet link.
-pub(super) fn add(text: &str, builder: &mut TableBuilder, reason: Option<&str>) -> Result<(), String> {
-    let entry = Entry::parse(text.as_bytes()).map_err(|error| error.to_string())?;
-    let entry = entry.ok_or_else(|| LineError::NoInfoHash.to_string())?;
+pub(super) fn add(text: &str, builder: &mut TableBuilder, reason: Option<&str>) -> Result<(), AddError> {
+    let entry = Entry::parse(text).and_then(|entry| entry.ok_or(LineError::NoInfoHash));
+    let entry = entry.map_err(|error| AddError::Item(error.to_string()))?;
     let details = Details { reason: reason.or(entry.reason), ..entry.details() };
-    for info_hash in entry.info_hashes {
-        builder.add(info_hash, details).map_err(|_| "there are too many torrents or details".to_owned())?;
-    }
-    Ok(())
+    entry
+        .info_hashes
+        .iter()
+        .try_for_each(|info_hash| builder.add(*info_hash, details))
+        .map_err(AddError::Full)
 }
 
 /// Returns a name in the form in which names are compared: `info_hash`, `infoHash` and `info-hash` are the same.
 pub(super) fn plain_name(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).take(32).collect()
+}
+
+/// Shortens a text of a document for a message.
+pub(super) fn shortened(text: &str) -> Cow<'_, str> {
+    match text.len() {
+        0..=FAULT_BYTES_MAX => Cow::Borrowed(text),
+        _ => Cow::Owned(format!("{}...", &text[..text.floor_char_boundary(FAULT_BYTES_MAX)])),
+    }
 }
 
 #[cfg(test)]
@@ -103,7 +120,7 @@ mod tests {
             ("", None, Format::Lines),
             ("d4aa", None, Format::Lines),
             ("# [", Some("text/plain"), Format::Lines),
-            ("\u{feff} \n[", None, Format::Json),
+            (" \n[", None, Format::Json),
             ("{", Some("text/html"), Format::Json),
             ("x", Some("application/json"), Format::Json),
             ("<?xml", None, Format::Feed),

@@ -2,14 +2,16 @@
 //!
 //! A line names a torrent: by 40 hexadecimal digits, by 32 characters of base32 (RFC 4648), by the 64 hexadecimal
 //! digits of a v2 torrent (BEP 52), of which the first 20 bytes count as on the wire, or by a magnet link (BEP 9,
-//! BEP 53), which may name both hashes of a hybrid torrent. A date, a reference in square brackets, and a reason may
-//! follow in this order:
+//! BEP 53), which may name both hashes of a hybrid torrent. Further names, with space between them, are further torrents, up to
+//! eight. A date, a reference in square brackets, and a reason may follow in this order, for all of them:
 //!
 //! ```text
 //! # a comment
 //! 0123456789abcdef0123456789abcdef01234567
 //! 0123456789abcdef0123456789abcdef01234567 2026-01-31 [case 4711] removed after a notice # another comment
 //! ```
+//!
+//! A comment begins with a `#` at the beginning of a line, behind a hash, or behind space.
 
 use core::fmt;
 
@@ -27,13 +29,16 @@ pub const REASON_BYTES_MAX: usize = 250;
 /// Maximum length of a reference in bytes.
 pub const REFERENCE_BYTES_MAX: usize = 250;
 
-/// Maximum number of hashes that a magnet link may name.
-const HASHES_MAX: usize = 4;
+/// Maximum number of hashes that a line may name.
+pub const HASHES_MAX: usize = 8;
+
+/// The beginning of a magnet link, in any case.
+const MAGNET: &[u8] = b"magnet:?";
 
 /// A line that names a torrent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<'l> {
-    /// The hashes of the torrent: one, or more if a magnet link names several.
+    /// The hashes: one, or more if the line or a magnet link names several.
     pub info_hashes: ArrayVec<InfoHash, HASHES_MAX>,
     /// The date, as `YYYY-MM-DD`.
     pub date: Option<&'l str>,
@@ -54,9 +59,9 @@ pub enum LineError {
     /// It is a magnet link without a hash.
     #[error("the magnet link has no parameter xt=urn:btih:HASH or xt=urn:btmh:1220HASH")]
     MagnetWithoutHash,
-    /// A text has bytes that are not UTF-8.
-    #[error("the text after the info hash is not UTF-8")]
-    NotUtf8,
+    /// It names too many torrents.
+    #[error("it names more than {HASHES_MAX} torrents")]
+    ManyHashes,
     /// A text has a control character.
     #[error("the text after the info hash has a control character")]
     ControlCharacter,
@@ -79,21 +84,25 @@ impl<'l> Entry<'l> {
     ///
     /// # Errors
     /// Returns what is wrong with the line.
-    pub fn parse(line: &'l [u8]) -> Result<Option<Self>, LineError> {
+    pub fn parse(line: &'l str) -> Result<Option<Self>, LineError> {
         if line.len() > LINE_BYTES_MAX {
             return Err(LineError::LongLine);
         }
-        let line = without_comment(line).trim_ascii();
+        let line = without_comment(line).trim();
         if line.is_empty() {
             return Ok(None);
         }
-        let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
-        let (name, rest) = line.split_at(end);
-        let info_hashes = parse_name(name)?;
-        if rest.is_empty() {
-            return Ok(Some(Self { info_hashes, date: None, reference: None, reason: None }));
+        let mut info_hashes = ArrayVec::new();
+        let mut rest = line;
+        while !rest.is_empty() {
+            let (name, behind) = split_word(rest);
+            match parse_name(name.as_bytes(), &mut info_hashes) {
+                Ok(()) => rest = behind,
+                // Anything else begins the details.
+                Err(LineError::NoInfoHash) if !info_hashes.is_empty() => break,
+                Err(error) => return Err(error),
+            }
         }
-        let rest = core::str::from_utf8(rest).map_err(|_| LineError::NotUtf8)?.trim();
         if rest.chars().any(|c| c.is_control() && c != '\t') {
             return Err(LineError::ControlCharacter);
         }
@@ -140,7 +149,11 @@ impl fmt::Display for Details<'_> {
             write!(f, " {date}")?;
         }
         // An empty reference separates a reason that would be taken for something else.
-        let is_ambiguous = |reason: &str| reason.starts_with('[') || split_date(reason).0.is_some();
+        let is_ambiguous = |reason: &str| {
+            let is_name = parse_name(split_word(reason).0.as_bytes(), &mut ArrayVec::new())
+                != Err(LineError::NoInfoHash);
+            is_name || reason.starts_with('[') || split_date(reason).0.is_some()
+        };
         match self.reference {
             Some(reference) => write!(f, " [{reference}]")?,
             None if self.reason.is_some_and(is_ambiguous) => f.write_str(" []")?,
@@ -150,40 +163,52 @@ impl fmt::Display for Details<'_> {
     }
 }
 
-/// Returns the comment behind an entry, if the line has one that is UTF-8.
+/// Returns the comment behind an entry, if the line has one.
 #[must_use]
-pub fn comment(line: &[u8]) -> Option<&str> {
-    let comment = line[without_comment(line).len()..].strip_prefix(b"#")?;
-    core::str::from_utf8(comment).ok().map(str::trim)
+pub fn comment(line: &str) -> Option<&str> {
+    line[without_comment(line).len()..].strip_prefix('#').map(str::trim)
 }
 
-/// Removes a comment: from a `#` on that begins the line or follows white space. A magnet link may contain a `#`.
-fn without_comment(line: &[u8]) -> &[u8] {
-    let begins =
-        |(index, byte): (usize, &u8)| *byte == b'#' && (index == 0 || line[index - 1].is_ascii_whitespace());
-    let end = line.iter().enumerate().position(begins).unwrap_or(line.len());
-    &line[..end]
+/// Removes a comment. A magnet link may contain a `#`, and so may a word of a reason.
+fn without_comment(line: &str) -> &str {
+    let (first, _) = split_word(line.trim_start());
+    let name_begin = line.len() - line.trim_start().len();
+    let name_end = if is_magnet(first.as_bytes()) { name_begin } else { name_begin + first.len() };
+    let bytes = line.as_bytes();
+    let begins = |&(index, byte): &(usize, &u8)| {
+        *byte == b'#' && (index < name_end || index == 0 || bytes[index - 1].is_ascii_whitespace())
+    };
+    let begin = bytes.iter().enumerate().find(begins).map_or(line.len(), |(index, _)| index);
+    &line[..begin]
 }
 
-fn parse_name(name: &[u8]) -> Result<ArrayVec<InfoHash, HASHES_MAX>, LineError> {
-    let mut info_hashes = ArrayVec::new();
+/// Splits off the first word of a text.
+fn split_word(text: &str) -> (&str, &str) {
+    let end = text.find(char::is_whitespace).unwrap_or(text.len());
+    let (word, rest) = text.split_at(end);
+    (word, rest.trim_start())
+}
+
+fn is_magnet(name: &[u8]) -> bool {
+    name.get(..MAGNET.len()).is_some_and(|start| start.eq_ignore_ascii_case(MAGNET))
+}
+
+/// Appends the hashes that a word names, each once.
+fn parse_name(name: &[u8], info_hashes: &mut ArrayVec<InfoHash, HASHES_MAX>) -> Result<(), LineError> {
+    let mut add = |info_hash| {
+        if info_hashes.contains(&info_hash) {
+            return Ok(());
+        }
+        info_hashes.try_push(info_hash).map_err(|_| LineError::ManyHashes)
+    };
     if let Some(info_hash) = parse_hash(name) {
-        info_hashes.push(info_hash);
-        return Ok(info_hashes);
+        return add(info_hash);
     }
-    const MAGNET: &[u8] = b"magnet:?";
-    if !name.get(..MAGNET.len()).is_some_and(|start| start.eq_ignore_ascii_case(MAGNET)) {
+    if !is_magnet(name) {
         return Err(LineError::NoInfoHash);
     }
-    for parameter in name[MAGNET.len()..].split(|byte| *byte == b'&') {
-        if let Some(info_hash) = magnet_hash(parameter)
-            && !info_hashes.contains(&info_hash)
-            && !info_hashes.is_full()
-        {
-            info_hashes.push(info_hash);
-        }
-    }
-    if info_hashes.is_empty() { Err(LineError::MagnetWithoutHash) } else { Ok(info_hashes) }
+    let mut named = name[MAGNET.len()..].split(|byte| *byte == b'&').filter_map(magnet_hash).peekable();
+    if named.peek().is_none() { Err(LineError::MagnetWithoutHash) } else { named.try_for_each(add) }
 }
 
 /// Parses a hash in any of its written forms: 40 hexadecimal digits, 32 characters of base32, or the 64 digits of a v2 hash,
@@ -314,7 +339,7 @@ mod tests {
     ]);
 
     fn parse(line: &str) -> Result<Option<Entry<'_>>, LineError> {
-        Entry::parse(line.as_bytes())
+        Entry::parse(line)
     }
 
     #[test]
@@ -368,7 +393,7 @@ mod tests {
             let line = format!("{HEX} {rest}");
             let entry = parse(&line).unwrap().unwrap();
             assert_eq!((entry.date, entry.reference, entry.reason), (date, reference, reason), "{line}");
-            assert_eq!(Entry::parse(entry.to_string().as_bytes()).unwrap().unwrap(), entry);
+            assert_eq!(Entry::parse(&entry.to_string()).unwrap().unwrap(), entry);
         }
     }
 
@@ -399,14 +424,50 @@ mod tests {
         ] {
             assert_eq!(parse(&line), Err(error), "{line}");
         }
-        assert_eq!(Entry::parse(&[HEX.as_bytes(), b" \xff"].concat()), Err(LineError::NotUtf8));
     }
 
     #[test]
     fn a_comment_follows_an_entry() {
-        assert_eq!(comment(format!("{HEX} c# # by us\r\n").as_bytes()), Some("by us"));
-        assert_eq!(comment(HEX.as_bytes()), None);
-        assert_eq!(comment(b"x #\xff"), None);
+        assert_eq!(comment(&format!("{HEX} c# # by us\r\n")), Some("by us"));
+        assert_eq!(comment(&format!("{HEX}#by us")), Some("by us"));
+        assert_eq!(comment(HEX), None);
+    }
+
+    #[test]
+    fn a_comment_may_follow_a_hash_at_once() {
+        for line in [format!("{HEX}#note"), format!("{HEX}# note"), format!("  {V2}#note # more")] {
+            let entry = parse(&line).unwrap().unwrap();
+            assert_eq!((&*entry.info_hashes, entry.details()), (&[HASH][..], Details::NONE), "{line}");
+        }
+        let magnet = format!("magnet:?dn=a#b&xt=urn:btih:{HEX}");
+        assert_eq!(*parse(&magnet).unwrap().unwrap().info_hashes, [HASH], "a # of a link is part of it");
+    }
+
+    #[test]
+    fn a_line_may_name_several_torrents() {
+        let other = "ab".repeat(20);
+        let both = [HASH, InfoHash([0xab; 20])];
+        for names in [
+            format!("{HEX} {other}"),
+            format!("{BASE32}\t{other} {HEX}"),
+            format!("{V2} magnet:?xt=urn:btih:{other}"),
+        ] {
+            let line = format!("{names} 2026-01-31 [x] why # not");
+            let entry = parse(&line).unwrap().unwrap();
+            assert_eq!(
+                (&*entry.info_hashes, entry.date, entry.reason),
+                (&both[..], Some("2026-01-31"), Some("why"))
+            );
+            assert_eq!(parse(&names).unwrap().unwrap().reason, None, "{names}");
+        }
+        let line = format!("{HEX} [] {other} why");
+        let entry = parse(&line).unwrap().unwrap();
+        let reason = format!("{other} why");
+        assert_eq!((&*entry.info_hashes, entry.reason), (&[HASH][..], Some(&*reason)));
+        let written = entry.to_string();
+        assert_eq!(parse(&written).unwrap().unwrap(), entry, "a reason that begins with a hash is no name");
+        let many: String = (0..=HASHES_MAX).map(|number| format!("{number:040x} ")).collect();
+        assert_eq!(parse(&many), Err(LineError::ManyHashes));
     }
 
     proptest! {
@@ -414,7 +475,7 @@ mod tests {
         fn an_entry_is_read_back_as_it_is_written(line in "[0-9a-f]{40}[ -~]{0,60}") {
             if let Ok(Some(entry)) = parse(&line) {
                 let written = entry.to_string();
-                let again = Entry::parse(written.as_bytes()).unwrap().unwrap();
+                let again = Entry::parse(&written).unwrap().unwrap();
                 prop_assert_eq!(&again.info_hashes, &entry.info_hashes);
             }
         }

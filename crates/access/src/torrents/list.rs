@@ -1,129 +1,89 @@
 //! A list of torrents as text, read piece by piece.
 
 use crate::HashKey;
+use crate::faults::Faults;
+use crate::text::{Lines, decode};
 
-use super::line::{Entry, LINE_BYTES_MAX, LineError};
-use super::table::{TEXTS_BYTES_MAX, TORRENTS_MAX, TableBuilder, TorrentTable};
-
-/// The mark with which some editors begin a file in UTF-8.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+use super::line::{Entry, LINE_BYTES_MAX};
+use super::table::{TableBuilder, TableError, TableFull, TorrentTable};
 
 /// Reads a list of torrents, whose text may arrive in pieces of any size.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ListReader {
+    lines: Lines,
+    entries: EntryReader,
+}
+
+/// Reads the lines of a list.
+#[derive(Debug)]
+struct EntryReader {
     builder: TableBuilder,
-    /// The beginning of a line whose end has not arrived yet.
-    line: Vec<u8>,
-    /// The number of lines that have ended.
-    lines: u64,
-    /// The first line that cannot be read, and the number of such lines.
-    fault: Option<ListError>,
+    faults: Faults,
+    full: Option<TableFull>,
 }
 
-/// Why a list cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ListError {
-    /// Some lines cannot be read.
-    #[error("line {line}: {error}{}", more(*.faulty_lines))]
-    Line {
-        /// The number of the first one, from 1.
-        line: u64,
-        /// The fault of that line.
-        error: LineError,
-        /// The number of such lines.
-        faulty_lines: u64,
-    },
-    /// The list has too many torrents, or too many details.
-    #[error("it has more than {TORRENTS_MAX} torrents, or more than {} MiB of details", TEXTS_BYTES_MAX >> 20)]
-    Full,
-}
-
-/// Tells of further faulty lines.
-fn more(faulty_lines: u64) -> String {
-    if faulty_lines > 1 { format!(" (and {} more lines)", faulty_lines - 1) } else { String::new() }
+impl Default for ListReader {
+    fn default() -> Self {
+        Self::new(TableBuilder::default())
+    }
 }
 
 impl ListReader {
-    /// Creates a reader for text that follows this number of lines, so that faults name the right ones.
+    /// Creates a reader that adds the torrents to a table.
     #[must_use]
-    pub fn after(lines: u64) -> Self {
-        Self { lines, ..Self::default() }
+    pub fn new(builder: TableBuilder) -> Self {
+        Self::after(0, Faults::default(), builder)
+    }
+
+    /// Creates a reader for text that follows this number of lines, of which some were faulty.
+    #[must_use]
+    pub fn after(lines: u64, faults: Faults, builder: TableBuilder) -> Self {
+        Self {
+            lines: Lines::after(lines, LINE_BYTES_MAX),
+            entries: EntryReader { builder, faults, full: None },
+        }
     }
 
     /// Returns the number of lines that have ended, together with those before the text.
     #[must_use]
     pub const fn lines(&self) -> u64 {
-        self.lines
+        self.lines.ended()
     }
 
-    /// Returns whether the table is full, so that there is no use in further pieces.
-    #[must_use]
-    pub const fn is_full(&self) -> bool {
-        matches!(self.fault, Some(ListError::Full))
+    /// Reads the next piece. Returns whether there is use in further pieces: not if the table is full.
+    pub fn read(&mut self, piece: &[u8]) -> bool {
+        let entries = &mut self.entries;
+        self.lines.push(piece, |number, line| entries.read(number, line));
+        self.entries.full.is_none()
     }
 
-    /// Reads the next piece. A full table takes nothing more.
-    pub fn read(&mut self, piece: &[u8]) {
-        let mut rest = piece;
-        while !self.is_full()
-            && let Some(end) = rest.iter().position(|byte| *byte == b'\n')
-        {
-            if self.line.is_empty() {
-                self.end_line(&rest[..end]);
-            } else {
-                self.keep(&rest[..end]);
-                let line = core::mem::take(&mut self.line);
-                self.end_line(&line);
-            }
-            rest = &rest[end + 1..];
+    /// Ends the list, and returns the table of all lines that could be read, and the faults of the others.
+    ///
+    /// # Errors
+    /// Fails if the table cannot have all of them.
+    pub fn finish(mut self, key: &HashKey) -> Result<(TorrentTable, Faults), TableError> {
+        self.lines.finish(|number, line| self.entries.read(number, line));
+        let EntryReader { builder, faults, full } = self.entries;
+        if let Some(full) = full {
+            return Err(full.into());
         }
-        self.keep(rest);
+        builder.check()?;
+        Ok((builder.build(key), faults))
     }
+}
 
-    /// Ends the list, and returns the table of all lines that could be read. The second value tells why others could
-    /// not.
-    #[must_use]
-    pub fn finish(mut self, key: &HashKey) -> (TorrentTable, Option<ListError>) {
-        if !self.line.is_empty() {
-            let line = core::mem::take(&mut self.line);
-            self.end_line(&line);
-        }
-        (self.builder.build(key), self.fault)
-    }
-
-    /// Keeps the beginning of a line. A line that is too long stays too long without the rest.
-    fn keep(&mut self, part: &[u8]) {
-        let room = (BYTE_ORDER_MARK.len() + LINE_BYTES_MAX + 1).saturating_sub(self.line.len());
-        self.line.extend_from_slice(&part[..part.len().min(room)]);
-    }
-
-    fn end_line(&mut self, line: &[u8]) {
-        if self.is_full() {
-            return;
-        }
-        self.lines += 1;
-        let line = if self.lines == 1 { line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line) } else { line };
-        match Entry::parse(line) {
+impl EntryReader {
+    fn read(&mut self, number: u64, line: &[u8]) {
+        match Entry::parse(&decode(line)) {
             Ok(None) => {}
             Ok(Some(entry)) => {
+                self.faults.count();
                 let details = entry.details();
                 for info_hash in entry.info_hashes {
-                    if self.builder.add(info_hash, details).is_err() {
-                        self.fault = Some(ListError::Full);
-                    }
+                    self.full = self.full.or(self.builder.add(info_hash, details).err());
                 }
             }
-            Err(error) => self.fault = Some(self.another_fault(error)),
-        }
-    }
-
-    fn another_fault(&self, error: LineError) -> ListError {
-        match self.fault {
-            None => ListError::Line { line: self.lines, error, faulty_lines: 1 },
-            Some(ListError::Line { line, error, faulty_lines }) => {
-                ListError::Line { line, error, faulty_lines: faulty_lines + 1 }
-            }
-            Some(ListError::Full) => ListError::Full,
+            Err(error) => self.faults.add(number, error),
         }
     }
 }
@@ -134,60 +94,86 @@ mod tests {
     use shoal_types::InfoHash;
 
     use super::*;
+    use crate::budget::Budget;
 
     const KEY: HashKey = HashKey::new([1, 2, 3, 4]);
 
-    fn read(pieces: &[&[u8]]) -> (Vec<(InfoHash, Option<String>)>, Option<ListError>) {
+    fn read(pieces: &[&[u8]]) -> (Vec<(InfoHash, Option<String>)>, Faults) {
         let mut reader = ListReader::default();
-        pieces.iter().for_each(|piece| reader.read(piece));
-        let (table, fault) = reader.finish(&KEY);
+        assert!(pieces.iter().all(|piece| reader.read(piece)));
+        let (table, faults) = reader.finish(&KEY).unwrap();
         let mut entries: Vec<_> =
             table.iter().map(|(hash, details)| (*hash, details.reason.map(str::to_owned))).collect();
         entries.sort();
-        (entries, fault)
+        (entries, faults)
     }
 
     #[test]
-    fn faulty_lines_are_counted_and_the_first_is_named() {
+    fn faulty_lines_are_counted_and_the_first_are_named() {
         let hash = "ab".repeat(20);
-        let text = format!("\u{feff}# a list\r\n{hash} why\r\n\nbad\n{hash}\n{}\nalso bad", "cd".repeat(20));
-        let (entries, fault) = read(&[text.as_bytes()]);
+        let text = format!("# a list\r\n{hash} why\r\n\nbad\n{hash}\n{}\nalso bad", "cd".repeat(20));
+        let (entries, faults) = read(&[text.as_bytes()]);
         assert_eq!(entries, [(InfoHash([0xab; 20]), Some("why".to_owned())), (InfoHash([0xcd; 20]), None)]);
-        let expected = ListError::Line { line: 4, error: LineError::NoInfoHash, faulty_lines: 2 };
-        assert_eq!(fault, Some(expected));
-        assert!(expected.to_string().starts_with("line 4: it does not begin with an info hash"));
-        assert!(expected.to_string().ends_with("(and 1 more lines)"));
+        assert_eq!((faults.lines, faults.faulty), (5, 2));
+        assert!(faults.to_string().starts_with("line 4: it does not begin with an info hash"));
+        assert_eq!(faults.named[1].line, 7);
+    }
+
+    #[test]
+    fn ends_and_encodings_of_other_systems_are_read() {
+        let [one, two] = ["ab", "cd"].map(|byte| byte.repeat(20));
+        let expected = |reason: &str| {
+            vec![(InfoHash([0xab; 20]), Some(reason.to_owned())), (InfoHash([0xcd; 20]), None)]
+        };
+        for (text, reason) in [
+            (format!("{one} why\r{two}\r").into_bytes(), "why"),
+            (format!("{one} why\r\n{two}\r\n\x1a").into_bytes(), "why"),
+            (format!("{one} why\n{two}\0\0\0").into_bytes(), "why"),
+            ([one.as_bytes(), b" Caf\xe9 \x96 removed\n", two.as_bytes()].concat(), "Café – removed"),
+        ] {
+            let (entries, faults) = read(&[&text]);
+            assert_eq!((entries, faults.faulty), (expected(reason), 0), "{}", text.escape_ascii());
+        }
     }
 
     #[test]
     fn a_line_without_an_end_takes_bounded_memory() {
         let mut reader = ListReader::default();
-        for _ in 0..100 {
+        for _ in 0..1000 {
             reader.read(&[b'a'; 4096]);
         }
-        assert!(reader.line.capacity() <= 4 * LINE_BYTES_MAX);
-        let expected = ListError::Line { line: 1, error: LineError::LongLine, faulty_lines: 1 };
-        assert_eq!(reader.finish(&KEY).1, Some(expected));
+        let (table, faults) = reader.finish(&KEY).unwrap();
+        assert!(table.is_empty());
+        assert_eq!(faults.to_string(), format!("line 1: it has more than {LINE_BYTES_MAX} bytes"));
     }
 
     #[test]
-    fn a_full_table_takes_nothing_more() {
-        let mut reader = ListReader::default();
-        reader.builder.texts_bytes = TEXTS_BYTES_MAX;
-        let [one, two, three] = ["01", "02", "03"].map(|byte| byte.repeat(20));
-        reader.read(format!("{one}\n{two} why").as_bytes());
-        assert!(!reader.is_full());
-        reader.read(format!("\n{three}\nbad\n{three}").as_bytes());
-        assert!(reader.is_full());
-        let (table, fault) = reader.finish(&KEY);
-        assert_eq!((table.len(), fault), (1, Some(ListError::Full)));
-        assert!(ListError::Full.to_string().ends_with("512 MiB of details"));
+    fn a_list_that_does_not_fit_is_read_to_its_end_and_takes_nothing() {
+        let budget = Budget::new(1 << 20);
+        let mut reader = ListReader::new(TableBuilder::within(&budget));
+        let text: String = (0..100_000).map(|number| format!("{number:040x}\n")).collect();
+        assert!(reader.read(text.as_bytes()));
+        assert_eq!(budget.taken(), 0);
+        let Err(TableError::Memory(error)) = reader.finish(&KEY) else { panic!("it does not fit") };
+        assert!((4_000_000..4_400_000).contains(&error.needed), "{error:?}");
+    }
+
+    #[test]
+    fn a_list_with_too_many_details_is_refused() {
+        let mut builder = TableBuilder::default();
+        builder.texts_bytes = super::super::table::TEXTS_BYTES_MAX;
+        let mut reader = ListReader::new(builder);
+        let [one, two] = ["01", "02"].map(|byte| byte.repeat(20));
+        assert!(reader.read(format!("{one}\n{two} why").as_bytes()));
+        assert!(!reader.read(b"\n"));
+        let fault = reader.finish(&KEY).unwrap_err();
+        assert!(fault.to_string().ends_with("512 MiB of details"), "{fault}");
     }
 
     proptest! {
         #[test]
         fn pieces_of_any_size_are_read_as_one_text(
-            text in "([0-9a-f]{39,40}( [a-z#]{0,9})?|[a-z]{0,3})(\n([0-9a-f]{40}|[a-z]{0,3})){0,9}",
+            text in "([0-9a-f]{39,40}( [a-z#]{0,9})?|[a-z]{0,3})([\r\n]{1,2}([0-9a-f]{40}|[a-z]{0,3})){0,9}",
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
         ) {
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();

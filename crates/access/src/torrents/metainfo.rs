@@ -1,7 +1,10 @@
 //! The info hashes of a .torrent file (BEP 3, BEP 52).
 //!
 //! The hash of a torrent is that of the bytes of its info dictionary as they stand in the file, so this module finds
-//! where they begin and end. It checks the nesting of everything, but knows no more keys than it needs.
+//! where they begin and end. It checks the nesting of everything, but knows no more keys than it needs. Bytes behind the
+//! dictionary are ignored, as clients do. The file is read in pieces and takes no memory.
+
+use std::io::{self, BufRead};
 
 use arrayvec::ArrayVec;
 use sha1::{Digest, Sha1};
@@ -10,6 +13,9 @@ use shoal_types::InfoHash;
 
 /// Maximum nesting of values. The directories of a v2 torrent are nested.
 const DEPTH_MAX: usize = 256;
+
+/// Maximum length of a key that matters.
+const KEY_BYTES_MAX: usize = 12;
 
 /// Why a file is not a torrent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +32,9 @@ pub enum MetainfoError {
     /// Values are nested too deep.
     #[error("values are nested deeper than {DEPTH_MAX}")]
     TooDeep,
+    /// The file cannot be read.
+    #[error("the file cannot be read: {0}")]
+    Unreadable(io::ErrorKind),
     /// There is no info dictionary with the pieces of a torrent.
     #[error("the file has no info dictionary of a torrent")]
     NoInfo,
@@ -36,107 +45,188 @@ pub enum MetainfoError {
 ///
 /// # Errors
 /// Returns why the file is not a torrent.
-pub fn info_hashes(file: &[u8]) -> Result<ArrayVec<InfoHash, 2>, MetainfoError> {
+pub fn info_hashes(file: impl BufRead) -> Result<ArrayVec<InfoHash, 2>, MetainfoError> {
+    let mut scanner = Scanner { file, at: 0, hashes: None };
     let mut info = None;
-    let end = for_each_entry(file, 0, |key, start, end| {
-        if key == b"info" {
-            info.get_or_insert((start, end));
+    scanner.for_each_entry(|scanner, key| {
+        if key != b"info" || info.is_some() {
+            return scanner.skip();
         }
+        if scanner.peek()? != b'd' {
+            return scanner.skip().and(Err(MetainfoError::NoInfo));
+        }
+        info = Some(scanner.info()?);
+        Ok(())
     })?;
-    if end != file.len() {
-        return Err(MetainfoError::Malformed { at: end });
-    }
-    let (start, end) = info.ok_or(MetainfoError::NoInfo)?;
-    if file[start] != b'd' {
-        return Err(MetainfoError::NoInfo);
-    }
-    let (mut has_pieces, mut is_v2) = (false, false);
-    for_each_entry(file, start, |key, start, end| match key {
-        b"pieces" => has_pieces = true,
-        b"meta version" => is_v2 = &file[start..end] == b"i2e",
-        _ => {}
-    })?;
-    let info = &file[start..end];
-    let mut hashes = ArrayVec::new();
-    if has_pieces {
-        hashes.push(InfoHash(Sha1::digest(info).into()));
-    }
-    if is_v2 {
-        let mut hash = InfoHash([0; 20]);
-        hash.0.copy_from_slice(&Sha256::digest(info)[..20]);
-        hashes.push(hash);
-    }
-    if hashes.is_empty() { Err(MetainfoError::NoInfo) } else { Ok(hashes) }
+    info.filter(|hashes: &ArrayVec<InfoHash, 2>| !hashes.is_empty()).ok_or(MetainfoError::NoInfo)
 }
 
-/// Calls `each` with every key of the dictionary at `start`, and where its value begins and ends. Returns the end of the
-/// dictionary.
-fn for_each_entry<'f>(
-    file: &'f [u8],
-    start: usize,
-    mut each: impl FnMut(&'f [u8], usize, usize),
-) -> Result<usize, MetainfoError> {
-    if byte(file, start)? != b'd' {
-        return Err(MetainfoError::Malformed { at: start });
-    }
-    let mut at = start + 1;
-    while byte(file, at)? != b'e' {
-        let (key, value) = string(file, at)?;
-        let end = skip(file, value)?;
-        each(key, value, end);
-        at = end;
-    }
-    Ok(at + 1)
+/// Reads values, one byte behind the other.
+struct Scanner<R> {
+    file: R,
+    /// The offset of the next byte.
+    at: usize,
+    /// The hashes of the info dictionary, while it is read.
+    hashes: Option<(Sha1, Sha256)>,
 }
 
-/// Returns the end of the value at `start`.
-fn skip(file: &[u8], start: usize) -> Result<usize, MetainfoError> {
-    let (mut at, mut depth) = (start, 0);
-    loop {
-        match byte(file, at)? {
-            b'd' | b'l' if depth == DEPTH_MAX => return Err(MetainfoError::TooDeep),
-            b'd' | b'l' => (at, depth) = (at + 1, depth + 1),
-            b'e' if depth > 0 => (at, depth) = (at + 1, depth - 1),
-            b'i' => at = integer(file, at)?,
-            _ => at = string(file, at)?.1,
+impl<R: BufRead> Scanner<R> {
+    /// Reads the info dictionary.
+    fn info(&mut self) -> Result<ArrayVec<InfoHash, 2>, MetainfoError> {
+        let (mut has_pieces, mut is_v2) = (false, false);
+        self.hashes = Some(Default::default());
+        self.for_each_entry(|scanner, key| match key {
+            b"meta version" => {
+                let mut version = [0; 3];
+                is_v2 = scanner.peek()? == b'i' && scanner.integer(&mut version)? == b"2";
+                if version == [0; 3] { scanner.skip() } else { Ok(()) }
+            }
+            _ => {
+                has_pieces |= key == b"pieces";
+                scanner.skip()
+            }
+        })?;
+        let (sha1, sha256) = self.hashes.take().unwrap_or_default();
+        let mut hashes = ArrayVec::new();
+        if has_pieces {
+            hashes.push(InfoHash(sha1.finalize().into()));
         }
-        if depth == 0 {
-            return Ok(at);
+        if is_v2 {
+            let mut hash = InfoHash([0; 20]);
+            hash.0.copy_from_slice(&sha256.finalize()[..20]);
+            hashes.push(hash);
+        }
+        Ok(hashes)
+    }
+
+    /// Reads a dictionary. Calls `each` with every key, as far as it may matter, to read the value.
+    fn for_each_entry(
+        &mut self,
+        mut each: impl FnMut(&mut Self, &[u8]) -> Result<(), MetainfoError>,
+    ) -> Result<(), MetainfoError> {
+        if self.peek()? != b'd' {
+            return Err(self.malformed());
+        }
+        self.take()?;
+        while self.peek()? != b'e' {
+            let mut key = [0; KEY_BYTES_MAX + 1];
+            let length = self.string(&mut key)?;
+            each(self, &key[..length.min(key.len())])?;
+        }
+        self.take().map(|_| ())
+    }
+
+    /// Reads a value.
+    fn skip(&mut self) -> Result<(), MetainfoError> {
+        let mut depth = 0;
+        loop {
+            match self.peek()? {
+                b'd' | b'l' if depth == DEPTH_MAX => return Err(MetainfoError::TooDeep),
+                b'd' | b'l' => {
+                    self.take()?;
+                    depth += 1;
+                }
+                b'e' if depth > 0 => {
+                    self.take()?;
+                    depth -= 1;
+                }
+                b'i' => {
+                    self.integer(&mut [])?;
+                }
+                _ => {
+                    self.string(&mut [])?;
+                }
+            }
+            if depth == 0 {
+                return Ok(());
+            }
         }
     }
-}
 
-/// Returns the end of the integer at `start`.
-fn integer(file: &[u8], start: usize) -> Result<usize, MetainfoError> {
-    let digits = start + 1 + usize::from(byte(file, start + 1)? == b'-');
-    let mut at = digits;
-    while byte(file, at)?.is_ascii_digit() {
-        at += 1;
+    /// Reads an integer, and returns its first digits, as many as fit.
+    fn integer<'d>(&mut self, digits: &'d mut [u8]) -> Result<&'d [u8], MetainfoError> {
+        self.take()?;
+        let (mut length, mut is_negative) = (0, false);
+        if self.peek()? == b'-' {
+            self.take()?;
+            is_negative = true;
+        }
+        while self.peek()?.is_ascii_digit() {
+            let digit = self.take()?;
+            if let Some(place) = digits.get_mut(length) {
+                *place = digit;
+            }
+            length += 1;
+        }
+        if length == 0 || self.peek()? != b'e' {
+            return Err(self.malformed());
+        }
+        self.take()?;
+        let fits = length.min(digits.len());
+        Ok(if is_negative { &[] } else { &digits[..fits] })
     }
-    if at == digits || file[at] != b'e' { Err(MetainfoError::Malformed { at }) } else { Ok(at + 1) }
-}
 
-/// Returns the string at `start` and its end.
-fn string(file: &[u8], start: usize) -> Result<(&[u8], usize), MetainfoError> {
-    let (mut at, mut length) = (start, 0_usize);
-    while byte(file, at)?.is_ascii_digit() {
-        let digit = usize::from(file[at] - b'0');
-        length = length
-            .checked_mul(10)
-            .and_then(|length| length.checked_add(digit))
-            .ok_or(MetainfoError::Truncated)?;
-        at += 1;
+    /// Reads a string, and returns its length. Its beginning is copied to `begin`.
+    fn string(&mut self, begin: &mut [u8]) -> Result<usize, MetainfoError> {
+        if !self.peek()?.is_ascii_digit() {
+            return Err(self.malformed());
+        }
+        let mut length = 0_usize;
+        while self.peek()?.is_ascii_digit() {
+            let digit = usize::from(self.take()? - b'0');
+            let longer = length.checked_mul(10).and_then(|length| length.checked_add(digit));
+            length = longer.ok_or(MetainfoError::Truncated)?;
+        }
+        if self.peek()? != b':' {
+            return Err(self.malformed());
+        }
+        self.take()?;
+        let (mut begin, mut rest) = (begin, length);
+        while rest > 0 {
+            let bytes = self.fill()?.len().min(rest);
+            let copied = bytes.min(begin.len());
+            begin[..copied].copy_from_slice(&self.fill()?[..copied]);
+            begin = &mut begin[copied..];
+            self.consume(bytes)?;
+            rest -= bytes;
+        }
+        Ok(length)
     }
-    if at == start || file[at] != b':' {
-        return Err(MetainfoError::Malformed { at });
-    }
-    let end = (at + 1).checked_add(length).ok_or(MetainfoError::Truncated)?;
-    let string = file.get(at + 1..end).ok_or(MetainfoError::Truncated)?;
-    Ok((string, end))
-}
 
-fn byte(file: &[u8], at: usize) -> Result<u8, MetainfoError> {
-    file.get(at).copied().ok_or(MetainfoError::Truncated)
+    /// Returns some bytes, at least one.
+    fn fill(&mut self) -> Result<&[u8], MetainfoError> {
+        match self.file.fill_buf() {
+            Ok([]) => Err(MetainfoError::Truncated),
+            Ok(bytes) => Ok(bytes),
+            Err(error) => Err(MetainfoError::Unreadable(error.kind())),
+        }
+    }
+
+    /// Reads bytes that are there.
+    fn consume(&mut self, bytes: usize) -> Result<(), MetainfoError> {
+        if let Some((sha1, sha256)) = &mut self.hashes {
+            let read = self.file.fill_buf().map_err(|error| MetainfoError::Unreadable(error.kind()))?;
+            sha1.update(&read[..bytes]);
+            sha256.update(&read[..bytes]);
+        }
+        self.file.consume(bytes);
+        self.at += bytes;
+        Ok(())
+    }
+
+    fn peek(&mut self) -> Result<u8, MetainfoError> {
+        self.fill().map(|bytes| bytes[0])
+    }
+
+    fn take(&mut self) -> Result<u8, MetainfoError> {
+        let byte = self.peek()?;
+        self.consume(1)?;
+        Ok(byte)
+    }
+
+    const fn malformed(&self) -> MetainfoError {
+        MetainfoError::Malformed { at: self.at }
+    }
 }
 
 #[cfg(test)]
@@ -166,7 +256,7 @@ mod tests {
         for (info, expected) in
             [(V1, &[sha1(V1)][..]), (V2, &[sha256(V2)]), (&hybrid, &[sha1(&hybrid), sha256(&hybrid)])]
         {
-            assert_eq!(&*info_hashes(&file(info)).unwrap(), expected, "{info}");
+            assert_eq!(&*info_hashes(&*file(info)).unwrap(), expected, "{info}");
         }
     }
 
@@ -177,7 +267,7 @@ mod tests {
             0xe2, 0x55, 0x94, 0xcb, 0x55, 0x4c, 0x1c, 0x81, 0x1c, 0xaa, 0x08, 0x36, 0xc1, 0x0a, 0xc8, 0xda,
             0x4a, 0xe6, 0x44, 0x66,
         ];
-        assert_eq!(info_hashes(&file(V1)).unwrap()[0], InfoHash(known));
+        assert_eq!(info_hashes(&*file(V1)).unwrap()[0], InfoHash(known));
     }
 
     #[test]
@@ -190,7 +280,6 @@ mod tests {
             (b"d4:infoi1ee", MetainfoError::NoInfo),
             (b"d4:infod4:name1:aee", MetainfoError::NoInfo),
             (b"d4:infod12:meta versioni3eee", MetainfoError::NoInfo),
-            (b"d4:infod6:pieces0:ee trailing", MetainfoError::Malformed { at: 20 }),
             (b"d4:infod6:pieces9:ee", MetainfoError::Truncated),
             (b"d4:info99999999999999999999:", MetainfoError::Truncated),
             (b"d4:infoiee", MetainfoError::Malformed { at: 8 }),
@@ -200,6 +289,14 @@ mod tests {
             assert_eq!(info_hashes(file), Err(error), "{}", file.escape_ascii());
         }
         let whole = file(V1);
+        for more in [&b"\n"[..], b"\r\n\0\0", b" trailing text", b"e", b"d4:infod6:pieces0:ee"] {
+            assert_eq!(
+                *info_hashes(&*[&whole, more].concat()).unwrap(),
+                [sha1(V1)],
+                "{}",
+                more.escape_ascii()
+            );
+        }
         for end in 0..whole.len() {
             assert!(info_hashes(&whole[..end]).is_err(), "half-written files are refused");
         }

@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 use shoal_types::InfoHash;
 
 use super::details::Details;
+use crate::budget::{Budget, NoMemory, Share};
 use crate::hash::HashKey;
 
 /// Maximum number of entries of a table.
@@ -24,6 +25,19 @@ pub const TEXTS_BYTES_MAX: usize = 512 << 20;
 /// Average number of torrents in a bucket, which fill one line and a quarter.
 const BUCKET_TORRENTS: usize = 4;
 
+/// The memory of a torrent while its table is built: in the list (20 bytes), in the table (20), and its share of a bound.
+const BUILDING_BYTES: u64 = 42;
+
+/// The memory of a torrent with a text while its table is built: its place in three lists of places of 8 bytes.
+const BUILDING_PLACE_BYTES: u64 = 24;
+
+/// The memory of a text while a table is built, without its bytes: the overhead of its allocation, its entry in a map that
+/// has just grown (twice 28 bytes, and the map before), and in the table (16).
+const BUILDING_TEXT_BYTES: u64 = 128;
+
+/// The overhead of the allocation of a text.
+const ALLOCATION_BYTES: usize = 24;
+
 /// A set of torrents. It never changes.
 #[derive(Debug)]
 pub struct TorrentTable {
@@ -33,6 +47,8 @@ pub struct TorrentTable {
     texts: Texts,
     /// Once it was asked for, see [`digest`](Self::digest).
     digest: OnceLock<u64>,
+    /// The memory of all this, which returns to the budget when the table is dropped.
+    share: Share,
 }
 
 /// The details of some torrents of a table, each as one text.
@@ -55,13 +71,53 @@ pub struct TableBuilder {
     pub(super) texts_bytes: usize,
     /// The text of the current torrent.
     text: String,
+    share: Share,
+    /// The average memory of the torrents until they did not fit any more, by which further ones are counted.
+    unfit_bytes: Option<u64>,
 }
 
 /// A table has [`TORRENTS_MAX`] entries, or [`TEXTS_BYTES_MAX`] bytes of texts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it has more than {TORRENTS_MAX} torrents, or more than {} MiB of details", TEXTS_BYTES_MAX >> 20)]
 pub struct TableFull;
 
+/// Why there is no table of all torrents of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// They are too many.
+    #[error(transparent)]
+    Full(#[from] TableFull),
+    /// They do not fit in the memory of lists.
+    #[error(transparent)]
+    Memory(#[from] NoMemory),
+}
+
 impl TableBuilder {
+    /// Creates an empty table, which takes its memory from a budget. If its torrents do not fit, it keeps none of them, and
+    /// [`check`](Self::check) tells how much memory they would need.
+    #[must_use]
+    pub fn within(budget: &Budget) -> Self {
+        Self { share: Share::of(budget), ..Self::default() }
+    }
+
+    /// Checks that there was memory for everything that was added.
+    ///
+    /// # Errors
+    /// Returns what would be needed if not. The table is empty then.
+    pub fn check(&self) -> Result<(), NoMemory> {
+        self.share.check()
+    }
+
+    /// Takes memory. Returns whether there is some.
+    fn need(&mut self, bytes: u64) -> bool {
+        let has = self.share.need(bytes);
+        if let Err(error) = self.share.check() {
+            self.unfit_bytes = Some(error.needed / (self.hashes.len() as u64 + 1));
+            (self.hashes, self.places, self.texts) = (Vec::new(), Vec::new(), HashMap::new());
+        }
+        has
+    }
+
     /// Adds a torrent. If it was added before, the first details count.
     ///
     /// # Errors
@@ -69,6 +125,13 @@ impl TableBuilder {
     pub fn add<'d>(&mut self, info_hash: InfoHash, details: impl Into<Details<'d>>) -> Result<(), TableFull> {
         if self.hashes.len() == TORRENTS_MAX {
             return Err(TableFull);
+        }
+        if let Some(bytes) = self.unfit_bytes {
+            self.share.need(bytes);
+            return Ok(());
+        }
+        if !self.need(BUILDING_BYTES) {
+            return Ok(());
         }
         let details = details.into();
         if !details.is_empty() {
@@ -82,10 +145,16 @@ impl TableBuilder {
                     if texts_bytes > TEXTS_BYTES_MAX {
                         return Err(TableFull);
                     }
+                    if !self.need(BUILDING_TEXT_BYTES + self.text.len() as u64) {
+                        return Ok(());
+                    }
                     self.texts_bytes = texts_bytes;
                     *self.texts.entry(self.text.as_str().into()).or_insert(next)
                 }
             };
+            if !self.need(BUILDING_PLACE_BYTES) {
+                return Ok(());
+            }
             self.places.push((as_u32(self.hashes.len()), text));
         }
         self.hashes.push(info_hash);
@@ -138,6 +207,7 @@ impl TableBuilder {
             hashes: sorted.into(),
             texts: Texts::default(),
             digest: OnceLock::new(),
+            share: Share::default(),
         };
         let place = |(index, text): &(u32, u32)| {
             let info_hash = &self.hashes[*index as usize];
@@ -152,6 +222,9 @@ impl TableBuilder {
             texts[number as usize] = text;
         }
         table.texts = Texts { places: places.into(), all: texts.into() };
+        let mut share = self.share;
+        share.shrink_to((table.bytes() + table.texts.all.len() * ALLOCATION_BYTES) as u64);
+        table.share = share;
         table
     }
 }
@@ -347,6 +420,34 @@ mod tests {
                 (0..table.bounds.len() - 1).map(|bucket| table.bounds[bucket + 1] - table.bounds[bucket]);
             assert!(crowded.max() <= Some(24), "the hash spreads them");
         }
+    }
+
+    #[test]
+    fn a_table_holds_its_memory_until_it_is_dropped() {
+        let budget = Budget::new(64 << 20);
+        let mut builder = TableBuilder::within(&budget);
+        for number in 0..10_000_u32 {
+            let mut info_hash = InfoHash([0; 20]);
+            info_hash.0[..4].copy_from_slice(&number.to_le_bytes());
+            builder.add(info_hash, Some(&*format!("reason {number}"))).unwrap();
+        }
+        let building = budget.taken();
+        assert!((10_000 * 200..10_000 * 220).contains(&building), "{building}");
+        let table = builder.build(&KEY);
+        let held = budget.taken();
+        assert!((table.bytes() as u64..building / 2).contains(&held), "{held}");
+        drop(table);
+        assert_eq!(budget.taken(), 0);
+    }
+
+    #[test]
+    fn torrents_that_do_not_fit_are_counted_and_not_kept() {
+        let budget = Budget::new(100_000);
+        let mut builder = TableBuilder::within(&budget);
+        (0..10_000).for_each(|_| builder.add(torrent(1), Some("why")).unwrap());
+        let error = builder.check().unwrap_err();
+        assert!((660_000..680_000).contains(&error.needed), "{error:?}");
+        assert_eq!((budget.taken(), builder.build(&KEY).len()), (0, 0));
     }
 
     #[test]

@@ -15,9 +15,10 @@ settings! {
     section access: AccessConfig {
         /// Files with the torrents that are served, directories of .torrent files, or URLs; all other torrents are refused. []
         /// serves all torrents. Each line of a file begins with an info hash (40 hexadecimal digits, 32 characters of
-        /// base32, or the 64 digits of a v2 torrent) or a magnet link. A date (2026-01-31), a reference in square brackets,
-        /// and a reason may follow. Empty lines, and everything from a # on, are ignored. JSON arrays, and feeds (RSS, Atom,
-        /// OPDS) that link torrents are read as well; gzip is recognised.
+        /// base32, or the 64 digits of a v2 torrent) or a magnet link, or with several of them. A date (2026-01-31), a reference
+        /// in square brackets, and a reason may follow. Empty lines are ignored, and so is everything from a # on that follows
+        /// a hash or a space. JSON arrays, and feeds (RSS, Atom, OPDS) that link torrents are read as well; gzip is
+        /// recognised. Faulty lines are left out; a new version with more than 1 % of them is refused.
         torrents_allow: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
 
         /// Files, directories or URLs with the torrents that are refused, in the same formats. This list takes precedence

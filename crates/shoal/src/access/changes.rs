@@ -88,11 +88,15 @@ impl SourceChange {
         }
         let Ok(file) = File::open(path) else { return comments };
         // A file that cannot be read to its end has fewer comments.
-        let _ = edit::for_each_line(&file, |_, line| {
-            let (Some(comment), Ok(Some(entry))) = (comment(line), Entry::parse(line)) else { return };
+        let _ = edit::for_each_line(&file, |line| {
+            let text = line.text().unwrap_or_default();
+            let (Some(comment), Ok(Some(entry))) = (comment(&text), Entry::parse(&text)) else {
+                return Ok(());
+            };
             for (info_hash, _) in entries.iter().filter(|(hash, _)| entry.info_hashes.contains(hash)) {
                 comments.insert(*info_hash, comment.to_owned());
             }
+            Ok(())
         });
         comments
     }

@@ -10,14 +10,17 @@ use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use shoal_access::HashKey;
-use shoal_access::torrents::{Details, Entry};
+use shoal_access::budget::Budget;
+use shoal_access::faults::Faults;
+use shoal_access::torrents::{Details, Entry, LineError};
 use shoal_config::{Config, ListSource};
 use shoal_types::InfoHash;
 
 use super::audit::Author;
 use super::edit;
-use super::entries::{Entries, Reading};
+use super::entries::{Build, Entries, Reading};
 use super::fetches::UrlContent;
+use super::networks::Networks;
 use super::operations::{self, Changed, NewDetails, open_lines, parse_torrents};
 use super::torrents::Torrents;
 use crate::control_client::{ControlClient, Endpoint};
@@ -31,16 +34,13 @@ const NEGATIVE: u8 = 3;
 /// be read.
 const FAULTY: u8 = 4;
 
-/// Maximum number of lines of a source that a warning names.
-const FAULTS_NAMED_MAX: usize = 10;
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
     /// Add torrents to a list
     ///
     /// A tracker that runs applies it at once. The name of the user stands behind the entry and in the log, which goes to
-    /// standard error, and in access.audit_file if the configuration names one. Exit code 4 if the file has lines that
-    /// cannot be read: the torrents were added, but a running tracker keeps the entries that it had.
+    /// standard error, and in access.audit_file if the configuration names one. Exit code 4 if the file has faulty lines: the
+    /// torrents were added, but if more than 1 % of the lines are faulty, a running tracker keeps the entries that it had.
     Add(Add),
     /// Remove torrents from a list
     ///
@@ -182,7 +182,8 @@ impl Outcome {
         }
         let faults = faults.join("\n  ");
         let warning = format!(
-            "a running tracker keeps the entries that it had of a source until all lines can be read:\n  {faults}"
+            "a running tracker leaves faulty lines out, and if they are more than 1 % of a list, it keeps the entries that it \
+             had:\n  {faults}"
         );
         Self { code: ExitCode::from(FAULTY), warning: Some(warning), ..self }
     }
@@ -234,7 +235,7 @@ fn run_list(list: &List) -> Result<Outcome, Failure> {
         if (list.deny && name != "deny") || (list.allow && name != "allow") {
             continue;
         }
-        for_each_entry(source, &config, |entry| {
+        for_each_entry((&format!("torrents_{name}"), source), &config, |entry| {
             if !list.json {
                 return text.push_str(&format!("{name} {entry}\n"));
             }
@@ -266,7 +267,7 @@ fn run_check(check: &Check) -> Result<Outcome, Failure> {
     let mut found: Vec<Found> = wanted.iter().map(|_| Found::default()).collect();
     let mut faults = Vec::new();
     for (name, source) in sources(&config) {
-        faults.extend(for_each_entry(source, &config, |entry| {
+        faults.extend(for_each_entry((&format!("torrents_{name}"), source), &config, |entry| {
             for (info_hash, found) in wanted.iter().zip(&mut found) {
                 if !entry.info_hashes.contains(info_hash) {
                     continue;
@@ -306,47 +307,50 @@ fn run_check(check: &Check) -> Result<Outcome, Failure> {
     Ok(Outcome::new(text, code).with_faults(&faults))
 }
 
+/// What a check of all lists has found.
+#[derive(Default)]
+struct Checked {
+    /// A line for each source.
+    text: String,
+    /// A line for each fault.
+    faults: String,
+}
+
+impl Checked {
+    /// Takes the outcome of a source of a list, with the word for its entries.
+    fn take<E: Entries>(
+        &mut self,
+        (name, source, entries): (&str, &ListSource, &str),
+        reading: anyhow::Result<Reading<E>>,
+    ) {
+        let reading = match reading {
+            Ok(reading) => reading,
+            Err(fault) => return self.faults.push_str(&format!("{fault:#}\n")),
+        };
+        let faults = reading.lines.faulty + reading.faults.len() as u64;
+        let effect = match reading.lines.refusal(reading.entries.len() as u64, 0) {
+            Some(refusal) => format!("; a tracker refuses it: {refusal}"),
+            None if reading.lines.faulty > 0 => "; a tracker leaves the faulty lines out".to_owned(),
+            None => String::new(),
+        };
+        let count = reading.entries.len();
+        self.text.push_str(&format!("{name} {source}: {count} {entries}, {faults} faults{effect}\n"));
+        faults_of_reading(source, &reading).for_each(|fault| self.faults.push_str(&(fault + "\n")));
+    }
+}
+
 /// Checks every line of every list.
 fn run_check_of_lists(check: &Check) -> Result<Outcome, Failure> {
     let config = config_file::read(check.config.as_deref())?;
-    let (mut text, mut faults) = (String::new(), String::new());
+    let mut checked = Checked::default();
     for (name, source) in sources(&config) {
-        let shown = source;
-        let file = match open_lines(source) {
-            Ok(Some(file)) => file,
-            Ok(None) => {
-                match read_whole(source, &config) {
-                    Ok(Reading { entries, faults: of_source, .. }) => {
-                        let faulty = of_source.len();
-                        text.push_str(&format!(
-                            "{name} {shown}: {} torrents, {faulty} faults\n",
-                            entries.len()
-                        ));
-                        faults.extend(of_source.iter().map(|fault| format!("{shown}: {fault}\n")));
-                    }
-                    Err(fault) => faults.push_str(&format!("{fault:#}\n")),
-                }
-                continue;
-            }
-            Err(error) => {
-                faults.push_str(&format!("{error:#}\n"));
-                continue;
-            }
-        };
-        let (mut entries, mut faulty) = (0, 0);
-        let read =
-            edit::for_each_line(&file, |number, line| match Entry::parse(edit::without_end(number, line)) {
-                Ok(entry) => entries += u64::from(entry.is_some()),
-                Err(error) => {
-                    faulty += 1;
-                    if faulty <= FAULTS_NAMED_MAX {
-                        faults.push_str(&format!("{shown}: line {number}: {error}\n"));
-                    }
-                }
-            });
-        read.with_context(|| format!("{shown} cannot be read"))?;
-        text.push_str(&format!("{name} {shown}: {entries} entries, {faulty} lines that cannot be read\n"));
+        let reading = read_whole::<Torrents>(&format!("torrents_{name}"), source, &config);
+        checked.take((name, source, "torrents"), reading);
     }
+    for (name, source) in network_sources(&config) {
+        checked.take((name, source, "networks"), read_whole::<Networks>(name, source, &config));
+    }
+    let Checked { text, faults } = checked;
     if faults.is_empty() {
         Ok(Outcome::new(text, ExitCode::SUCCESS))
     } else {
@@ -365,6 +369,12 @@ fn run_reload(reload: &Reload) -> Result<Outcome, Failure> {
         let fault = source["fault"].as_str().map_or_else(String::new, |fault| format!("; fault: {fault}"));
         has_faults |= !fault.is_empty();
         text.push_str(&format!("{list} {name}: {entries} entries{fault}\n"));
+        if let Some(faulty) = source["faulty_lines"].as_u64().filter(|faulty| *faulty > 0) {
+            text.push_str(&format!("  {faulty} faulty lines, among them:\n"));
+            for line in source["first_faulty_lines"].as_array().into_iter().flatten() {
+                text.push_str(&format!("    {}\n", line.as_str().unwrap_or_default()));
+            }
+        }
     }
     if text.is_empty() {
         text.push_str("the tracker has no lists\n");
@@ -411,62 +421,74 @@ impl Which {
 
 /// Returns the lines of a file that was changed that a tracker cannot read.
 fn faults_of(path: PathBuf, config: &Config) -> Result<Vec<String>, Failure> {
-    for_each_entry(&ListSource::Path(path), config, |_| ())
+    for_each_entry(("torrents_deny", &ListSource::Path(path)), config, |_| ())
 }
 
-/// Returns every source of every list with the name of the list.
+/// Returns every source of the lists of torrents with the name of the list.
 fn sources(config: &Config) -> impl Iterator<Item = (&'static str, &ListSource)> {
     let allow = config.access.torrents_allow.iter().map(|source| ("allow", source));
     allow.chain(config.access.torrents_deny.iter().map(|source| ("deny", source)))
 }
 
+/// Returns every source of the lists of networks with the name of the list.
+fn network_sources(config: &Config) -> impl Iterator<Item = (&'static str, &ListSource)> {
+    let allow = config.access.networks_allow.iter().map(|source| ("networks_allow", source));
+    allow.chain(config.access.networks_deny.iter().map(|source| ("networks_deny", source)))
+}
+
 /// Calls `each` with every entry of a source. Of a URL, these are the entries of the last good copy. Returns the first
 /// lines that cannot be read, because of which a tracker keeps the entries that it had.
 fn for_each_entry(
-    source: &ListSource,
+    (name, source): (&str, &ListSource),
     config: &Config,
     mut each: impl FnMut(&Entry<'_>),
 ) -> Result<Vec<String>, Failure> {
     if let Some(file) = open_lines(source)? {
-        let mut faults = Vec::new();
-        let read =
-            edit::for_each_line(&file, |number, line| match Entry::parse(edit::without_end(number, line)) {
-                Ok(Some(entry)) => each(&entry),
-                Err(error) if faults.len() < FAULTS_NAMED_MAX => {
-                    faults.push(format!("{source}: line {number}: {error}"));
-                }
-                Ok(None) | Err(_) => {}
-            });
+        let mut faults = Faults::default();
+        let read = edit::for_each_line(&file, |line| {
+            let is_named = || faults.named.last().is_some_and(|fault| fault.line == line.number);
+            match line.text().as_deref().map_or(Err(LineError::LongLine), Entry::parse) {
+                Ok(entry) => entry.iter().for_each(&mut each),
+                Err(_) if is_named() => {}
+                Err(error) => faults.add(line.number, error),
+            }
+            Ok(())
+        });
         read.with_context(|| format!("{source} cannot be read"))?;
-        return Ok(faults);
+        return Ok(faults.named.iter().map(|fault| format!("{source}: {fault}")).collect());
     }
-    let reading = read_whole(source, config)?;
+    let reading: Reading<Torrents> = read_whole(name, source, config)?;
     for (info_hash, Details { date, reference, reason }) in
         reading.entries.tables().flat_map(|table| table.iter())
     {
         each(&Entry { info_hashes: [*info_hash].into_iter().collect(), date, reference, reason });
     }
     // A directory is whole even if some of its files are not, because each of them counts by itself.
-    let faults = if reading.is_whole { Vec::new() } else { reading.faults };
-    Ok(faults.iter().map(|fault| format!("{source}: {fault}")).collect())
+    Ok(if reading.is_whole { Vec::new() } else { faults_of_reading(source, &reading).collect() })
 }
 
-/// Reads a source of any format but lines.
-fn read_whole(source: &ListSource, config: &Config) -> anyhow::Result<Reading<Torrents>> {
+/// Returns everything of a source that a tracker cannot read.
+fn faults_of_reading<E>(source: &ListSource, reading: &Reading<E>) -> impl Iterator<Item = String> {
+    let (more, lines) = (reading.lines.faulty - reading.lines.named.len() as u64, &reading.lines.named);
+    let more = (more > 0).then(|| format!("{more} more faulty lines"));
+    let faults = lines.iter().map(ToString::to_string).chain(more).chain(reading.faults.iter().cloned());
+    faults.map(move |fault| format!("{source}: {fault}"))
+}
+
+/// Reads a source of a list of the section `access` as a whole.
+fn read_whole<E: Entries>(list: &str, source: &ListSource, config: &Config) -> anyhow::Result<Reading<E>> {
     // The tables of a command are not looked up.
-    let key = HashKey::new([0; 4]);
+    let build = Build { key: HashKey::new([0; 4]), budget: Budget::default() };
     let url = match source {
         ListSource::Path(path) => {
-            let read = Torrents::default().read(path, &key).transpose();
-            let read = read.unwrap_or_else(|| Torrents::read_whole(path, &key));
+            let read = E::default().read(path, &build).transpose();
+            let read = read.unwrap_or_else(|| E::read_whole(path, &build));
             return read.with_context(|| format!("{source} cannot be read"));
         }
         ListSource::Url(url) => url,
     };
     let folder = config.fetch.folder.as_ref().context("fetch.folder names no folder")?;
-    let is_deny = config.access.torrents_deny.contains(source);
-    let list = if is_deny { "torrents_deny" } else { "torrents_allow" };
-    let copy = UrlContent::new(url, folder, list).read_copy(config.fetch.size_max.0, &key);
+    let copy = UrlContent::new(url, folder, list).read_copy(config.fetch.size_max.0, &build);
     let copy = copy.map_err(|fault| anyhow!("{source}: {fault}"))?;
     copy.with_context(|| format!("{source} has not been fetched yet"))
 }

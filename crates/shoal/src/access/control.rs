@@ -8,6 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::{Value, json};
+use shoal_access::faults::Faults;
 use shoal_access::torrents::Details;
 use shoal_access::{Access, HashKey};
 use shoal_engine::policy::Policy;
@@ -89,7 +90,7 @@ impl ListControl {
     pub(crate) fn entry(&self, which: Which, info_hash: &InfoHash) -> Option<ListEntry> {
         let (tables, key) = {
             let lists = self.lock();
-            (lists.torrent_tables(which), lists.key)
+            (lists.torrent_tables(which), lists.build.key)
         };
         tables.iter().find_map(|(source, table)| {
             table.get(&key, info_hash).map(|details| ListEntry::new(source, info_hash, details))
@@ -105,7 +106,7 @@ impl ListControl {
 
     /// Returns the secret on which the order of tables depends.
     pub(crate) fn key(&self) -> HashKey {
-        self.lock().key
+        self.lock().build.key
     }
 
     /// Replaces the shared entries, those that have changed, and applies them.
@@ -191,7 +192,7 @@ impl ListControl {
             outcome = changed.map(|(value, _)| value);
             Changes { networks, ..Changes::default() }
         });
-        let key = self.lock().key;
+        let key = self.lock().build.key;
         changes.iter().for_each(|change| change.log(&key));
         outcome
     }
@@ -236,7 +237,15 @@ pub(super) fn apply(publisher: &Publisher, access: Access) {
 
 fn status(lists: &Lists) -> Value {
     let sources = lists.sources().map(|source| {
-        json!({ "list": source.list, "source": source.name, "entries": source.entries, "fault": source.fault })
+        let named = source.lines.map_or(&[][..], |lines| &lines.named);
+        json!({
+            "list": source.list,
+            "source": source.name,
+            "entries": source.entries,
+            "fault": source.fault,
+            "faulty_lines": source.lines.map_or(0, |lines| lines.faulty),
+            "first_faulty_lines": named.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        })
     });
     json!({ "sources": sources.collect::<Vec<_>>() })
 }
@@ -248,4 +257,6 @@ pub(super) struct SourceState<'l> {
     pub(super) name: String,
     pub(super) entries: usize,
     pub(super) fault: Option<&'l str>,
+    /// The faulty lines of the version that was read last.
+    pub(super) lines: Option<&'l Faults>,
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use shoal_access::budget::Budget;
 use shoal_access::torrents::TorrentTable;
 
 use crate::clock;
@@ -10,6 +11,8 @@ use crate::clock;
 /// The numbers of all lists.
 #[derive(Debug, Default)]
 pub(crate) struct ListCounters {
+    /// The memory of all lists.
+    pub(crate) budget: Budget,
     pub(crate) allow: ListCounter,
     pub(crate) deny: ListCounter,
     /// The numbers of sources of `access.networks_allow` and `access.networks_deny` that could not be read as a whole.
@@ -27,6 +30,9 @@ pub(crate) struct SourceCounter {
     pub(crate) source: String,
     failures: AtomicU64,
     good_unix_s: AtomicU64,
+    faulty_lines: AtomicU64,
+    is_refused: AtomicU64,
+    fault: Mutex<Option<String>>,
 }
 
 /// The numbers of one list of torrents.
@@ -39,6 +45,11 @@ pub(crate) struct ListCounter {
 }
 
 impl ListCounters {
+    /// Creates the numbers of lists that take their memory from a budget.
+    pub(super) fn new(budget: &Budget) -> Self {
+        Self { budget: budget.clone(), ..Self::default() }
+    }
+
     /// Replaces the sources.
     pub(super) fn set_sources(&self, sources: Vec<Arc<SourceCounter>>) {
         *self.sources.lock().unwrap_or_else(PoisonError::into_inner) = sources;
@@ -60,17 +71,46 @@ impl ListCounters {
     pub(crate) fn faulty_networks(&self) -> [u64; 2] {
         self.faulty_networks.each_ref().map(|sources| sources.load(Ordering::Relaxed))
     }
-
-    /// Returns the memory of both lists of torrents.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.allow.bytes() + self.deny.bytes()
-    }
 }
 
 impl SourceCounter {
     /// Creates the counters of a source that is configured now.
     pub(super) fn new(list: &'static str, source: String) -> Self {
-        Self { list, source, failures: AtomicU64::new(0), good_unix_s: AtomicU64::new(clock::unix_s()) }
+        Self {
+            list,
+            source,
+            failures: AtomicU64::new(0),
+            good_unix_s: AtomicU64::new(clock::unix_s()),
+            faulty_lines: AtomicU64::new(0),
+            is_refused: AtomicU64::new(0),
+            fault: Mutex::default(),
+        }
+    }
+
+    /// Records whether the last version of the source was refused, so that the one before applies.
+    pub(super) fn set_refused(&self, is_refused: bool) {
+        self.is_refused.store(is_refused.into(), Ordering::Relaxed);
+    }
+
+    /// Records the number of faulty lines, and in words what is wrong with the source.
+    pub(super) fn set_faults(&self, faulty_lines: u64, fault: Option<String>) {
+        self.faulty_lines.store(faulty_lines, Ordering::Relaxed);
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+    }
+
+    /// Returns 1 if the last version of the source was refused, or else 0.
+    pub(crate) fn is_refused(&self) -> u64 {
+        self.is_refused.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of faulty lines of the version that was read last.
+    pub(crate) fn faulty_lines(&self) -> u64 {
+        self.faulty_lines.load(Ordering::Relaxed)
+    }
+
+    /// Returns what is wrong with the source, if anything is.
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Counts an attempt to read the source that had a fault.

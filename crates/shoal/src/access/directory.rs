@@ -1,18 +1,22 @@
 //! A directory of .torrent files, with its subdirectories.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use shoal_access::HashKey;
-use shoal_access::torrents::{TableBuilder, TorrentTable, info_hashes};
+use shoal_access::budget::{Budget, Share};
+use shoal_access::torrents::{TorrentTable, info_hashes};
 use shoal_types::InfoHash;
 
-use super::file::Seen;
+use super::entries::Build;
+use super::file::{self, Seen};
 
-/// Maximum size of a .torrent file. One with a million pieces has 20 MiB.
+/// Maximum size of a .torrent file, which is read in pieces. One with a million pieces has 20 MiB.
 const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// The memory of a file, without its path: here, and again while the directory is examined for changes.
+const FILE_BYTES: u64 = 2 * 256;
 
 /// Maximum number of files.
 const FILES_MAX: usize = 1_000_000;
@@ -24,6 +28,7 @@ const DEPTH_MAX: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     files: BTreeMap<PathBuf, Known>,
+    share: Share,
 }
 
 /// A file, and the hashes that were last read from it without a fault.
@@ -38,10 +43,11 @@ struct Known {
 impl Directory {
     /// Reads the files that are new or have changed. A file that is no torrent keeps the hashes that it had. The second
     /// value tells which files those are and why.
-    pub(super) fn read(&mut self, root: &Path, key: &HashKey) -> io::Result<(TorrentTable, Vec<String>)> {
+    pub(super) fn read(&mut self, root: &Path, build: &Build) -> io::Result<(TorrentTable, Vec<String>)> {
         let mut old = std::mem::take(&mut self.files);
-        let (mut faults, mut builder) = (Vec::new(), TableBuilder::default());
-        let walk = Walk::of(root).inspect_err(|_| std::mem::swap(&mut self.files, &mut old))?;
+        let (mut faults, mut builder) = (Vec::new(), build.table());
+        let walk =
+            Walk::of(root, &build.budget).inspect_err(|_| std::mem::swap(&mut self.files, &mut old))?;
         for (path, seen) in walk.files {
             let known = match old.remove(&path) {
                 Some(known) if known.seen == seen && !known.is_faulty => known,
@@ -55,17 +61,19 @@ impl Directory {
                 },
             };
             for info_hash in &known.info_hashes {
-                builder.add(*info_hash, None).map_err(|_| io::Error::other("it has too many torrents"))?;
+                builder.add(*info_hash, None).map_err(io::Error::other)?;
             }
             self.files.insert(path, known);
         }
-        Ok((builder.build(key), faults))
+        self.share = walk.share;
+        builder.check().map_err(io::Error::other)?;
+        Ok((builder.build(&build.key), faults))
     }
 
     /// Returns whether a file is new or has changed, or is gone.
     pub(super) fn has_changed(&self, root: &Path) -> bool {
         // A directory that cannot be read keeps its entries, and is tried again.
-        let Ok(walk) = Walk::of(root) else { return false };
+        let Ok(walk) = Walk::of(root, &Budget::default()) else { return false };
         let known = self.files.iter().map(|(path, known)| (path, &known.seen));
         !walk.files.iter().eq(known)
     }
@@ -75,11 +83,13 @@ impl Directory {
 struct Walk {
     files: BTreeMap<PathBuf, Seen>,
     directories: BTreeSet<PathBuf>,
+    share: Share,
 }
 
 impl Walk {
-    fn of(root: &Path) -> io::Result<Self> {
-        let mut walk = Self { files: BTreeMap::new(), directories: BTreeSet::new() };
+    fn of(root: &Path, budget: &Budget) -> io::Result<Self> {
+        let share = Share::of(budget);
+        let mut walk = Self { files: BTreeMap::new(), directories: BTreeSet::new(), share };
         walk.enter(root, 0)?;
         Ok(walk)
     }
@@ -95,10 +105,14 @@ impl Walk {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     entered => entered?,
                 }
-            } else if !kind.is_dir() && path.extension().is_some_and(|extension| extension == "torrent") {
+            } else if !kind.is_dir()
+                && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("torrent"))
+            {
                 if self.files.len() == FILES_MAX {
                     return Err(io::Error::other(format!("it has more than {FILES_MAX} torrents")));
                 }
+                self.share.need(FILE_BYTES + 2 * path.as_os_str().len() as u64);
+                self.share.check().map_err(io::Error::other)?;
                 let seen = Seen::of(&path);
                 self.files.insert(path, seen);
             }
@@ -109,43 +123,60 @@ impl Walk {
 
 /// Returns the directory and its subdirectories, for watching them.
 pub(super) fn with_subdirectories(root: &Path) -> BTreeSet<PathBuf> {
-    Walk::of(root).map_or_else(|_| BTreeSet::from([root.to_owned()]), |walk| walk.directories)
+    Walk::of(root, &Budget::default())
+        .map_or_else(|_| BTreeSet::from([root.to_owned()]), |walk| walk.directories)
 }
 
 fn read_file(path: &Path) -> Result<Vec<InfoHash>, String> {
-    let read = || -> io::Result<Vec<u8>> {
-        if !fs::metadata(path)?.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
-        }
-        let mut bytes = Vec::new();
-        File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > FILE_BYTES_MAX {
-            return Err(io::Error::other(format!("it has more than {} MiB", FILE_BYTES_MAX >> 20)));
-        }
-        Ok(bytes)
-    };
-    let bytes = read().map_err(|error| error.to_string())?;
-    info_hashes(&bytes).map(|hashes| hashes.to_vec()).map_err(|error| error.to_string())
+    let file = file::open(path).map_err(|error| error.to_string())?;
+    let hashes = info_hashes(file::reader(&file, FILE_BYTES_MAX));
+    hashes.map(|hashes| hashes.to_vec()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
+    use shoal_access::HashKey;
+
     use super::*;
 
-    const KEY: HashKey = HashKey::new([1, 2, 3, 4]);
+    fn build() -> Build {
+        Build { key: HashKey::new([1, 2, 3, 4]), budget: Budget::default() }
+    }
 
     fn torrent(name: char) -> Vec<u8> {
         format!("d4:infod4:name1:{name}6:pieces0:ee").into_bytes()
     }
 
     fn hash(name: char) -> InfoHash {
-        info_hashes(&torrent(name)).unwrap()[0]
+        info_hashes(&*torrent(name)).unwrap()[0]
     }
 
     fn read(directory: &mut Directory, root: &Path) -> (BTreeSet<InfoHash>, usize) {
-        let (table, faults) = directory.read(root, &KEY).unwrap();
+        let (table, faults) = directory.read(root, &build()).unwrap();
         assert!(!directory.has_changed(root));
         (table.iter().map(|(info_hash, _)| *info_hash).collect(), faults.len())
+    }
+
+    #[test]
+    fn names_and_ends_of_files_are_as_other_programs_write_them() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("A.TORRENT"), torrent('a')).unwrap();
+        fs::write(place.path().join("b.Torrent"), [torrent('b'), b"\n\0\0".to_vec()].concat()).unwrap();
+        let expected = ['a', 'b'].map(hash).into_iter().collect();
+        assert_eq!(read(&mut Directory::default(), place.path()), (expected, 0));
+    }
+
+    #[test]
+    fn a_directory_that_does_not_fit_is_refused_and_keeps_what_it_had() {
+        let place = tempfile::tempdir().unwrap();
+        let (root, mut directory) = (place.path(), Directory::default());
+        fs::write(root.join("a.torrent"), torrent('a')).unwrap();
+        let small = Build { budget: Budget::new(200_000), ..build() };
+        assert_eq!(directory.read(root, &small).unwrap().0.len(), 1);
+        (0..400).for_each(|number| fs::write(root.join(format!("{number}.torrent")), torrent('a')).unwrap());
+        assert!(directory.read(root, &small).unwrap_err().to_string().contains("MiB of memory"));
+        assert_eq!(directory.files.len(), 1);
+        assert!(directory.read(root, &build()).is_ok());
     }
 
     #[test]
@@ -171,7 +202,7 @@ mod tests {
         assert_eq!(read(&mut directory, root), (set("cd"), 0));
         // A directory that is gone keeps what it had.
         fs::remove_dir_all(root).unwrap();
-        assert!(!directory.has_changed(root) && directory.read(root, &KEY).is_err());
+        assert!(!directory.has_changed(root) && directory.read(root, &build()).is_err());
         fs::create_dir(root).unwrap();
         fs::write(root.join("e.torrent"), torrent('e')).unwrap();
         assert_eq!(read(&mut directory, root), (set("e"), 0));

@@ -5,12 +5,14 @@
 //! programs know no such lock: a removal begins again if one of them has changed the file meanwhile. It cannot see one that
 //! keeps the old file open and writes to it later.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
+use shoal_access::text::{UTF8_MARK, decode, without_end};
 use shoal_access::torrents::{Entry, LINE_BYTES_MAX};
 use shoal_types::InfoHash;
 
@@ -36,11 +38,12 @@ pub(super) fn add(path: &Path, lines: &BTreeMap<InfoHash, String>) -> io::Result
     let file = open_locked(path, Some(LIST_MODE))?;
     let mut present = BTreeSet::new();
     if file.metadata()?.len() <= SEARCHED_BYTES_MAX {
-        for_each_line(&file, |number, line| {
-            if let Ok(Some(entry)) = Entry::parse(without_end(number, line)) {
+        for_each_line(&file, |line| {
+            if let Some(Ok(Some(entry))) = line.text().as_deref().map(Entry::parse) {
                 let listed = entry.info_hashes.into_iter();
                 present.extend(listed.filter(|info_hash| lines.contains_key(info_hash)));
             }
+            Ok(())
         })?;
     }
     let new = || lines.iter().filter(|(info_hash, _)| !present.contains(*info_hash));
@@ -81,10 +84,24 @@ fn try_remove(path: &Path, info_hashes: &[InfoHash]) -> io::Result<Option<Vec<In
     let file = open_locked(path, None)?;
     let seen = state(&file)?;
     let mut removed = Vec::new();
-    let mut rest = Vec::new();
-    for_each_line(&file, |number, line| {
-        let parsed = Entry::parse(without_end(number, line));
-        let Ok(Some(mut entry)) = parsed else { return rest.extend_from_slice(line) };
+    without(&file, info_hashes, &mut removed, &mut io::sink())?;
+    let write = |new: &mut dyn Write| without(&file, info_hashes, &mut Vec::new(), new);
+    let is_done = removed.is_empty() || replace(path, (&file, seen), write)?;
+    Ok(is_done.then_some(removed))
+}
+
+/// Writes a list without these torrents, and appends those that it has to `removed`.
+fn without(
+    file: &File,
+    info_hashes: &[InfoHash],
+    removed: &mut Vec<InfoHash>,
+    new: &mut dyn Write,
+) -> io::Result<()> {
+    for_each_line(file, |line| {
+        let text = line.text();
+        let Some(Ok(Some(mut entry))) = text.as_deref().map(Entry::parse) else {
+            return new.write_all(line.bytes);
+        };
         let before = entry.info_hashes.len();
         entry.info_hashes.retain(|info_hash| {
             let is_removed = info_hashes.contains(info_hash);
@@ -94,34 +111,72 @@ fn try_remove(path: &Path, info_hashes: &[InfoHash]) -> io::Result<Option<Vec<In
             !is_removed
         });
         if entry.info_hashes.len() == before {
-            rest.extend_from_slice(line);
-        } else if !entry.info_hashes.is_empty() {
-            // The link named several hashes, of which some stay.
-            rest.extend_from_slice(format!("{entry}\n").as_bytes());
+            new.write_all(line.bytes)
+        } else if entry.info_hashes.is_empty() {
+            Ok(())
+        } else {
+            // The line named several hashes, of which some stay.
+            writeln!(new, "{entry}")
         }
-    })?;
-    let is_done = removed.is_empty() || replace(path, (&file, seen), &rest)?;
-    Ok(is_done.then_some(removed))
+    })
 }
 
-/// Calls `each` with the number and the bytes of every line, including its end.
-pub(super) fn for_each_line(file: &File, mut each: impl FnMut(u64, &[u8])) -> io::Result<()> {
-    let mut reader = BufReader::with_capacity(4 * LINE_BYTES_MAX, file);
-    let mut line = Vec::new();
-    for number in 1.. {
-        line.clear();
-        if reader.read_until(b'\n', &mut line)? == 0 {
-            break;
-        }
-        each(number, &line);
+/// A line of a file, as it stands there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RawLine<'l> {
+    /// Its number, from 1.
+    pub(super) number: u64,
+    /// Its bytes with its end.
+    bytes: &'l [u8],
+    /// Whether these are all of its bytes. One that is too long for an entry comes in several parts.
+    is_whole: bool,
+}
+
+impl<'l> RawLine<'l> {
+    /// Returns its text without its end, and without the mark with which some editors begin a file, unless it is too long.
+    pub(super) fn text(&self) -> Option<Cow<'l, str>> {
+        let mark = if self.number == 1 { UTF8_MARK } else { b"" };
+        self.is_whole.then(|| decode(without_end(self.bytes.strip_prefix(mark).unwrap_or(self.bytes))))
     }
-    Ok(())
 }
 
-/// Removes the end of a line, and from the first one the mark with which some editors begin a file.
-pub(super) fn without_end(number: u64, line: &[u8]) -> &[u8] {
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
-    if number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line }
+/// Calls `each` with every line of a file. The ends of lines are those of `shoal_access::text`.
+pub(super) fn for_each_line(
+    mut file: &File,
+    mut each: impl FnMut(RawLine<'_>) -> io::Result<()>,
+) -> io::Result<()> {
+    file.rewind()?;
+    let mut reader = BufReader::with_capacity(4 * LINE_BYTES_MAX, file);
+    let (mut number, mut is_whole, mut line) = (1, true, Vec::new());
+    loop {
+        let piece = reader.fill_buf()?;
+        let is_after_cr = line.last() == Some(&b'\r');
+        let bytes = match piece {
+            [] => 0,
+            [b'\n', ..] if is_after_cr => 1,
+            _ if is_after_cr => 0,
+            _ => {
+                piece.iter().position(|byte| matches!(byte, b'\n' | b'\r')).map_or(piece.len(), |end| end + 1)
+            }
+        };
+        let is_last = piece.is_empty();
+        line.extend_from_slice(&piece[..bytes]);
+        reader.consume(bytes);
+        // Behind a CR, a LF may follow.
+        let is_ended = is_last || line.last() == Some(&b'\n') || is_after_cr;
+        let is_long = line.len() > 2 * LINE_BYTES_MAX;
+        if (is_ended || is_long) && !line.is_empty() {
+            is_whole &= !is_long || is_ended;
+            each(RawLine { number, bytes: &line, is_whole })?;
+            line.clear();
+        }
+        if is_ended {
+            (number, is_whole) = (number + 1, true);
+        }
+        if is_last {
+            return Ok(());
+        }
+    }
 }
 
 /// The length of a file and the time of its last change, in seconds and nanoseconds.
@@ -132,9 +187,13 @@ fn state(file: &File) -> io::Result<State> {
     Ok((metadata.len(), metadata.ctime(), metadata.ctime_nsec()))
 }
 
-/// Replaces a file that was read in this state by one with this content, the same owner and the same permissions. Returns
+/// Replaces a file that was read in this state by one with what `write` writes, the same owner and the same permissions. Returns
 /// false, and changes nothing, if the file is in another state or another one has its name.
-fn replace(path: &Path, (old, seen): (&File, State), content: &[u8]) -> io::Result<bool> {
+fn replace(
+    path: &Path,
+    (old, seen): (&File, State),
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<bool> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let temporary = path.with_file_name(name);
@@ -143,15 +202,18 @@ fn replace(path: &Path, (old, seen): (&File, State), content: &[u8]) -> io::Resu
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let write = || {
-        let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+    let replace = || {
+        let file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
         let (owner, own) = (old.metadata()?, file.metadata()?);
         // Otherwise the tracker might not be able to read the file any more.
         if (owner.uid(), owner.gid()) != (own.uid(), own.gid()) {
             fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
         }
         file.set_permissions(owner.permissions())?;
-        file.write_all(content)?;
+        let mut content = BufWriter::new(&file);
+        write(&mut content)?;
+        content.flush()?;
+        drop(content);
         file.sync_all()?;
         // As late as possible: what another program writes to the old file from here on is lost.
         let is_same = state(old)? == seen && is_named(old, path)?;
@@ -160,7 +222,7 @@ fn replace(path: &Path, (old, seen): (&File, State), content: &[u8]) -> io::Resu
         }
         Ok(is_same)
     };
-    let replaced = write();
+    let replaced = replace();
     if !matches!(replaced, Ok(true)) {
         let _ = fs::remove_file(&temporary);
     }
@@ -264,24 +326,52 @@ mod tests {
         let seen = state(&file).unwrap();
         // This one asks for no lock.
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"two\n").unwrap();
-        assert!(!replace(&path, (&file, seen), b"nothing").unwrap());
+        assert!(!replace(&path, (&file, seen), |new| new.write_all(b"nothing")).unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntwo\n");
         let seen = state(&file).unwrap();
         let other = directory.path().join("other");
         fs::write(&other, "three\n").unwrap();
         fs::rename(&other, &path).unwrap();
-        assert!(!replace(&path, (&file, seen), b"nothing").unwrap(), "it has another file's name");
+        assert!(
+            !replace(&path, (&file, seen), |new| new.write_all(b"nothing")).unwrap(),
+            "it has another file's name"
+        );
         assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file is left");
         let file = open_locked(&path, None).unwrap();
         // A command that was killed had the same process number.
         fs::write(directory.path().join(format!("list.{}.new", std::process::id())), "left").unwrap();
-        assert!(replace(&path, (&file, state(&file).unwrap()), b"four\n").unwrap());
+        assert!(replace(&path, (&file, state(&file).unwrap()), |new| new.write_all(b"four\n")).unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "four\n");
         let file = open_locked(&path, None).unwrap();
         fs::remove_file(&path).unwrap();
-        assert!(!replace(&path, (&file, state(&file).unwrap()), b"five\n").unwrap(), "it is gone");
+        assert!(
+            !replace(&path, (&file, state(&file).unwrap()), |new| new.write_all(b"five\n")).unwrap(),
+            "it is gone"
+        );
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn lines_end_as_readers_of_lists_see_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("list");
+        let [one, two, three] = [1, 2, 3].map(|byte| format!("{:?}", hash(byte)));
+        let long = "x".repeat(10 * LINE_BYTES_MAX) + " " + &one;
+        let text = format!("\u{feff}{one}\r{two} {three}\r\n{long}\n{one}#x\r\n# caf\n\x1a");
+        fs::write(&path, &text).unwrap();
+        let (mut numbers, mut bytes) = (Vec::new(), Vec::new());
+        let each = |line: RawLine<'_>| {
+            if line.is_whole || numbers.last() != Some(&line.number) {
+                numbers.push(line.number);
+            }
+            bytes.extend_from_slice(line.bytes);
+            Ok(())
+        };
+        for_each_line(&File::open(&path).unwrap(), each).unwrap();
+        assert_eq!((numbers, bytes), ((1..=6).collect(), text.into_bytes()));
+        assert_eq!(remove(&path, &[hash(1), hash(3)]).unwrap(), [hash(1), hash(3)]);
+        assert_eq!(fs::read_to_string(&path).unwrap(), format!("{two}\n{long}\n# caf\n\x1a"));
     }
 
     #[test]

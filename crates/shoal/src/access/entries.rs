@@ -5,16 +5,37 @@ use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 
 use shoal_access::HashKey;
+use shoal_access::budget::Budget;
+use shoal_access::faults::Faults;
+use shoal_access::torrents::{Links, TableBuilder};
 use shoal_config::ListSource;
 use shoal_types::InfoHash;
 
 use super::changes::SourceChange;
 use super::fetches::{Fetched, UrlReading};
 
+/// What tables are built with.
+#[derive(Clone, Debug)]
+pub(super) struct Build {
+    /// The secret on which the order of tables depends.
+    pub(super) key: HashKey,
+    /// The memory of all lists.
+    pub(super) budget: Budget,
+}
+
+impl Build {
+    /// Begins a table.
+    pub(super) fn table(&self) -> TableBuilder {
+        TableBuilder::within(&self.budget)
+    }
+}
+
 /// The entries that were read.
 #[derive(Debug)]
 pub(super) struct Reading<E> {
     pub(super) entries: E,
+    /// The lines that were read, and the faulty ones among them. The others count.
+    pub(super) lines: Faults,
     /// Whether the entries are all that the source has. Otherwise a source that was read before keeps its old ones.
     pub(super) is_whole: bool,
     /// Everything that could not be read, and why.
@@ -35,10 +56,10 @@ pub(super) trait Entries: Default {
     /// Reads a file, or a directory if such sources may be directories. It may use the entries that were read before
     /// to read less, and must not change them if it fails. Returns `None`, at once, if the file is large and is to be read
     /// by [`read_whole`](Self::read_whole).
-    fn read(&mut self, path: &Path, key: &HashKey) -> io::Result<Option<Reading<Self>>>;
+    fn read(&mut self, path: &Path, build: &Build) -> io::Result<Option<Reading<Self>>>;
 
     /// Reads a file as a whole.
-    fn read_whole(path: &Path, key: &HashKey) -> io::Result<Reading<Self>>;
+    fn read_whole(path: &Path, build: &Build) -> io::Result<Reading<Self>>;
 
     /// Returns the number of entries.
     fn len(&self) -> usize;
@@ -55,10 +76,12 @@ pub(super) trait Entries: Default {
     fn wrap(reading: UrlReading<Self>) -> Fetched;
 
     /// Reads a content. Links to further torrents are appended to `links`.
-    fn parse(body: Body<'_>, key: &HashKey, links: &mut Vec<String>) -> io::Result<Reading<Self>>;
+    fn parse(body: Body<'_>, build: &Build, links: &mut Links) -> io::Result<Reading<Self>>;
 
     /// Adds what the links have led to.
-    fn add_linked(&mut self, _info_hashes: &[InfoHash], _key: &HashKey) {}
+    fn add_linked(&mut self, _info_hashes: &[InfoHash], _build: &Build) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Returns whether something under a directory has changed since it was read.
     fn has_changed(&self, _directory: &Path) -> bool {
@@ -71,9 +94,18 @@ pub(super) trait Entries: Default {
     }
 }
 
-impl<E> Reading<E> {
+impl<E: Entries> Reading<E> {
     /// Returns a reading with at most one fault, which makes it incomplete.
-    pub(super) fn new(entries: E, fault: Option<String>) -> Self {
-        Self { entries, is_whole: fault.is_none(), faults: fault.into_iter().collect() }
+    pub(super) fn new(entries: E, lines: Faults, fault: Option<String>) -> Self {
+        Self { entries, lines, is_whole: fault.is_none(), faults: fault.into_iter().collect() }
+    }
+
+    /// Returns why these entries do not replace those of the last version, of which there are `before`, if they do not.
+    pub(super) fn refusal(&self, before: usize) -> Option<String> {
+        if !self.is_whole {
+            return Some(self.faults.join("; "));
+        }
+        let refusal = self.lines.refusal(self.entries.len() as u64, before as u64)?;
+        Some(format!("{refusal}; {}", self.lines))
     }
 }

@@ -11,11 +11,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use shoal_access::HashKey;
+use shoal_access::torrents::Links;
 use shoal_config::{FetchConfig, SourceUrl};
 use shoal_fetch::{Content, FetchError, Limits, Remote};
 
-use super::entries::{Body, Entries, Reading};
+use super::entries::{Body, Build, Entries, Reading};
 use super::linked::Linked;
 use super::list::Place;
 use super::networks::Networks;
@@ -62,7 +62,7 @@ struct Task {
     url: SourceUrl,
     /// Absent while a thread fetches it.
     content: Option<Box<UrlContent>>,
-    fetch: fn(&mut UrlContent, Limits, &HashKey) -> Fetched,
+    fetch: fn(&mut UrlContent, Limits, &Build) -> Fetched,
     /// When the next fetch is due, on the monotonic clock.
     due_ms: u64,
     /// Whether it is to be fetched again at once after the fetch in progress.
@@ -78,7 +78,7 @@ struct Job {
     list: &'static str,
     url: SourceUrl,
     content: Box<UrlContent>,
-    fetch: fn(&mut UrlContent, Limits, &HashKey) -> Fetched,
+    fetch: fn(&mut UrlContent, Limits, &Build) -> Fetched,
     limits: Limits,
 }
 
@@ -87,6 +87,8 @@ struct Job {
 pub(super) struct UrlContent {
     remote: Remote,
     linked: Linked,
+    /// The number of entries of the copy that was accepted last.
+    entries: usize,
 }
 
 impl Fetches {
@@ -124,7 +126,7 @@ impl Fetches {
             url: url.clone(),
             content: Some(content),
             // After a panic, at most the conditions of the next request to the server are wrong.
-            fetch: |content, limits, key| E::wrap(caught(|| content.fetch::<E>(limits, key))),
+            fetch: |content, limits, build| E::wrap(caught(|| content.fetch::<E>(limits, build))),
             due_ms: 0,
             is_requested: false,
             failures: 0,
@@ -142,16 +144,16 @@ impl Fetches {
 
     /// Starts as many threads as there are URLs, but not more than [`THREADS_MAX`].
     pub(super) fn start(lists: &Arc<Mutex<Lists>>, publisher: &Arc<Publisher>) {
-        let (fetches, key) = {
+        let (fetches, build) = {
             let lists = lock(lists);
-            (Arc::clone(&lists.fetches), lists.key)
+            (Arc::clone(&lists.fetches), lists.build.clone())
         };
         let mut state = fetches.lock();
         while state.threads < state.tasks.len().min(THREADS_MAX) {
-            let (lists, publisher, fetches) =
-                (Arc::clone(lists), Arc::clone(publisher), Arc::clone(&fetches));
+            let (lists, publisher, fetches, build) =
+                (Arc::clone(lists), Arc::clone(publisher), Arc::clone(&fetches), build.clone());
             let thread = thread::Builder::new().name("fetch".to_owned());
-            if let Err(error) = thread.spawn(move || fetches.serve(&lists, &publisher, &key)) {
+            if let Err(error) = thread.spawn(move || fetches.serve(&lists, &publisher, &build)) {
                 tracing::error!(%error, "a thread that fetches lists cannot be started");
                 return;
             }
@@ -159,17 +161,17 @@ impl Fetches {
         }
     }
 
-    fn serve(&self, lists: &Mutex<Lists>, publisher: &Publisher, key: &HashKey) {
+    fn serve(&self, lists: &Mutex<Lists>, publisher: &Publisher, build: &Build) {
         loop {
             let mut job = self.next();
-            let fetched = (job.fetch)(&mut job.content, job.limits, key);
+            let fetched = (job.fetch)(&mut job.content, job.limits, build);
             let has_failed = match &fetched {
                 Fetched::Torrents(reading) => is_failure(reading),
                 Fetched::Networks(reading) => is_failure(reading),
             };
             let place = Place::Url(&job.url);
             let changes = apply_changes(lists, publisher, |lists| lists.take_read(job.list, place, fetched));
-            changes.iter().for_each(|change| change.log(key));
+            changes.iter().for_each(|change| change.log(&build.key));
             self.finish(job, has_failed);
         }
     }
@@ -246,46 +248,59 @@ impl UrlContent {
     pub(super) fn new(url: &SourceUrl, folder: &Path, list: &str) -> Self {
         let remote = Remote::new(url.uri().clone(), folder, list);
         let linked = Linked::new(remote.copy_path().with_added_extension("links"));
-        Self { remote, linked }
+        Self { remote, linked, entries: 0 }
     }
 
     /// Reads the last good copy, if there is one. The targets of its links are known from earlier fetches, or not yet.
     /// A copy that is compressed itself may have `bytes_max` bytes after decompression.
-    pub(super) fn read_copy<E: Entries>(&mut self, bytes_max: u64, key: &HashKey) -> UrlReading<E> {
-        let linked = &mut self.linked;
-        let remote = &mut self.remote;
-        caught(|| {
-            let read =
-                |content: &mut Content<'_>| read::<E>(content, linked, (None, bytes_max), key, &mut None);
+    pub(super) fn read_copy<E: Entries>(&mut self, bytes_max: u64, build: &Build) -> UrlReading<E> {
+        let Self { remote, linked, entries } = self;
+        let read_copy = || {
+            let read = |content: &mut Content<'_>| {
+                read::<E>(content, linked, (None, bytes_max), (build, *entries), &mut None)
+            };
             remote.read_copy(read).map_err(|error| error.to_string())
-        })
+        };
+        let reading = caught(read_copy);
+        self.accept(&reading);
+        reading
     }
 
     /// Fetches the content, and what its links lead to.
-    fn fetch<E: Entries>(&mut self, limits: Limits, key: &HashKey) -> UrlReading<E> {
-        let Self { remote, linked } = self;
-        let of = |limits: Limits| (Some(limits), limits.bytes_max);
+    fn fetch<E: Entries>(&mut self, limits: Limits, build: &Build) -> UrlReading<E> {
+        let Self { remote, linked, entries } = self;
+        let (of, with) = (|limits: Limits| (Some(limits), limits.bytes_max), (build, *entries));
         let mut partial = None;
         let fetched =
-            remote.fetch(limits, |content| read::<E>(content, linked, of(limits), key, &mut partial));
-        match fetched {
+            remote.fetch(limits, |content| read::<E>(content, linked, of(limits), with, &mut partial));
+        let reading = match fetched {
             // The links that could not be fetched last time are tried again.
             Ok(None) if linked.is_missing_some() => remote
-                .read_copy(|content| read::<E>(content, linked, of(limits), key, &mut None))
+                .read_copy(|content| read::<E>(content, linked, of(limits), with, &mut None))
                 .map_err(|error| error.to_string()),
-            Err(FetchError::Refused(fault)) => partial.map_or(Err(fault), |reading| Ok(Some(reading))),
+            Err(FetchError::Refused(fault)) => {
+                return partial.map_or(Err(fault), |reading| Ok(Some(reading)));
+            }
             fetched => fetched.map_err(|error| error.to_string()),
+        };
+        self.accept(&reading);
+        reading
+    }
+
+    fn accept<E: Entries>(&mut self, reading: &UrlReading<E>) {
+        if let Ok(Some(reading)) = reading {
+            self.entries = reading.entries.len();
         }
     }
 }
 
 /// Reads a content. If a part of it cannot be read, that becomes `partial`, and the content is refused. It may have
-/// `bytes_max` bytes after decompression. Without limits, links are not fetched.
+/// `bytes_max` bytes after decompression. It replaces `before` entries. Without limits, links are not fetched.
 fn read<E: Entries>(
     content: &mut Content<'_>,
     linked: &mut Linked,
     (limits, bytes_max): (Option<Limits>, u64),
-    key: &HashKey,
+    (build, before): (&Build, usize),
     partial: &mut Option<Reading<E>>,
 ) -> Result<Reading<E>, String> {
     let begin = content.body.fill_buf().map_err(|error| error.to_string())?;
@@ -293,16 +308,20 @@ fn read<E: Entries>(
         // A server with a fault often sends nothing. An empty list can be one with a comment.
         return Err("the content is empty".to_owned());
     }
-    let mut links = Vec::new();
+    let mut links = Links::default();
     let media_type = content.media_type.clone();
     let body = Body { text: &mut content.body, media_type: media_type.as_deref(), bytes_max };
-    let mut reading = E::parse(body, key, &mut links).map_err(|error| error.to_string())?;
-    if !reading.is_whole {
-        let faults = reading.faults.join("; ");
-        *partial = Some(reading);
-        return Err(faults);
+    let mut reading = E::parse(body, build, &mut links).map_err(|error| error.to_string())?;
+    if reading.is_whole {
+        let linked = linked.resolve(&links, build, limits, &*content, &mut reading.faults);
+        linked
+            .and_then(|info_hashes| reading.entries.add_linked(&info_hashes, build))
+            .map_err(|error| error.to_string())?;
     }
-    let info_hashes = linked.resolve(&links, limits, &*content, &mut reading.faults);
-    reading.entries.add_linked(&info_hashes, key);
+    if let Some(refusal) = reading.refusal(before) {
+        (reading.is_whole, reading.faults) = (false, vec![refusal.clone()]);
+        *partial = Some(reading);
+        return Err(refusal);
+    }
     Ok(reading)
 }

@@ -1,18 +1,15 @@
 //! Reads files of lists, and notices how they change.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufReader};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use flate2::bufread::MultiGzDecoder;
+use shoal_access::text::{Capped, GZIP_MAGIC, plain_begin};
 use shoal_access::torrents::Format;
 
 /// Size of the pieces in which a file is read.
 const PIECE_BYTES: usize = 256 << 10;
-
-/// The first bytes of a file that gzip has compressed (RFC 1952, 2.3.1).
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Size above which a file is large: to read it takes more than some tens of milliseconds.
 const LARGE_FILE_BYTES: u64 = 8 << 20;
@@ -63,73 +60,7 @@ pub(super) fn is_large(file: &File) -> io::Result<bool> {
 pub(super) fn is_lines(file: &File) -> io::Result<bool> {
     let mut begin = [0; 512];
     let bytes = file.read_at(&mut begin, 0)?;
-    let begin = &begin[..bytes];
-    Ok(!begin.starts_with(&GZIP_MAGIC) && Format::of(begin, None) == Format::Lines)
-}
-
-/// Reads a source, and fails if it has more bytes than it may.
-#[derive(Debug)]
-pub(super) struct Capped<R> {
-    source: R,
-    rest: u64,
-    bytes_max: u64,
-}
-
-impl<R> Capped<R> {
-    /// Limits a source to this number of bytes.
-    pub(super) const fn new(source: R, bytes_max: u64) -> Self {
-        Self { source, rest: bytes_max, bytes_max }
-    }
-
-    /// Returns the number of bytes that were read.
-    pub(super) const fn bytes(&self) -> u64 {
-        self.bytes_max - self.rest
-    }
-}
-
-impl<R: Read> Read for Capped<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let bytes = self.source.read(buffer)?;
-        let too_large = || io::Error::other(format!("it has more than {} bytes", self.bytes_max));
-        self.rest = self.rest.checked_sub(bytes as u64).ok_or_else(too_large)?;
-        Ok(bytes)
-    }
-}
-
-/// Text that may be compressed by gzip, which its first bytes tell.
-pub(super) enum Text<'b> {
-    Plain(&'b mut dyn BufRead),
-    Gzip(Box<BufReader<Capped<MultiGzDecoder<&'b mut dyn BufRead>>>>),
-}
-
-impl<'b> Text<'b> {
-    /// Examines the first bytes. Compressed text must not have more than `bytes_max` bytes.
-    pub(super) fn new(body: &'b mut dyn BufRead, bytes_max: u64) -> io::Result<Self> {
-        // The readers of this module begin with a whole piece.
-        if !body.fill_buf()?.starts_with(&GZIP_MAGIC) {
-            return Ok(Self::Plain(body));
-        }
-        let text = Capped::new(MultiGzDecoder::new(body), bytes_max);
-        Ok(Self::Gzip(Box::new(BufReader::with_capacity(PIECE_BYTES, text))))
-    }
-
-    pub(super) const fn is_plain(&self) -> bool {
-        matches!(self, Self::Plain(_))
-    }
-
-    pub(super) fn get(&mut self) -> &mut dyn BufRead {
-        match self {
-            Self::Plain(body) => *body,
-            Self::Gzip(body) => body,
-        }
-    }
-
-    /// Reads everything into memory.
-    pub(super) fn read_whole(&mut self, bytes_max: u64) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        Capped::new(self.get(), bytes_max).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    }
+    Ok(plain_begin(&begin[..bytes]).is_some_and(|begin| Format::of(begin, None) == Format::Lines))
 }
 
 /// The part of a file that has been read, by which it is recognised after an addition to its end.

@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use shoal_access::HashKey;
-
 use super::changes::SourceChange;
-use super::entries::Entries;
+use super::entries::{Build, Entries};
 use super::fetches::{Fetched, UrlReading};
 use super::watch::apply_changes;
 use super::{Lists, Publisher, lock};
@@ -27,17 +25,17 @@ pub(super) struct LargeFile {
     pub(super) list: &'static str,
     pub(super) reading: ReadingId,
     path: PathBuf,
-    read: fn(&Path, &HashKey) -> Fetched,
+    read: fn(&Path, &Build) -> Fetched,
 }
 
 impl LargeFile {
     pub(super) fn new<E: Entries>(list: &'static str, path: PathBuf, reading: ReadingId) -> Self {
-        Self { list, reading, path, read: |path, key| E::wrap(read::<E>(path, key)) }
+        Self { list, reading, path, read: |path, build| E::wrap(read::<E>(path, build)) }
     }
 
     /// Reads the file, which may take many seconds.
-    pub(super) fn read(&self, key: &HashKey) -> Fetched {
-        background::run(|| (self.read)(&self.path, key))
+    pub(super) fn read(&self, build: &Build) -> Fetched {
+        background::run(|| (self.read)(&self.path, build))
     }
 
     /// Starts a thread that reads the file and applies it.
@@ -51,15 +49,15 @@ impl LargeFile {
     }
 
     fn apply(&self, lists: &Mutex<Lists>, publisher: &Publisher) {
-        let key = lock(lists).key;
-        let read = self.read(&key);
+        let build = lock(lists).build.clone();
+        let read = self.read(&build);
         let changes = apply_changes(lists, publisher, |lists| lists.take_large(self, read));
         lock(lists).watch();
         // The comparison of two large tables takes long as well.
-        background::run(|| changes.iter().for_each(|change: &SourceChange| change.log(&key)));
+        background::run(|| changes.iter().for_each(|change: &SourceChange| change.log(&build.key)));
     }
 }
 
-fn read<E: Entries>(path: &Path, key: &HashKey) -> UrlReading<E> {
-    caught(|| E::read_whole(path, key).map(Some).map_err(|error| error.to_string()))
+fn read<E: Entries>(path: &Path, build: &Build) -> UrlReading<E> {
+    caught(|| E::read_whole(path, build).map(Some).map_err(|error| error.to_string()))
 }

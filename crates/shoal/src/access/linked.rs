@@ -5,38 +5,42 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-use shoal_access::torrents::{Entry, info_hashes};
+use shoal_access::budget::Share;
+use shoal_access::torrents::{Entry, LINK_BYTES_MAX, Links, info_hashes};
 use shoal_fetch::{Content, Limits};
 use shoal_types::InfoHash;
 
+use super::entries::Build;
 use crate::clock;
-
-/// Maximum number of files that one content may link. Further links count as a fault.
-const LINKS_MAX: usize = 1000;
 
 /// Maximum size of a linked file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Maximum size of the file with the hashes: those of all links, which are limited by the lines of feeds.
-const KNOWN_BYTES_MAX: u64 = 32 << 20;
+/// Maximum size of the file with the hashes: two of each link.
+const KNOWN_BYTES_MAX: u64 = 2000 * (LINK_BYTES_MAX as u64 + 64);
+
+/// The memory of a link, without its text.
+const LINK_BYTES: u64 = 200;
 
 /// The linked files of one content.
 #[derive(Debug)]
 pub(super) struct Linked {
     path: PathBuf,
     known: BTreeMap<String, Vec<InfoHash>>,
+    share: Share,
     is_loaded: bool,
     is_missing_some: bool,
 }
 
 impl Linked {
     /// Creates the links of a content without any, whose hashes lie at `path`.
-    pub(super) const fn new(path: PathBuf) -> Self {
-        Self { path, known: BTreeMap::new(), is_loaded: false, is_missing_some: false }
+    pub(super) fn new(path: PathBuf) -> Self {
+        let share = Share::default();
+        Self { path, known: BTreeMap::new(), share, is_loaded: false, is_missing_some: false }
     }
 
     /// Returns whether the hashes of some links are not known.
@@ -48,18 +52,23 @@ impl Linked {
     /// Without limits, none is fetched.
     pub(super) fn resolve(
         &mut self,
-        links: &[String],
+        links: &Links,
+        build: &Build,
         limits: Option<Limits>,
         content: &Content<'_>,
         faults: &mut Vec<String>,
-    ) -> Vec<InfoHash> {
-        if links.is_empty() && !self.is_loaded {
-            return Vec::new();
+    ) -> io::Result<Vec<InfoHash>> {
+        if links.urls.is_empty() && !self.is_loaded {
+            return Ok(Vec::new());
         }
+        let mut share = Share::of(&build.budget);
+        share.need(links.urls.iter().map(|link| LINK_BYTES + link.len() as u64).sum());
+        share.check().map_err(io::Error::other)?;
         let mut old = self.load();
+        self.share = share;
         let (mut missing, mut first_fault) = (0, None);
         let begin_ms = clock::monotonic_ms();
-        for link in links.iter().take(LINKS_MAX) {
+        for link in &links.urls {
             if self.known.contains_key(link) {
                 continue;
             }
@@ -78,18 +87,19 @@ impl Linked {
                 }
             }
         }
-        missing += links.len().saturating_sub(LINKS_MAX);
+        missing += links.more;
         self.is_missing_some = missing > 0;
         if limits.is_some() && missing > 0 {
-            let reason = first_fault.unwrap_or_else(|| format!("there are more than {LINKS_MAX}"));
-            faults.push(format!("{missing} of {} linked torrents cannot be read: {reason}", links.len()));
+            let reason = first_fault.unwrap_or_else(|| format!("there are more than {}", links.urls.len()));
+            let all = links.urls.len() as u64 + links.more;
+            faults.push(format!("{missing} of {all} linked torrents cannot be read: {reason}"));
         }
         if limits.is_some()
             && let Err(error) = self.save()
         {
             faults.push(format!("the hashes of linked torrents cannot be kept: {error}"));
         }
-        self.known.values().flatten().copied().collect()
+        Ok(self.known.values().flatten().copied().collect())
     }
 
     /// Returns what was known until now.
@@ -98,17 +108,12 @@ impl Linked {
             return std::mem::take(&mut self.known);
         }
         // Whatever cannot be read is fetched again.
-        let read = || {
-            let mut text = String::new();
-            io::Read::read_to_string(
-                &mut io::Read::take(File::open(&self.path)?, KNOWN_BYTES_MAX),
-                &mut text,
-            )?;
-            io::Result::Ok(text)
-        };
         let mut known = BTreeMap::<_, Vec<_>>::new();
-        for (hash, link) in read().unwrap_or_default().lines().filter_map(|line| line.split_once(' ')) {
-            if let Ok(Some(entry)) = Entry::parse(hash.as_bytes()) {
+        let Ok(file) = File::open(&self.path) else { return known };
+        for line in BufReader::new(file.take(KNOWN_BYTES_MAX)).lines().map_while(Result::ok) {
+            if let Some((hash, link)) = line.split_once(' ')
+                && let Ok(Some(entry)) = Entry::parse(hash)
+            {
                 known.entry(link.to_owned()).or_default().extend(entry.info_hashes);
             }
         }
@@ -116,14 +121,14 @@ impl Linked {
     }
 
     fn save(&self) -> io::Result<()> {
-        let mut text = String::new();
-        for (link, info_hashes) in &self.known {
-            info_hashes.iter().for_each(|info_hash| text.push_str(&format!("{info_hash:?} {link}\n")));
-        }
         let new = self.path.with_added_extension("new");
         // Links may contain secrets, as URLs may.
-        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(text.as_bytes())?;
+        let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        let mut file = io::BufWriter::new(file);
+        for (link, info_hashes) in &self.known {
+            info_hashes.iter().try_for_each(|info_hash| writeln!(file, "{info_hash:?} {link}"))?;
+        }
+        file.into_inner()?;
         fs::rename(new, &self.path)
     }
 }
@@ -136,6 +141,6 @@ fn fetch(content: &Content<'_>, link: &str, begin_ms: u64, limits: Limits) -> Re
         return Err("the time for all of them is over".to_owned());
     }
     let limits = Limits { bytes_max: limits.bytes_max.min(FILE_BYTES_MAX), time_max };
-    let bytes = content.fetch_link(link, limits).map_err(|error| error.to_string())?;
-    info_hashes(&bytes).map(|hashes| hashes.to_vec()).map_err(|error| error.to_string())
+    let read = content.fetch_link(link, limits, |mut body| info_hashes(&mut body));
+    read.map_err(|error| error.to_string())?.map(|hashes| hashes.to_vec()).map_err(|error| error.to_string())
 }

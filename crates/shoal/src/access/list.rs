@@ -1,19 +1,20 @@
 //! A list: the sources of one key of the configuration, whatever their entries are.
 //!
-//! A source that cannot be read keeps the entries that it had. Before it has been read as a whole for the first time,
-//! the entries that can be read are better than none.
+//! Of a source with some faulty lines, the others count. A source that cannot be read, or that is refused because too much of
+//! it is faulty, keeps the entries that it had. Before it has been read as a whole for the first time, the entries that can
+//! be read are better than none.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use shoal_access::HashKey;
+use shoal_access::faults::Faults;
 use shoal_config::{ListSource, SourceUrl};
 
 use super::changes::SourceChange;
 use super::control::SourceState;
 use super::counters::SourceCounter;
-use super::entries::{Entries, Reading};
+use super::entries::{Build, Entries, Reading};
 use super::file::Seen;
 use super::large::{LargeFile, ReadingId};
 use super::watch::add_parents;
@@ -40,8 +41,10 @@ struct Source<E> {
     entries: E,
     /// Whether it has been read as a whole since it was configured.
     is_known: bool,
-    /// Why a part of it could not be read last time, if so.
+    /// Why it, or a part of it, was not taken over last time, if so.
     fault: Option<String>,
+    /// The faulty lines of the version that was read last.
+    lines: Faults,
     /// The state in which it was read last, with or without a fault. A URL has none.
     seen: Option<Seen>,
     /// The reading of the file in progress, if it is a large one.
@@ -85,6 +88,7 @@ impl<E: Entries> List<E> {
             name: source.location.to_string(),
             entries: source.entries.len(),
             fault: source.fault.as_deref(),
+            lines: Some(&source.lines),
         })
     }
 
@@ -127,6 +131,7 @@ impl<E: Entries> List<E> {
                     entries: E::default(),
                     is_known: false,
                     fault: None,
+                    lines: Faults::default(),
                     seen: None,
                     reading: None,
                     counter: Arc::new(SourceCounter::new(self.name, location.to_string())),
@@ -138,7 +143,7 @@ impl<E: Entries> List<E> {
 
     /// Reads the files that have changed since they were read last, and with `retry` also those that had a fault. Those that
     /// are large are appended to `large` for the caller to read. Returns whether any entries were replaced.
-    pub(super) fn read_files(&mut self, retry: bool, key: &HashKey, large: &mut Vec<LargeFile>) -> bool {
+    pub(super) fn read_files(&mut self, retry: bool, build: &Build, large: &mut Vec<LargeFile>) -> bool {
         let mut has_changed = false;
         for source in &mut self.sources {
             let ListSource::Path(path) = source.location.clone() else { continue };
@@ -149,7 +154,7 @@ impl<E: Entries> List<E> {
                 // A change while the file is read shows at the next look.
                 source.seen = Some(Seen::of(&path));
                 source.reading = None;
-                let read = caught(|| source.entries.read(&path, key).map_err(|error| error.to_string()));
+                let read = caught(|| source.entries.read(&path, build).map_err(|error| error.to_string()));
                 match read.transpose() {
                     Some(reading) => has_changed |= source.take(self.name, reading, &mut self.changes),
                     None => {
@@ -206,6 +211,8 @@ impl<E: Entries> List<E> {
             None => {
                 source.fault = None;
                 source.counter.set_good();
+                source.counter.set_refused(false);
+                source.tell();
                 false
             }
         }
@@ -242,20 +249,33 @@ impl<E: Entries> Source<E> {
         changes: &mut Vec<SourceChange>,
     ) -> bool {
         let was_known = self.is_known;
-        let (entries, is_whole, faults) = match reading {
-            Ok(Reading { entries, is_whole, faults }) => (Some(entries), is_whole, faults),
-            Err(fault) => (None, false, vec![fault]),
+        let before = if was_known { self.entries.len() } else { 0 };
+        let (entries, faults, refusal) = match reading {
+            Ok(reading) => {
+                let refusal = reading.refusal(before);
+                self.lines = reading.lines;
+                (Some(reading.entries), reading.faults, refusal)
+            }
+            Err(fault) => (None, Vec::new(), Some(fault)),
         };
-        let keeps = entries.is_none() || (!is_whole && self.is_known);
-        let meaning = match (is_whole, self.is_known) {
-            (true, _) => "a part of a list cannot be read and keeps its entries",
-            (false, true) => "a list cannot be read and keeps its entries",
-            (false, false) => "a list cannot be read as a whole",
+        let entries = entries.filter(|_| refusal.is_none() || !was_known);
+        let meaning = match (&refusal, &entries) {
+            (None, _) => "a part of a list cannot be read and keeps its entries",
+            (Some(_), None) if was_known => "a list cannot be read and keeps its entries",
+            (Some(_), _) => "a list cannot be read as a whole",
         };
+        let faults = refusal.clone().map_or(faults, |refusal| vec![refusal]);
+        let key = format!("access.{list}");
         for error in faults.iter().take(FAULTS_LOGGED_MAX) {
-            tracing::error!(list = format!("access.{list}"), source = %self.location, error, "{meaning}");
+            tracing::error!(list = key, source = %self.location, error, "{meaning}");
         }
-        self.is_known |= is_whole;
+        if refusal.is_none() && self.lines.faulty > 0 {
+            let (faulty, lines) = (self.lines.faulty, self.lines.lines);
+            let first = self.lines.named.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            let meaning = "a list has faulty lines, which are left out; the others apply";
+            tracing::warn!(list = key, source = %self.location, faulty, lines, first, "{meaning}");
+        }
+        self.is_known |= refusal.is_none();
         if faults.is_empty() {
             self.counter.set_good();
         } else {
@@ -264,16 +284,20 @@ impl<E: Entries> Source<E> {
         let more = faults.len().saturating_sub(1);
         let and_more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
         self.fault = faults.into_iter().next().map(|fault| fault + &and_more);
-        match entries.filter(|_| !keeps) {
-            Some(entries) => {
-                let old = std::mem::replace(&mut self.entries, entries);
-                if was_known {
-                    changes.extend(E::change(list, &self.location, &old, &self.entries));
-                }
-                true
-            }
-            None => false,
+        self.counter.set_refused(refusal.is_some());
+        self.tell();
+        let Some(entries) = entries else { return false };
+        let old = std::mem::replace(&mut self.entries, entries);
+        if was_known {
+            changes.extend(E::change(list, &self.location, &old, &self.entries));
         }
+        true
+    }
+
+    /// Tells the counters what is wrong with the source.
+    fn tell(&self) {
+        let lines = (self.lines.faulty > 0).then(|| self.lines.to_string());
+        self.counter.set_faults(self.lines.faulty, self.fault.clone().or(lines));
     }
 
     /// Returns whether the file is another one than when it was read last.
@@ -286,6 +310,10 @@ impl<E: Entries> Source<E> {
 mod tests {
     use std::io;
 
+    use shoal_access::HashKey;
+    use shoal_access::budget::Budget;
+    use shoal_access::torrents::Links;
+
     use super::super::entries::Body;
     use super::super::fetches::{Fetched, UrlReading};
     use super::*;
@@ -295,11 +323,11 @@ mod tests {
     struct Faulty;
 
     impl Entries for Faulty {
-        fn read(&mut self, path: &Path, key: &HashKey) -> io::Result<Option<Reading<Self>>> {
-            Self::read_whole(path, key).map(Some)
+        fn read(&mut self, path: &Path, build: &Build) -> io::Result<Option<Reading<Self>>> {
+            Self::read_whole(path, build).map(Some)
         }
 
-        fn read_whole(_: &Path, _: &HashKey) -> io::Result<Reading<Self>> {
+        fn read_whole(_: &Path, _: &Build) -> io::Result<Reading<Self>> {
             panic!("out of bounds")
         }
 
@@ -311,7 +339,7 @@ mod tests {
             Fetched::Networks(Err("unused".to_owned()))
         }
 
-        fn parse(_: Body<'_>, _: &HashKey, _: &mut Vec<String>) -> io::Result<Reading<Self>> {
+        fn parse(_: Body<'_>, _: &Build, _: &mut Links) -> io::Result<Reading<Self>> {
             panic!("out of bounds")
         }
     }
@@ -319,8 +347,9 @@ mod tests {
     #[test]
     fn a_panic_of_a_parser_is_a_fault_of_its_file() {
         let mut list = List::<Faulty>::new("torrents_deny");
+        let build = Build { key: HashKey::new([0; 4]), budget: Budget::default() };
         list.configure(&[ListSource::Path("/dev/null".into())]);
-        assert!(!list.read_files(true, &HashKey::new([0; 4]), &mut Vec::new()));
+        assert!(!list.read_files(true, &build, &mut Vec::new()));
         let fault = list.states().next().and_then(|state| state.fault.map(str::to_owned));
         assert_eq!(fault.as_deref(), Some("a bug of this program, please report it: out of bounds"));
     }

@@ -3,32 +3,33 @@
 use std::io;
 use std::path::Path;
 
-use shoal_access::HashKey;
-use shoal_access::networks::{LIST_BYTES_MAX, Network, NetworkTable, parse};
+use shoal_access::faults::Faults;
+use shoal_access::networks::{Network, NetworkList, NetworkTable, read_networks};
+use shoal_access::torrents::Links;
 
-use super::entries::{Body, Entries, Reading};
+use super::entries::{Body, Build, Entries, Reading};
 use super::fetches::{Fetched, UrlReading};
-use super::file::{self, Capped};
+use super::file;
 use super::list::List;
 
-/// Maximum size of a file.
-const FILE_BYTES_MAX: u64 = 256 << 20;
+/// Maximum size of a file, and of its text if it is compressed.
+const FILE_BYTES_MAX: u64 = 512 << 20;
 
 /// The networks of one source.
 #[derive(Debug, Default)]
-pub(super) struct Networks(Vec<Network>);
+pub(super) struct Networks(NetworkList);
 
 impl Entries for Networks {
-    fn read(&mut self, path: &Path, key: &HashKey) -> io::Result<Option<Reading<Self>>> {
+    fn read(&mut self, path: &Path, build: &Build) -> io::Result<Option<Reading<Self>>> {
         let is_large = file::is_large(&file::open(path)?)?;
-        if is_large { Ok(None) } else { Self::read_whole(path, key).map(Some) }
+        if is_large { Ok(None) } else { Self::read_whole(path, build).map(Some) }
     }
 
-    fn read_whole(path: &Path, key: &HashKey) -> io::Result<Reading<Self>> {
+    fn read_whole(path: &Path, build: &Build) -> io::Result<Reading<Self>> {
         let file = file::open(path)?;
         let mut reader = file::reader(&file, FILE_BYTES_MAX);
-        let body = Body { text: &mut reader, media_type: None, bytes_max: LIST_BYTES_MAX };
-        Self::parse(body, key, &mut Vec::new())
+        let body = Body { text: &mut reader, media_type: None, bytes_max: FILE_BYTES_MAX };
+        Self::parse(body, build, &mut Links::default())
     }
 
     fn len(&self) -> usize {
@@ -39,12 +40,10 @@ impl Entries for Networks {
         Fetched::Networks(reading)
     }
 
-    fn parse(body: Body<'_>, _: &HashKey, _: &mut Vec<String>) -> io::Result<Reading<Self>> {
-        let mut bytes = Vec::new();
-        io::Read::read_to_end(&mut Capped::new(body.text, FILE_BYTES_MAX), &mut bytes)?;
-        let mut networks = Vec::new();
-        let fault = parse(&bytes, body.bytes_max, &mut networks).err();
-        Ok(Reading::new(Self(networks), fault.map(|fault| fault.to_string())))
+    fn parse(body: Body<'_>, build: &Build, _: &mut Links) -> io::Result<Reading<Self>> {
+        let (mut networks, mut lines) = (NetworkList::within(&build.budget), Faults::default());
+        read_networks(body.text, body.bytes_max, &mut networks, &mut lines)?;
+        Ok(Reading::new(Self(networks), lines, None))
     }
 }
 
@@ -58,12 +57,14 @@ pub(super) fn table(
     if allow.is_empty() && deny.is_empty() && bans.peek().is_none() {
         return None;
     }
-    let networks = |list: &List<Networks>| -> Vec<Network> {
-        list.entries().flat_map(|source| source.0.iter().copied()).collect()
-    };
-    let (allow, mut deny) = ((!allow.is_empty()).then(|| networks(allow)), networks(deny));
-    deny.extend(bans);
-    let allowed = allow.as_ref().map_or("all".to_owned(), |allow| allow.len().to_string());
-    tracing::info!(allowed, denied = deny.len(), "lists of networks");
-    Some(NetworkTable::new(allow.as_deref(), &deny))
+    let sum = |list: &List<Networks>| list.entries().map(Entries::len).sum::<usize>();
+    let allowed = if allow.is_empty() { "all".to_owned() } else { sum(allow).to_string() };
+    let table = NetworkTable::of((!allow.is_empty()).then(|| networks(allow)), networks(deny).chain(bans));
+    tracing::info!(allowed, denied = sum(deny), "lists of networks");
+    Some(table)
+}
+
+/// Returns the networks of all sources of a list.
+fn networks(list: &List<Networks>) -> impl Iterator<Item = Network> {
+    list.entries().flat_map(|source| source.0.iter())
 }

@@ -208,7 +208,7 @@ pub(crate) fn remove(
 pub(crate) fn parse_torrents(texts: &[String]) -> Result<Vec<InfoHash>, Failure> {
     let mut info_hashes = Vec::new();
     for text in texts {
-        match Entry::parse(text.as_bytes()) {
+        match Entry::parse(text) {
             Ok(Some(entry)) if !text.trim().contains(char::is_whitespace) => {
                 info_hashes.extend(entry.info_hashes)
             }
@@ -247,7 +247,7 @@ fn line(info_hash: &InfoHash, details: &NewDetails) -> Result<String, Failure> {
     if line.contains('\n') {
         return refuse("a reason and a reference are one line each".to_owned());
     }
-    let entry = match Entry::parse(line.as_bytes()) {
+    let entry = match Entry::parse(&line) {
         Ok(Some(entry)) => entry,
         Ok(None) => return refuse("the entry is empty".to_owned()),
         Err(error) => return refuse(error.to_string()),
@@ -261,7 +261,7 @@ fn line(info_hash: &InfoHash, details: &NewDetails) -> Result<String, Failure> {
     {
         return refuse(
             "the list would not be read back as it was written: a reference must not contain ], a reason must not begin \
-             with [, and a # after a space begins a comment"
+             with [ or an info hash, and a # after a space begins a comment"
                 .to_owned(),
         );
     }

@@ -157,6 +157,7 @@ impl SharedLists {
             name: SOURCE.to_owned(),
             entries: self.table(which).map_or(0, |table| table.len()),
             fault: None,
+            lines: None,
         })
     }
 }

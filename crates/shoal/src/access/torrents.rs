@@ -6,27 +6,27 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use shoal_access::HashKey;
+use shoal_access::budget::Share;
+use shoal_access::faults::Faults;
+use shoal_access::text::Text;
 use shoal_access::torrents::{
-    Format, ListReader, TableBuilder, TorrentLists, TorrentTable, info_hashes, read_feed, read_json,
+    FEED_READING_BYTES, Format, Links, ListReader, TorrentLists, TorrentTable, info_hashes, read_feed,
+    read_json,
 };
 use shoal_config::ListSource;
 use shoal_types::InfoHash;
 
 use super::changes::SourceChange;
 use super::directory::{Directory, with_subdirectories};
-use super::entries::{Body, Entries, Reading};
+use super::entries::{Body, Build, Entries, Reading};
 use super::fetches::{Fetched, UrlReading};
-use super::file::{self, ReadPart, Text};
+use super::file::{self, ReadPart};
 use super::list::List;
 use super::operations::Which;
 use super::shared::SharedLists;
 
 /// Maximum size of a file, compressed as well as decompressed. A hundred million torrents with short reasons fit.
 const FILE_BYTES_MAX: u64 = 16 << 30;
-
-/// Maximum size of a document in JSON or XML, which is read into memory as a whole.
-const DOCUMENT_BYTES_MAX: u64 = 128 << 20;
 
 /// Tables with at most so many torrents share one, which is rebuilt if one of them changes. A larger one stays by itself,
 /// and each table costs every announce a look-up.
@@ -41,8 +41,8 @@ pub(super) struct Torrents {
     table: Option<Arc<TorrentTable>>,
     /// The torrents that were added since to the end of the file, or that links have led to.
     added: Option<Arc<TorrentTable>>,
-    /// The part of the file that these two have, if it is one to which lines can be added.
-    part: Option<ReadPart>,
+    /// The part of the file that these two have, and its faulty lines, if it is one to which lines can be added.
+    part: Option<(ReadPart, Faults)>,
     /// Its files, if it is a directory.
     directory: Directory,
 }
@@ -58,65 +58,66 @@ impl Torrents {
     }
 
     /// Reads only what was added to the end of a file, if that is all that has changed.
-    fn read_addition(&self, file: &File, key: &HashKey) -> io::Result<Option<Reading<Self>>> {
-        let Some(part) = &self.part else { return Ok(None) };
+    fn read_addition(&self, file: &File, build: &Build) -> io::Result<Option<Reading<Self>>> {
+        let Some((part, lines)) = &self.part else { return Ok(None) };
         let Some(addition) = part.addition(file, ADDITION_BYTES_MAX)? else { return Ok(None) };
-        let mut reader = ListReader::after(part.lines);
+        let mut reader = ListReader::after(part.lines, lines.clone(), build.table());
         reader.read(&addition);
-        let lines = reader.lines();
-        let (new, fault) = reader.finish(key);
-        if fault.is_some() {
-            // As a whole, the file keeps the entries that it had, and the fault is told for all of it.
+        let ended = reader.lines();
+        let (new, faults) = reader.finish(&build.key).map_err(io::Error::other)?;
+        if faults.faulty > lines.faulty {
+            // Whether the file counts as it is now depends on all of it.
             return Ok(None);
         }
-        let mut added = TableBuilder::default();
+        let mut added = build.table();
         for table in self.added.iter().map(|table| &**table).chain([&new]) {
-            added.add_all(table).map_err(|_| io::Error::other("it has too many torrents"))?;
+            added.add_all(table).map_err(io::Error::other)?;
         }
         if added.len() > SHARED_TORRENTS_MAX {
             return Ok(None);
         }
-        let part = ReadPart::of(file, part.bytes_with(&addition), lines)?;
-        let added = Some(Arc::new(added.build(key)));
+        added.check().map_err(io::Error::other)?;
+        let part = ReadPart::of(file, part.bytes_with(&addition), ended)?.map(|part| (part, faults.clone()));
+        let added = Some(Arc::new(added.build(&build.key)));
         let entries = Self { table: self.table.clone(), added, part, directory: Directory::default() };
-        Ok(Some(Reading::new(entries, None)))
+        Ok(Some(Reading::new(entries, faults, None)))
     }
 }
 
 impl Entries for Torrents {
-    fn read(&mut self, path: &Path, key: &HashKey) -> io::Result<Option<Reading<Self>>> {
+    fn read(&mut self, path: &Path, build: &Build) -> io::Result<Option<Reading<Self>>> {
         if path.is_dir() {
-            let (table, faults) = self.directory.read(path, key)?;
+            let (table, faults) = self.directory.read(path, build)?;
             let directory = std::mem::take(&mut self.directory);
             let entries = Self { directory, ..Self::of(table) };
             // Each file of it is a source of its own.
-            return Ok(Some(Reading { entries, is_whole: true, faults }));
+            return Ok(Some(Reading { entries, lines: Faults::default(), is_whole: true, faults }));
         }
         let file = file::open(path)?;
-        if let Some(reading) = self.read_addition(&file, key)? {
+        if let Some(reading) = self.read_addition(&file, build)? {
             return Ok(Some(reading));
         }
-        if file::is_large(&file)? { Ok(None) } else { read_file(&file, key).map(Some) }
+        if file::is_large(&file)? { Ok(None) } else { read_file(&file, build).map(Some) }
     }
 
-    fn read_whole(path: &Path, key: &HashKey) -> io::Result<Reading<Self>> {
-        read_file(&file::open(path)?, key)
+    fn read_whole(path: &Path, build: &Build) -> io::Result<Reading<Self>> {
+        read_file(&file::open(path)?, build)
     }
 
     fn wrap(reading: UrlReading<Self>) -> Fetched {
         Fetched::Torrents(reading)
     }
 
-    fn parse(body: Body<'_>, key: &HashKey, links: &mut Vec<String>) -> io::Result<Reading<Self>> {
-        read_text(body, key, links).map(|read| read.reading)
+    fn parse(body: Body<'_>, build: &Build, links: &mut Links) -> io::Result<Reading<Self>> {
+        read_text(body, build, links).map(|read| read.reading)
     }
 
-    fn add_linked(&mut self, info_hashes: &[InfoHash], key: &HashKey) {
-        let mut added = TableBuilder::default();
-        for info_hash in info_hashes {
-            added.add(*info_hash, None).expect("the number of links is far below that of torrents");
-        }
-        self.added = Some(Arc::new(added.build(key)));
+    fn add_linked(&mut self, info_hashes: &[InfoHash], build: &Build) -> io::Result<()> {
+        let mut added = build.table();
+        info_hashes.iter().try_for_each(|hash| added.add(*hash, None)).map_err(io::Error::other)?;
+        added.check().map_err(io::Error::other)?;
+        self.added = Some(Arc::new(added.build(&build.key)));
+        Ok(())
     }
 
     fn len(&self) -> usize {
@@ -150,12 +151,13 @@ impl Entries for Torrents {
 }
 
 /// Reads a file as a whole.
-fn read_file(file: &File, key: &HashKey) -> io::Result<Reading<Torrents>> {
+fn read_file(file: &File, build: &Build) -> io::Result<Reading<Torrents>> {
     let mut reader = file::reader(file, FILE_BYTES_MAX);
     let body = Body { text: &mut reader, media_type: None, bytes_max: FILE_BYTES_MAX };
-    let mut read = read_text(body, key, &mut Vec::new())?;
-    if let (Some(lines), true) = (read.lines, read.reading.is_whole) {
-        read.reading.entries.part = ReadPart::of(file, reader.get_ref().bytes(), lines)?;
+    let mut read = read_text(body, build, &mut Links::default())?;
+    if let Some(lines) = read.lines {
+        let part = ReadPart::of(file, reader.get_ref().bytes(), lines)?;
+        read.reading.entries.part = part.map(|part| (part, read.reading.lines.clone()));
     }
     Ok(read.reading)
 }
@@ -167,49 +169,45 @@ struct TextRead {
     lines: Option<u64>,
 }
 
-fn read_text(body: Body<'_>, key: &HashKey, links: &mut Vec<String>) -> io::Result<TextRead> {
+fn read_text(body: Body<'_>, build: &Build, links: &mut Links) -> io::Result<TextRead> {
     let mut text = Text::new(body.text, body.bytes_max)?;
-    let is_plain = text.is_plain();
-    let format = Format::of(text.get().fill_buf()?, body.media_type);
+    let format = Format::of(text.begin(), body.media_type);
     if format != Format::Lines {
-        let document = text.read_whole(DOCUMENT_BYTES_MAX)?;
-        return Ok(TextRead { reading: read_document(format, &document, key, links), lines: None });
+        return Ok(TextRead { reading: read_document(format, text, build, links)?, lines: None });
     }
-    let (mut reader, text) = (ListReader::default(), text.get());
-    while !reader.is_full() {
-        let piece = text.fill_buf()?;
-        if piece.is_empty() {
-            break;
-        }
-        reader.read(piece);
-        let bytes = piece.len();
-        text.consume(bytes);
-    }
-    let lines = is_plain.then(|| reader.lines());
-    let (table, fault) = reader.finish(key);
-    Ok(TextRead { reading: Reading::new(Torrents::of(table), fault.map(|fault| fault.to_string())), lines })
+    let mut reader = ListReader::new(build.table());
+    text.for_each_piece(|piece| reader.read(piece))?;
+    let lines = text.is_plain().then(|| reader.lines());
+    let (table, faults) = reader.finish(&build.key).map_err(io::Error::other)?;
+    Ok(TextRead { reading: Reading::new(Torrents::of(table), faults, None), lines })
 }
 
 /// Reads a document of any format but lines.
 fn read_document(
     format: Format,
-    document: &[u8],
-    key: &HashKey,
-    links: &mut Vec<String>,
-) -> Reading<Torrents> {
-    let mut builder = TableBuilder::default();
+    mut text: Text<'_>,
+    build: &Build,
+    links: &mut Links,
+) -> io::Result<Reading<Torrents>> {
+    let (mut builder, mut faults) = (build.table(), Faults::default());
     let outcome = match format {
-        Format::Json => read_json(document, &mut builder).map_err(|error| error.to_string()),
-        Format::Feed => read_feed(document, &mut builder, links).map_err(|error| error.to_string()),
-        Format::Metainfo | Format::Lines => match info_hashes(document) {
+        Format::Json => read_json(&mut text, &mut builder, &mut faults).map_err(|error| error.to_string()),
+        Format::Feed => {
+            let mut share = Share::of(&build.budget);
+            share.need(FEED_READING_BYTES);
+            share.check().map_err(io::Error::other)?;
+            read_feed(&mut text, &mut builder, links, &mut faults).map_err(|error| error.to_string())
+        }
+        Format::Metainfo | Format::Lines => match info_hashes(&mut text) {
             Ok(hashes) => hashes
                 .iter()
                 .try_for_each(|info_hash| builder.add(*info_hash, None))
-                .map_err(|_| "it has too many torrents".to_owned()),
+                .map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         },
     };
-    Reading::new(Torrents::of(builder.build(key)), outcome.err())
+    builder.check().map_err(io::Error::other)?;
+    Ok(Reading::new(Torrents::of(builder.build(&build.key)), faults, outcome.err()))
 }
 
 /// Returns the lists that follow from both keys and the shared entries, or `None` if there are none and none is published.
@@ -218,22 +216,22 @@ pub(super) fn lists(
     deny: &List<Torrents>,
     shared: &SharedLists,
     is_published: bool,
-    key: &HashKey,
+    build: &Build,
 ) -> Option<TorrentLists> {
     let (shared_allow, shared_deny) = (shared.table(Which::Allow), shared.table(Which::Deny));
     if allow.is_empty() && deny.is_empty() && shared_deny.is_none() && !is_published {
         return None;
     }
     // Without a list of its own, a tracker serves all torrents, whichever ones others allow.
-    let allow_tables = (!allow.is_empty()).then(|| tables(allow, shared_allow, key));
-    Some(TorrentLists::new(*key, allow_tables, tables(deny, shared_deny, key)))
+    let allow_tables = (!allow.is_empty()).then(|| tables(allow, shared_allow, build));
+    Some(TorrentLists::new(build.key, allow_tables, tables(deny, shared_deny, build)))
 }
 
 /// Returns the tables of a list: each large one, and one for all others.
 fn tables(
     list: &List<Torrents>,
     shared: Option<&Arc<TorrentTable>>,
-    key: &HashKey,
+    build: &Build,
 ) -> Vec<Arc<TorrentTable>> {
     let is_large = |table: &&Arc<TorrentTable>| table.len() > SHARED_TORRENTS_MAX;
     let all = || list.entries().flat_map(Torrents::tables).chain(shared);
@@ -243,14 +241,14 @@ fn tables(
         [] => {}
         [one] => tables.push(Arc::clone(one)),
         several => {
-            let mut shared = TableBuilder::default();
-            for table in several {
-                if shared.add_all(table).is_err() {
-                    // The details together are too many. The part that was added does no harm.
-                    tables.push(Arc::clone(table));
-                }
+            let mut shared = build.table();
+            let is_full = several.iter().any(|table| shared.add_all(table).is_err());
+            if is_full || shared.check().is_err() {
+                // The details together are too many, or there is no memory for a table of all.
+                tables.extend(several.iter().map(|table| Arc::clone(table)));
+            } else {
+                tables.push(Arc::new(shared.build(&build.key)));
             }
-            tables.push(Arc::new(shared.build(key)));
         }
     }
     tables
@@ -262,6 +260,8 @@ mod tests {
 
     use flate2::Compression;
     use flate2::write::GzEncoder;
+    use shoal_access::HashKey;
+    use shoal_access::budget::Budget;
 
     use super::*;
 
@@ -275,12 +275,16 @@ mod tests {
             let gzip = gzip.finish().unwrap();
             let read = |bytes_max| {
                 let body = Body { text: &mut &gzip[..], media_type: None, bytes_max };
-                Torrents::parse(body, &HashKey::new([1, 2, 3, 4]), &mut Vec::new())
+                let build = Build { key: HashKey::new([1, 2, 3, 4]), budget: Budget::default() };
+                Torrents::parse(body, &build, &mut Links::default())
             };
             let bytes = text.len() as u64;
             assert_eq!(read(bytes).unwrap().entries.len(), 1);
-            let fault = read(bytes - 1).unwrap_err().to_string();
-            assert_eq!(fault, format!("it has more than {} bytes", bytes - 1));
+            let fault = match read(bytes - 1) {
+                Ok(reading) => reading.refusal(0).unwrap_or_default(),
+                Err(error) => error.to_string(),
+            };
+            assert!(fault.ends_with(&format!("it has more than {} bytes", bytes - 1)), "{fault}");
         }
     }
 }

@@ -128,7 +128,7 @@ fn drain(from: impl AsFd) {
 pub(super) fn follow_files(lists: &Arc<Mutex<Lists>>, publisher: &Arc<Publisher>) {
     let mut large = Vec::new();
     let changes = apply_changes(lists, publisher, |lists| lists.read_files(false, &mut large));
-    let key = lock(lists).key;
+    let key = lock(lists).build.key;
     changes.iter().for_each(|change| change.log(&key));
     large.into_iter().for_each(|file| file.start(lists, publisher));
 }

@@ -252,6 +252,8 @@ fn list_sources(lists: &ListCounters) -> Vec<ListSource> {
         list: source.list.to_owned(),
         source: source.source.clone(),
         failures: source.failures(),
+        faulty_lines: source.faulty_lines(),
+        fault: source.fault(),
         age_s: source.age_s(),
     });
     shown.collect()

@@ -85,12 +85,10 @@ pub(super) fn warnings(stats: &Stats) -> Vec<String> {
             _ => {}
         }
     }
-    for list in stats.lists.iter().filter(|list| list.faulty_sources > 0) {
-        found.push(format!(
-            "{} of the {} list cannot be read as a whole",
-            plural(list.faulty_sources, "source"),
-            list.name
-        ));
+    for source in &stats.list_sources {
+        if let Some(fault) = &source.fault {
+            found.push(format!("access.{}, {}: {fault}", source.list, source.source));
+        }
     }
     let store = stats.memory.uses.iter().filter(|one| one.kind == "store");
     let store = sum(store.map(|one| one.bytes));
@@ -99,10 +97,6 @@ pub(super) fn warnings(stats: &Stats) -> Vec<String> {
             .push("the store is nearly full: new peers are refused, or others make room for them".to_owned());
     }
     found
-}
-
-pub(super) fn plural(number: u64, unit: &str) -> String {
-    format!("{number} {unit}{}", if number == 1 { "" } else { "s" })
 }
 
 fn clients(stats: &Stats, order: usize) -> Section {

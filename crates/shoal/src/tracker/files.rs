@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use shoal_access::Access;
+use shoal_access::budget::Budget;
 use shoal_config::Config;
 
 use crate::access::Lists;
@@ -47,13 +48,14 @@ pub(super) struct Reloadable {
 }
 
 impl Files {
-    /// Reads all files. The secret keys of the state are those of the tracker that this one takes over from, or of the swarms
+    /// Reads all files. Lists may take `lists_bytes` of memory. The secret keys of the state are those of the tracker that this one takes over from, or of the swarms
     /// that it may continue with.
     ///
     /// # Errors
     /// Returns which file cannot be used, and why.
     pub(super) async fn read(
         config: &Config,
+        lists_bytes: u64,
         predecessor: Option<&mut Predecessor>,
         frozen_swarms: Option<&FrozenSwarms>,
     ) -> Result<Self, Failure> {
@@ -77,7 +79,7 @@ impl Files {
         if let Some(key) = copy.connection_key().filter(|_| config.state.keys) {
             state.keys.adopt_connections(key);
         }
-        let mut lists = Lists::new(settings::list_key()?);
+        let mut lists = Lists::new(settings::list_key()?, Budget::new(lists_bytes));
         let read_lists = move |config: &Config| {
             if settings::shares_state(config) {
                 lists.share(|key| copy.tables(key), copy.bans());

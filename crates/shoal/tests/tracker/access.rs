@@ -213,6 +213,46 @@ fn a_change_of_a_file_applies_without_a_signal() {
 }
 
 #[test]
+fn a_faulty_line_is_left_out_and_named_and_many_refuse_the_list() {
+    let listed = Listed::start("", &line('z', ""));
+    let many: String = (0..200).map(|number| format!("{number:040x}\n")).collect();
+    let reload = |text: &str| {
+        listed.write("deny", text);
+        access(&listed, &["reload"])
+    };
+    let source = format!("source=\"{}\"", listed.path("deny").display());
+    let metric = |name| listed.tracker.metric(name, &[&source]);
+    let metrics = || ["shoal_list_source_lines_faulty", "shoal_list_source_refused"].map(metric);
+    assert_eq!(metrics(), [0, 0]);
+    let (code, text, _) = reload(&format!("{many}nonsense\n{}", line('a', "why")));
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.contains("201 entries\n  1 faulty lines, among them:\n    line 201: it does not begin"),
+        "{text}"
+    );
+    assert_reason(&listed.tracker, 'a', Some("why"));
+    assert_eq!(metrics(), [1, 0]);
+    assert!(listed.tracker.log().contains("a list has faulty lines"));
+    let (code, text, _) = access(&listed, &["check"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("201 torrents, 1 faults; a tracker leaves the faulty lines out"), "{text}");
+    // More than 1 %, or less than a tenth of the entries.
+    for (version, why) in [
+        (format!("{many}nonsense\nnonsense\nnonsense\n"), "3 of 203 lines are faulty"),
+        (format!("{}nonsense\n{}", "# a comment\n".repeat(500), line('b', "")), "1 of 2 lines are faulty"),
+    ] {
+        let (code, text, _) = reload(&version);
+        assert_eq!((code, text.contains(why)), (Some(3), true), "{text}");
+        assert_reason(&listed.tracker, 'a', Some("why"));
+        assert_reason(&listed.tracker, 'b', None);
+        assert_eq!(metric("shoal_list_source_refused"), 1);
+    }
+    assert_eq!(reload(&line('b', "")).0, Some(0));
+    assert_reason(&listed.tracker, 'a', None);
+    assert_eq!(metrics(), [0, 0]);
+}
+
+#[test]
 fn a_directory_that_vanishes_and_returns_is_watched_all_the_time() {
     let directory = tempfile::tempdir().unwrap();
     let lists = directory.path().join("some/lists");
@@ -452,7 +492,7 @@ fn commands_warn_if_a_line_keeps_the_tracker_from_reading_the_list() {
             (Some(4), true, true),
             "{text}{error}"
         );
-        assert!(error.contains("a running tracker keeps the entries"), "{error}");
+        assert!(error.contains("a running tracker leaves faulty lines out"), "{error}");
         assert_reason(&listed.tracker, 'a', None);
     }
 }
@@ -545,7 +585,7 @@ fn reload_tells_what_the_tracker_has_then() {
     assert_eq!((code, text), (Some(0), expected), "{log}");
     listed.write("deny", &(line('a', "") + "nonsense\n"));
     let (code, text, _) = access(&listed, &["reload"]);
-    let said = "1 entries; fault: line 2: it does not begin with an info hash";
+    let said = "1 entries; fault: 1 of 2 lines are faulty, which is more than 1 %; line 2: it does not begin";
     assert_eq!((code, text.contains(said)), (Some(3), true), "{text}");
     let (_, text, _) = access(&listed, &["reload", "--json"]);
     let told: serde_json::Value = serde_json::from_str(&text).unwrap();

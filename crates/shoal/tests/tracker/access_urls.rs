@@ -100,7 +100,7 @@ fn a_server_that_fails_in_any_way_leaves_the_list_as_it_was() {
         (reply("", "  \n"), "the content is empty"),
         (reply("Content-Type: text/html\r\n", "<!doctype html><html><body>Sorry</body></html>"), "web page"),
         (reply("", "<Error><Code>AccessDenied</Code></Error>"), "it is no feed"),
-        (reply("", format!("[\"{}\",\n7]", hex('b'))), "line 2: invalid type"),
+        (reply("", format!("[\"{}\",\n7]", hex('b'))), "line 2: expected an info hash"),
         (reply("", "d4:infod4:name1:xee"), "no info dictionary"),
         (raw("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", None), "status 404"),
         (raw("HTTP/1.1 302 Found\r\nLocation: /for/ever\r\nContent-Length: 0\r\n\r\n", None), "redirects"),
@@ -254,7 +254,7 @@ fn fetched_networks_hold() {
     server.set(reply("", "127.0.0.8\ngarbage\n"));
     tracker.signal(Signal::SIGHUP);
     let line = tracker.wait_for_line("a list cannot be read and keeps its entries");
-    assert!(line["error"].as_str().unwrap().starts_with("line 2:"), "{line}");
+    assert!(line["error"].as_str().unwrap().contains("line 2:"), "{line}");
     assert_eq!([is_served("127.0.0.8"), is_served("127.0.0.9")], [true, false]);
 }
 

@@ -375,6 +375,10 @@ pub const PROMISES: &[Promise] = &[
         )],
     },
     Promise {
+        text: "A list that does not fit its part of `memory.max` is refused with the memory that it would need, whatever its server sends; the process stays within `memory.max` meanwhile.",
+        tests: &[on(&[], Attacks(&["lists/huge-file", "lists/huge-url", "lists/bombs"]))],
+    },
+    Promise {
         text: "What is shown and logged of clients takes bounded memory, and contains no markup of theirs.",
         tests: &[on(
             &[],

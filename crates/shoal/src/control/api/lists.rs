@@ -47,8 +47,12 @@ pub(crate) struct ListSource {
     source: String,
     /// The number of its entries.
     entries: u64,
-    /// Why a part of it could not be read, if so. It keeps its entries then.
+    /// Why it, or a part of it, was not taken over, if so. It keeps its entries then.
     fault: Option<String>,
+    /// The number of faulty lines of the version that was read last. The others apply, unless there is a fault.
+    faulty_lines: u64,
+    /// The first of them, with their numbers and what is wrong.
+    first_faulty_lines: Vec<String>,
 }
 
 /// The sources of all lists.

@@ -48,6 +48,18 @@ pub(super) fn encode(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {
         by_source(SourceCounter::failures),
     )?;
     page.gauges(
+        "shoal_list_source_refused",
+        "1 if the last version of a source of a list could not be read or was refused, so that the one before applies.",
+        None,
+        by_source(SourceCounter::is_refused),
+    )?;
+    page.gauges(
+        "shoal_list_source_lines_faulty",
+        "Faulty lines of the version of a source of a list that was read last. The others apply, unless it was refused.",
+        None,
+        by_source(SourceCounter::faulty_lines),
+    )?;
+    page.gauges(
         "shoal_list_source_age",
         "Time since a source of a list was last known to be read as it is now, or since it was configured.",
         Some(Unit::Seconds),

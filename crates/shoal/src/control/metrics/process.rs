@@ -72,7 +72,7 @@ pub(super) fn encode_certificates(sources: &Sources, page: &mut Page<'_>) -> fmt
 
 /// Appends the metrics of memory: the usage and the limit of each kind.
 pub(super) fn encode_memory(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
-    let Division { max, fixed, store, swarms, connections, queues, .. } = sources.memory;
+    let Division { max, fixed, lists, store, swarms, connections, queues, .. } = sources.memory;
     page.gauges(
         "shoal_memory",
         "Memory by use. Other is the resident memory that is not accounted for: program, queues, allocator.",
@@ -84,6 +84,7 @@ pub(super) fn encode_memory(sources: &Sources, page: &mut Page<'_>) -> fmt::Resu
         ("webtorrent_swarms", swarms),
         ("connections", connections),
         ("queues", queues),
+        ("lists", lists),
         ("program", fixed),
     ];
     page.gauges(
@@ -96,16 +97,18 @@ pub(super) fn encode_memory(sources: &Sources, page: &mut Page<'_>) -> fmt::Resu
 }
 
 /// Returns the memory by use, in bytes. Other is the resident memory that is not accounted for.
-pub(crate) fn memory_kinds(sources: &Sources) -> [(&'static str, u64); 4] {
+pub(crate) fn memory_kinds(sources: &Sources) -> [(&'static str, u64); 5] {
     let store_bytes = sources.store.totals().iter().map(|totals| totals.bytes).sum::<u64>();
     let swarms_bytes = sources.swarms.as_ref().map_or(0, |swarms| swarms.totals().bytes);
     let held_bytes: u64 = sources.workers.iter().map(|worker| worker.budget.held_bytes() as u64).sum();
-    let known = store_bytes + swarms_bytes + held_bytes;
+    let lists_bytes = sources.lists.budget.taken();
+    let known = store_bytes + swarms_bytes + held_bytes + lists_bytes;
     let other = process::resident_bytes().saturating_sub(known);
     [
         ("store", store_bytes),
         ("webtorrent_swarms", swarms_bytes),
         ("connections", held_bytes),
+        ("lists", lists_bytes),
         ("other", other),
     ]
 }

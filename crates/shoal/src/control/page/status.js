@@ -95,8 +95,8 @@ function warnings(stats) {
     const left = end - stats.now_unix_s;
     if (end && left < 14 * 86400) found.push(left < 0 ? `The certificate ${file} has expired.` : `The certificate ${file} expires in ${duration(left)}.`);
   }
-  for (const { name, faulty_sources: faulty } of stats.lists) {
-    if (faulty) found.push(`${faulty} ${faulty === 1 ? "source" : "sources"} of the ${name} list could not be read as a whole.`);
+  for (const { list, source, fault } of stats.list_sources) {
+    if (fault) found.push(`access.${list}, ${source}: ${fault}`);
   }
   if (stats.cluster && !stats.cluster.connected) found.push(`NATS is away, so this node serves alone${stats.cluster.fault ? `: ${stats.cluster.fault}` : "."}`);
   const store = stats.memory.uses.find((use) => use.kind === "store");
@@ -241,9 +241,9 @@ function certificateTable(stats) {
 function listTable(stats) {
   const now = stats.now_unix_s;
   const rows = stats.lists.map((list) => [words(list.name), whole(list.torrents), bytes(list.memory_bytes), list.applied_unix_s ? `${duration(Math.max(0, now - list.applied_unix_s))} ago` : "never"]);
-  const sources = stats.list_sources.map((source) => [source.source, whole(source.failures), duration(source.age_s)]);
+  const sources = stats.list_sources.map((source) => [source.source, whole(source.failures), whole(source.faulty_lines), duration(source.age_s)]);
   const parts = [table(["List", "Torrents", "Memory", "Read"], rows, "Lists of torrents")];
-  if (sources.length) parts.push(table(["Source", "Failures", "Age"], sources, "Sources of the lists"));
+  if (sources.length) parts.push(table(["Source", "Failures", "Faulty lines", "Age"], sources, "Sources of the lists"));
   return element("div", {}, ...parts);
 }
 

@@ -101,6 +101,8 @@ fn stats(now_s: u64) -> Stats {
             source: "/a/very/long/path/to/a/file/that/does/not/fit/on/a/narrow/screen/at/all".to_owned(),
             failures: 1,
             age_s: 7,
+            faulty_lines: 2,
+            fault: Some(format!("line 3: {evil}")),
         }],
         reloads: counts(&[("applied", 1), ("failed", 1)]),
         ..Stats::default()

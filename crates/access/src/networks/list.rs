@@ -1,0 +1,77 @@
+//! The networks of a list, in little memory.
+
+use std::io;
+
+use super::{NETWORKS_MAX, Network};
+use crate::budget::{Budget, Share};
+
+/// The memory of a network of IPv4 at its peak: its entry here (8 bytes), the rule that a table is built from (8), up to two
+/// changes of the answer while the table is built (8), in it (8), and in the table that it replaces (8), and room to grow.
+pub(super) const V4_NETWORK_BYTES: u64 = 48;
+
+/// The memory of a network of IPv6 at its peak. It has the parts of one of IPv4, of 32 bytes each.
+const V6_NETWORK_BYTES: u64 = 5 * 32 + 16;
+
+/// The networks of a list. They take the memory that a table of them needs as well: a table is built anew whenever one of its
+/// lists changes.
+#[derive(Debug, Default)]
+pub struct NetworkList {
+    /// The first addresses, and the lengths of the prefixes.
+    v4: Vec<(u32, u8)>,
+    v6: Vec<(u128, u8)>,
+    share: Share,
+    is_full: bool,
+}
+
+impl NetworkList {
+    /// Creates an empty list, which takes its memory from a budget.
+    #[must_use]
+    pub fn within(budget: &Budget) -> Self {
+        Self { share: Share::of(budget), ..Self::default() }
+    }
+
+    /// Adds a network, if there is memory for it.
+    pub(super) fn push(&mut self, network: Network) {
+        if self.len() == NETWORKS_MAX {
+            self.is_full = true;
+            return;
+        }
+        if !self.share.need(if network.is_v6 { V6_NETWORK_BYTES } else { V4_NETWORK_BYTES }) {
+            (self.v4, self.v6) = (Vec::new(), Vec::new());
+            return;
+        }
+        match u32::try_from(network.first) {
+            Ok(first) if !network.is_v6 => self.v4.push((first, network.length)),
+            _ => self.v6.push((network.first, network.length)),
+        }
+    }
+
+    /// Returns whether all networks were taken.
+    pub(super) fn check(&mut self) -> io::Result<()> {
+        self.share.check().map_err(io::Error::other)?;
+        if self.is_full {
+            return Err(io::Error::other(format!("it has more than {NETWORKS_MAX} networks")));
+        }
+        self.v4.shrink_to_fit();
+        self.v6.shrink_to_fit();
+        Ok(())
+    }
+
+    /// Returns the number of networks.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.v4.len() + self.v6.len()
+    }
+
+    /// Returns whether there are no networks.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the networks.
+    pub fn iter(&self) -> impl Iterator<Item = Network> {
+        let v4 = self.v4.iter().map(|&(first, length)| Network { is_v6: false, first: first.into(), length });
+        v4.chain(self.v6.iter().map(|&(first, length)| Network { is_v6: true, first, length }))
+    }
+}
