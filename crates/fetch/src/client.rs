@@ -1,7 +1,7 @@
 //! Requests, and the bounds that hold whatever the server does.
 
 use std::io::{self, BufRead, BufReader, Read};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +18,10 @@ use percent_encoding::percent_decode_str;
 use ureq::config::Config;
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
+use ureq::unversioned::transport::{
+    ConnectProxyConnector, ConnectionDetails, Connector, NextTimeout, RustlsConnector, TcpConnector,
+    Transport,
+};
 use ureq::{Agent, Body, ResponseExt};
 
 use crate::copy::{self, Head};
@@ -28,8 +31,18 @@ use crate::{FetchError, Limits, REDIRECTS_MAX};
 #[derive(Debug)]
 pub(crate) struct Client {
     agent: Agent,
-    /// Whether the request in progress has led to https.
-    has_https: Arc<AtomicBool>,
+    progress: Arc<Progress>,
+}
+
+/// How far the request in progress has led.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Whether it has led to https. It does not go on to http.
+    has_https: AtomicBool,
+    /// Whether it may go on to an address that is not public: as long as no connection had a public one.
+    may_be_private: AtomicBool,
+    /// Whether the next connection is that to a proxy, which looks up names and connects by itself.
+    is_to_proxy: AtomicBool,
 }
 
 /// The reply of a server.
@@ -53,18 +66,31 @@ impl Client {
             .user_agent(concat!("shoal/", env!("CARGO_PKG_VERSION")))
             .tls_config(tls())
             .build();
-        let has_https = Arc::new(AtomicBool::new(false));
-        let resolver = Guard {
-            resolver: DefaultResolver::default(),
-            first: uri.clone(),
-            is_first_private: AtomicBool::new(false),
-            has_https: Arc::clone(&has_https),
-        };
-        Self { agent: Agent::with_parts(config, DefaultConnector::default(), resolver), has_https }
+        let progress = Arc::<Progress>::default();
+        let resolver = Guard { resolver: DefaultResolver::default(), progress: Arc::clone(&progress) };
+        let observed = Observer { connector: TcpConnector::default(), progress: Arc::clone(&progress) };
+        let connector =
+            ().chain(ConnectProxyConnector::default()).chain(observed).chain(RustlsConnector::default());
+        Self { agent: Agent::with_parts(config, connector, resolver), progress }
     }
 
-    /// Asks for a content, unless it is the one that `known` describes.
+    /// Asks for the content of the URL of the operator, unless it is the one that `known` describes.
     pub(crate) fn get(&self, uri: &Uri, known: Option<&Head>, limits: Limits) -> Result<Reply, FetchError> {
+        self.request(uri, known, limits, true)
+    }
+
+    /// Returns whether all servers that the last request was sent to have addresses that are not public.
+    pub(crate) fn was_private(&self) -> bool {
+        self.progress.may_be_private.load(Ordering::Relaxed)
+    }
+
+    fn request(
+        &self,
+        uri: &Uri,
+        known: Option<&Head>,
+        limits: Limits,
+        may_be_private: bool,
+    ) -> Result<Reply, FetchError> {
         let mut request = self.agent.get(uri.clone()).header(ACCEPT_ENCODING, "gzip");
         if let Some(credentials) = credentials(uri) {
             request = request.header(AUTHORIZATION, credentials);
@@ -77,7 +103,8 @@ impl Client {
             }
         }
         let request = request.config().timeout_global(Some(limits.time_max)).build();
-        self.has_https.store(false, Ordering::Relaxed);
+        self.progress.has_https.store(false, Ordering::Relaxed);
+        self.progress.may_be_private.store(may_be_private, Ordering::Relaxed);
         let reply = request.call().map_err(|error| of_request(error, limits))?;
         // Through a proxy, the look-up has not seen the redirects.
         if reply.get_redirect_history().is_some_and(has_downgrade) {
@@ -95,9 +122,10 @@ impl Client {
         &self,
         uri: &Uri,
         limits: Limits,
+        may_be_private: bool,
         read: impl FnOnce(&mut dyn BufRead) -> T,
     ) -> Result<T, FetchError> {
-        let Reply::New { body, .. } = self.get(uri, None, limits)? else {
+        let Reply::New { body, .. } = self.request(uri, None, limits, may_be_private)? else {
             return Err(FetchError::Status(StatusCode::NOT_MODIFIED.as_u16()));
         };
         let capped = Capped { body, rest: limits.bytes_max };
@@ -194,16 +222,14 @@ fn tls() -> TlsConfig {
         .build()
 }
 
-/// Looks up names. A server must not make the tracker ask machines that the server itself cannot reach, so only the URL
-/// of the operator may lead to an address that is not public. If it does, redirects and links may as well. Behind an HTTP
-/// proxy, which looks up the names, this is left to the proxy.
+/// Looks up names. A server must not make the tracker ask machines that the server itself cannot reach. So a redirect or a link
+/// leads to an address that is not public only if the server that sent it has one, by the connection that was made to it: what
+/// a name might also lead to says nothing. The URL of the operator may lead anywhere. Behind an HTTP proxy, which looks up the
+/// names, this is left to the proxy.
 #[derive(Debug)]
 struct Guard {
     resolver: DefaultResolver,
-    first: Uri,
-    is_first_private: AtomicBool,
-    /// Whether the request in progress has led to https. It does not go on to http.
-    has_https: Arc<AtomicBool>,
+    progress: Arc<Progress>,
 }
 
 /// A name leads to no public address.
@@ -219,15 +245,78 @@ impl Resolver for Guard {
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
         // The name of a proxy is no redirect.
-        if config.proxy().is_none_or(|proxy| proxy.uri() != uri) {
-            self.admit_scheme(uri)?;
+        let is_proxy = config.proxy().is_some_and(|proxy| proxy.uri() == uri);
+        self.progress.is_to_proxy.store(is_proxy, Ordering::Relaxed);
+        if is_proxy {
+            return self.resolver.resolve(uri, config, timeout);
         }
-        let found = self.resolver.resolve(uri, config, timeout)?;
-        self.admit(uri, &found)
+        self.progress.admit_scheme(uri)?;
+        self.progress.admit(self.resolver.resolve(uri, config, timeout)?)
     }
 }
 
-impl Guard {
+/// Connects, and notes to what kind of address.
+#[derive(Debug)]
+struct Observer {
+    connector: TcpConnector,
+    progress: Arc<Progress>,
+}
+
+impl<In: Transport> Connector<In> for Observer {
+    type Out = <TcpConnector as Connector<In>>::Out;
+
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        chained: Option<In>,
+    ) -> Result<Option<Self::Out>, ureq::Error> {
+        // The proxy has connected.
+        if chained.is_some() {
+            return self.connector.connect(details, chained);
+        }
+        // The connector does not tell to which address it has connected, so it gets those of one kind at a time.
+        let is_first_private = details.addrs.first().is_some_and(|address| is_private(address.ip()));
+        let kinds = [is_first_private, !is_first_private].map(|kind| (kind, of_kind(&details.addrs, kind)));
+        let is_mixed = kinds.iter().all(|(_, addresses)| !addresses.is_empty());
+        let mut last = Err(ureq::Error::HostNotFound);
+        for (is_private, addrs) in kinds {
+            if addrs.is_empty() {
+                continue;
+            }
+            let after = if is_mixed { (*details.timeout.after / 2).into() } else { details.timeout.after };
+            let details = ConnectionDetails {
+                uri: details.uri,
+                addrs,
+                config: details.config,
+                request_level: details.request_level,
+                resolver: details.resolver,
+                now: (details.current_time)(),
+                timeout: NextTimeout { after, ..details.timeout },
+                current_time: Arc::clone(&details.current_time),
+                run_connector: Arc::clone(&details.run_connector),
+                register_shutdown: Arc::clone(&details.register_shutdown),
+            };
+            last = self.connector.connect(&details, None);
+            if last.is_ok() {
+                self.progress.note_connection(is_private);
+                break;
+            }
+        }
+        last
+    }
+}
+
+/// Returns those of the addresses that are private, or those that are not.
+fn of_kind(addresses: &ResolvedSocketAddrs, private: bool) -> ResolvedSocketAddrs {
+    let mut found = DefaultResolver::default().empty();
+    addresses
+        .iter()
+        .filter(|address| is_private(address.ip()) == private)
+        .for_each(|address| found.push(*address));
+    found
+}
+
+impl Progress {
     fn admit_scheme(&self, uri: &Uri) -> Result<(), ureq::Error> {
         if uri.scheme() == Some(&Scheme::HTTPS) {
             self.has_https.store(true, Ordering::Relaxed);
@@ -237,17 +326,20 @@ impl Guard {
         Ok(())
     }
 
-    fn admit(&self, uri: &Uri, found: &[SocketAddr]) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        let is_first = uri.host() == self.first.host() && uri.port_u16() == self.first.port_u16();
-        if is_first && found.iter().any(|address| is_private(address.ip())) {
-            self.is_first_private.store(true, Ordering::Relaxed);
+    fn admit(&self, found: ResolvedSocketAddrs) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        if self.may_be_private.load(Ordering::Relaxed) {
+            return Ok(found);
         }
-        let admits_all = is_first || self.is_first_private.load(Ordering::Relaxed);
-        let mut admitted = self.empty();
-        for address in found.iter().filter(|address| admits_all || !is_private(address.ip())) {
-            admitted.push(*address);
-        }
+        let admitted = of_kind(&found, false);
         if admitted.is_empty() { Err(ureq::Error::Other(Box::new(PrivateAddress))) } else { Ok(admitted) }
+    }
+
+    /// Notes to what kind of address the request has connected. Once that was a public one, it stays in public.
+    fn note_connection(&self, is_private: bool) {
+        // What answers behind a proxy is not known, so it counts as public.
+        if !is_private || self.is_to_proxy.load(Ordering::Relaxed) {
+            self.may_be_private.store(false, Ordering::Relaxed);
+        }
     }
 }
 
@@ -317,17 +409,10 @@ fn of_io(error: &io::Error, limits: Limits) -> FetchError {
 mod tests {
     use super::*;
 
-    fn addresses(list: &[&str]) -> Vec<SocketAddr> {
-        list.iter().map(|address| address.parse().unwrap()).collect()
-    }
-
-    fn guard(first: &str) -> Guard {
-        Guard {
-            resolver: DefaultResolver::default(),
-            first: first.parse().unwrap(),
-            is_first_private: AtomicBool::new(false),
-            has_https: Arc::default(),
-        }
+    fn addresses(list: &[&str]) -> ResolvedSocketAddrs {
+        let mut addresses = DefaultResolver::default().empty();
+        list.iter().for_each(|address| addresses.push(address.parse().unwrap()));
+        addresses
     }
 
     #[test]
@@ -339,31 +424,40 @@ mod tests {
             (&["http", "https", "https", "http"], true),
             (&["https", "http"], true),
         ] {
-            let (guard, uris): (_, Vec<Uri>) =
-                (guard("http://lists.example/"), schemes.iter().map(|s| uri(s)).collect());
-            let refused = uris.iter().position(|uri| guard.admit_scheme(uri).is_err());
+            let (progress, uris): (_, Vec<Uri>) =
+                (Progress::default(), schemes.iter().map(|s| uri(s)).collect());
+            let refused = uris.iter().position(|uri| progress.admit_scheme(uri).is_err());
             assert_eq!(refused, is_refused.then(|| uris.len() - 1), "{schemes:?}");
             assert_eq!(has_downgrade(&uris), is_refused, "{schemes:?}");
         }
     }
 
     #[test]
-    fn only_the_url_of_the_operator_may_lead_to_a_private_address() {
-        let local = addresses(&["127.0.0.1:80", "[::1]:80", "169.254.169.254:80", "[::ffff:10.0.0.1]:80"]);
-        let public = addresses(&["198.51.100.7:80", "[2001:db8::1]:80"]);
-        let other: Uri = "http://other.example/".parse().unwrap();
-        let here: Uri = "http://lists.example/".parse().unwrap();
-        let outside = guard("http://lists.example/a");
-        assert_eq!(&*outside.admit(&here, &public).unwrap(), &public[..]);
-        assert!(matches!(outside.admit(&other, &local), Err(ureq::Error::Other(_))));
-        let mixed = [&local[..1], &public[..]].concat();
-        assert_eq!(&*outside.admit(&other, &mixed).unwrap(), &public[..]);
-        // Another port of the same host is another server.
-        let port: Uri = "http://lists.example:6970/".parse().unwrap();
-        assert!(outside.admit(&port, &local).is_err());
-        let inside = guard("http://lists.example/a");
-        assert_eq!(&*inside.admit(&here, &local[..1]).unwrap(), &local[..1]);
-        assert_eq!(&*inside.admit(&other, &local).unwrap(), &local[..]);
+    fn a_public_server_leads_to_no_private_address() {
+        let local = ["127.0.0.1:80", "[::1]:80", "169.254.169.254:80", "[::ffff:10.0.0.1]:80"];
+        let public = ["198.51.100.7:80", "[2001:db8::1]:80"];
+        let mixed = addresses(&[&local[..], &public[..]].concat());
+        let progress = Progress::default();
+        progress.may_be_private.store(true, Ordering::Relaxed);
+        // The URL of the operator leads anywhere, and a private server to others.
+        assert_eq!(progress.admit(mixed.clone()).unwrap().len(), 6);
+        progress.note_connection(true);
+        assert_eq!(progress.admit(addresses(&local)).unwrap().len(), 4);
+        // From the first public one on, all are public, whatever else its name might lead to.
+        for is_private in [false, true] {
+            progress.note_connection(is_private);
+            assert_eq!(&*progress.admit(mixed.clone()).unwrap(), &*addresses(&public));
+            assert!(matches!(progress.admit(addresses(&local)), Err(ureq::Error::Other(_))));
+        }
+    }
+
+    #[test]
+    fn what_is_behind_a_proxy_counts_as_public() {
+        let progress = Progress::default();
+        progress.may_be_private.store(true, Ordering::Relaxed);
+        progress.is_to_proxy.store(true, Ordering::Relaxed);
+        progress.note_connection(true);
+        assert!(progress.admit(addresses(&["10.0.0.1:80"])).is_err());
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub(crate) fn name(uri: &Uri, purpose: &str) -> String {
 
 /// Opens a copy, if there is one.
 pub(crate) fn open(path: &Path) -> io::Result<Option<Copy>> {
-    let file = match File::open(path) {
+    let file = match shoal_file::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };

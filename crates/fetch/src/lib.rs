@@ -11,7 +11,7 @@
 //! | [`Limits::time_max`] | one deadline for the look-up of the name, all redirects and the body |
 //! | [`REDIRECTS_MAX`] | redirects in a row; none leads from https to http |
 //! | memory | the body goes to disk in pieces; heads of replies are limited to 64 KiB |
-//! | addresses | a redirect or a link leads to public addresses only, unless the URL itself has another one |
+//! | addresses | a redirect or a link of a server at a public address leads to public addresses only |
 //!
 //! No error contains a URL, since URLs may contain secrets.
 #![forbid(unsafe_code)]
@@ -59,8 +59,10 @@ pub enum FetchError {
     /// A redirect would lead from https to http.
     #[error("a redirect leads from https to http")]
     Downgrade,
-    /// A redirect or a link leads to an address that is not public, but the URL itself does not.
-    #[error("a redirect or a link leads to a private address, which only the configured URL may do")]
+    /// A redirect or a link of a server at a public address leads to an address that is not public.
+    #[error(
+        "a redirect or a link of a public server leads to a private address, which only the configured URL may do"
+    )]
     PrivateAddress,
     /// A link is no URL of http or https, or would lead from https to http.
     #[error("a link is no URL that may be fetched")]
@@ -91,6 +93,8 @@ pub struct Content<'c> {
 struct Links<'c> {
     base: &'c Uri,
     client: &'c Client,
+    /// Whether they may lead to addresses that are not public.
+    may_be_private: bool,
 }
 
 impl Content<'_> {
@@ -106,7 +110,7 @@ impl Content<'_> {
         read: impl FnOnce(&mut dyn BufRead) -> T,
     ) -> Result<T, FetchError> {
         let uri = link::resolve(self.links.base, link).ok_or(FetchError::Link)?;
-        self.links.client.read_body(&uri, limits, read)
+        self.links.client.read_body(&uri, limits, self.links.may_be_private, read)
     }
 }
 
@@ -117,6 +121,8 @@ pub struct Remote {
     copy: PathBuf,
     /// Whether the caller has accepted the copy, so that the server needs to send a different content only.
     is_accepted: bool,
+    /// Whether the server that replied last has an address that is not public.
+    is_private: bool,
 }
 
 impl Remote {
@@ -126,7 +132,7 @@ impl Remote {
     #[must_use]
     pub fn new(uri: Uri, folder: &Path, purpose: &str) -> Self {
         let copy = folder.join(copy::name(&uri, purpose));
-        Self { uri, copy, is_accepted: false }
+        Self { uri, copy, is_accepted: false, is_private: false }
     }
 
     /// Returns where the last good copy lies.
@@ -164,6 +170,7 @@ impl Remote {
         let old = if self.is_accepted { copy::open(&self.copy).ok().flatten() } else { None };
         let client = Client::new(&self.uri);
         let reply = client.get(&self.uri, old.as_ref().map(|copy| &copy.head), limits)?;
+        self.is_private = client.was_private();
         let Reply::New { head, body } = reply else { return Ok(None) };
         let written = copy::write(&self.copy, head, body, limits)?;
         if let Some(old) = old
@@ -182,7 +189,7 @@ impl Remote {
     }
 
     fn content<'c>(&'c self, copy: copy::Copy, client: &'c Client) -> Content<'c> {
-        let links = Links { base: &self.uri, client };
+        let links = Links { base: &self.uri, client, may_be_private: self.is_private };
         Content { media_type: copy.head.media_type, body: copy.body, links }
     }
 }

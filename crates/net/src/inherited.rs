@@ -70,8 +70,8 @@ impl InheritedSockets {
 
     /// Returns a listener for this address, if there is one.
     #[must_use]
-    pub fn listener(&self, address: SocketAddr) -> Option<Arc<OwnedFd>> {
-        self.listeners(&ListenAddress::Tcp(address)).into_iter().next()
+    pub fn listener(&self, address: &ListenAddress) -> Option<Arc<OwnedFd>> {
+        self.listeners(address).into_iter().next()
     }
 
     /// Returns the UDP sockets of an address.

@@ -18,6 +18,7 @@ use shoal_config::{BindAddress, Config, Listen};
 use shoal_net::stream::ListenAddress;
 use shoal_net::{InheritedSocket, InheritedSockets, SocketKind};
 
+use crate::control;
 use crate::failure::Failure;
 use crate::frozen_swarms::FrozenSwarms;
 use crate::service_manager::{STORED, ServiceManager, socket_name};
@@ -25,6 +26,9 @@ use crate::settings;
 
 /// The beginning of the names of the sockets that a running tracker hands over. The key follows.
 pub(crate) const HANDED: &str = "handed-";
+
+/// The name of the control socket for the users of this host, which has no key.
+pub(crate) const LOCAL: &str = "local";
 
 /// The first descriptor that is passed (sd_listen_fds(3), `SD_LISTEN_FDS_START`).
 const FIRST: RawFd = 3;
@@ -177,15 +181,22 @@ fn is_listed(config: &Config, socket: &InheritedSocket) -> bool {
         })
     };
     let udp = || config.udp.listen.iter().any(|address| kind.receives_at(*address));
-    let control =
+    let of_control =
         || config.control.listen.is_some_and(|address| kind.listens_at(&ListenAddress::Tcp(address)));
     match socket.name.strip_prefix(HANDED).unwrap_or(&socket.name) {
         "udp" => udp(),
         "http" => lists(&config.http.listen),
         "tls" => lists(&config.tls.listen),
-        "control" => control(),
-        _ => udp() || lists(&config.http.listen) || lists(&config.tls.listen) || control(),
+        "control" => of_control(),
+        LOCAL => is_local(config, kind),
+        _ => udp() || lists(&config.http.listen) || lists(&config.tls.listen) || of_control(),
     }
+}
+
+/// Returns whether a socket is the control socket for the users of this host.
+fn is_local(config: &Config, kind: &SocketKind) -> bool {
+    let path = config.control.listen.and_then(|address| control::local_path(address.port()));
+    path.is_some_and(|path| kind.listens_at(&ListenAddress::Unix(path)))
 }
 
 /// Returns whether clients can connect to a socket: the file of a Unix socket may be gone, with a directory that the manager

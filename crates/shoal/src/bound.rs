@@ -11,7 +11,8 @@ use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{Backend, Choice, InheritedSockets, Sockets};
 use tokio::net::TcpListener;
 
-use crate::activation::HANDED;
+use crate::activation::{HANDED, LOCAL};
+use crate::control::LocalSocket;
 use crate::xdp::{DataPath, HandedDataPath};
 use crate::{advice, control, descriptors, pool, processors, settings};
 
@@ -23,7 +24,7 @@ pub(crate) struct Bound {
     pub(crate) processors: Vec<usize>,
     pub(crate) sockets: Vec<Sockets>,
     pub(crate) listeners: Vec<StreamListeners>,
-    pub(crate) control: Option<TcpListener>,
+    pub(crate) control: Option<ControlSockets>,
     /// Maximum number of connections of all workers together.
     pub(crate) connections_max: u64,
     pub(crate) data_path: DataPath,
@@ -45,7 +46,7 @@ impl Bound {
         }
         let listeners = listen(&mut config, inherited)?;
         let control = match config.control.listen {
-            Some(address) => Some(listen_for_operators(address, inherited).await?),
+            Some(address) => Some(ControlSockets::open(address, inherited).await?),
             None => None,
         };
         let connections_max = connections_max(&config, settings::workers(&config), &sockets, &listeners);
@@ -60,8 +61,12 @@ impl Bound {
     pub(crate) fn to_keep(&self, given: &InheritedSockets) -> io::Result<Vec<OwnedFd>> {
         let udp = self.sockets.iter().flat_map(Sockets::own_descriptors);
         let streams = self.listeners.iter().flat_map(StreamListeners::own_descriptors);
-        let is_given = self.config.control.listen.is_some_and(|address| given.listener(address).is_some());
-        let control = self.control.iter().filter(|_| !is_given).map(AsFd::as_fd);
+        let is_given = self
+            .config
+            .control
+            .listen
+            .is_some_and(|address| given.listener(&ListenAddress::Tcp(address)).is_some());
+        let control = self.control.iter().filter(|_| !is_given).map(|control| control.tcp.as_fd());
         udp.chain(streams).chain(control).map(|socket| socket.try_clone_to_owned()).collect()
     }
 }
@@ -83,11 +88,38 @@ fn choose_backend(config: &Config) -> anyhow::Result<Backend> {
     Ok(backend)
 }
 
+/// The sockets of the control listener.
+#[derive(Debug)]
+pub(crate) struct ControlSockets {
+    pub(crate) tcp: TcpListener,
+    /// For root and the user of this process on this host.
+    pub(crate) local: Option<LocalSocket>,
+}
+
+impl ControlSockets {
+    async fn open(address: SocketAddr, inherited: &InheritedSockets) -> anyhow::Result<Self> {
+        let tcp = listen_for_operators(address, inherited).await?;
+        let port = tcp.local_addr().context("cannot use the socket for control.listen")?.port();
+        Ok(Self { local: LocalSocket::open(port, inherited), tcp })
+    }
+
+    /// Returns further descriptors of all of them, with their kinds.
+    pub(crate) fn descriptors(&self) -> io::Result<Vec<(&'static str, OwnedFd)>> {
+        let mut all = vec![("control", self.tcp.as_fd().try_clone_to_owned()?)];
+        if let Some(local) = &self.local {
+            all.push((LOCAL, local.descriptor()?));
+        }
+        Ok(all)
+    }
+}
+
 async fn listen_for_operators(
     address: SocketAddr,
     inherited: &InheritedSockets,
 ) -> anyhow::Result<TcpListener> {
-    let Some(socket) = inherited.listener(address) else { return control::bind(address).await };
+    let Some(socket) = inherited.listener(&ListenAddress::Tcp(address)) else {
+        return control::bind(address).await;
+    };
     let socket = socket.try_clone().context("cannot use the socket for control.listen")?;
     TcpListener::from_std(socket.into()).context("cannot use the socket for control.listen")
 }
@@ -158,13 +190,13 @@ pub(crate) fn descriptors(
     sockets: &[Sockets],
     listeners: &[StreamListeners],
     plain: usize,
-    control: Option<&OwnedFd>,
+    control: &[(&'static str, OwnedFd)],
 ) -> io::Result<Vec<(String, OwnedFd)>> {
     let udp = sockets.iter().flat_map(Sockets::descriptors).map(|socket| ("udp", socket));
     let kinds = |number| if number < plain { "http" } else { "tls" };
     let tcp = listeners.iter().flat_map(|listeners| listeners.descriptors().enumerate());
     let tcp = tcp.map(|(number, socket)| (kinds(number), socket));
-    let control = control.map(|listener| ("control", listener.as_fd()));
+    let control = control.iter().map(|(kind, listener)| (*kind, listener.as_fd()));
     let mut seen = Vec::new();
     // Workers may share a socket.
     let mut is_new = |socket: BorrowedFd<'_>| {

@@ -19,6 +19,10 @@ const DAYS_LEFT_MIN: u64 = 14;
 /// Maximum time to read the files at the start.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// The keys that name the files.
+const OF_CLIENTS: &str = "tls.certificates and tls.keys";
+const OF_CONTROL: &str = "control.certificate and control.private_key";
+
 /// The certificates in use.
 #[derive(Debug)]
 pub(crate) struct Certificates {
@@ -36,7 +40,7 @@ impl Certificates {
         if config.tls.listen.is_empty() {
             return Ok(None);
         }
-        Self::read(config, files, "tls.certificates and tls.keys").await.map(Some)
+        Self::read(config, files, OF_CLIENTS).await.map(Some)
     }
 
     /// Reads the certificate of the control listener, if it has one.
@@ -47,7 +51,20 @@ impl Certificates {
         if config.control.certificate.is_none() || config.control.listen.is_none() {
             return Ok(None);
         }
-        Self::read(config, control_files, "control.certificate and control.private_key").await.map(Some)
+        Self::read(config, control_files, OF_CONTROL).await.map(Some)
+    }
+
+    /// Reads the files of both, to see whether they can be used.
+    ///
+    /// # Errors
+    /// Returns the keys that name the file that is unusable, and why.
+    pub(crate) fn check(config: &Config) -> Result<(), Failure> {
+        for (files, keys) in [(files(config), OF_CLIENTS), (control_files(config), OF_CONTROL)] {
+            if !files.is_empty() {
+                Server::load(&files).map_err(|error| unusable(keys, &error))?;
+            }
+        }
+        Ok(())
     }
 
     async fn read(
@@ -66,7 +83,7 @@ impl Certificates {
             )));
         };
         let loaded = read.context("the thread that reads certificates has failed")?;
-        let loaded = loaded.map_err(|error| Failure::Configuration(error.to_string()))?;
+        let loaded = loaded.map_err(|error| unusable(keys, &error))?;
         show(&loaded.server);
         Ok(loaded)
     }
@@ -85,6 +102,10 @@ impl Certificates {
         show(&self.server);
         Ok(())
     }
+}
+
+fn unusable(keys: &str, error: &CertificateError) -> Failure {
+    Failure::Configuration(format!("{keys}: {error}"))
 }
 
 /// Logs the certificates, and warns about those that clients refuse because of their dates.

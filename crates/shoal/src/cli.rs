@@ -167,7 +167,7 @@ fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
 }
 
 fn check(file: &Path) -> Result<(), Failure> {
-    config_file::read(Some(file))?;
+    tracker::check(&config_file::read(Some(file))?)?;
     print(&format!("{}: no errors\n", file.display()))
 }
 

@@ -1,4 +1,4 @@
-//! The control listener: HTTP for operators and their tools.
+//! The control listener: HTTP for operators and their tools, over TCP and over a Unix socket for the users of this host (`local`).
 //!
 //! It runs on the main thread, in a runtime of its own. It reads the counters of the workers and checks that they
 //! respond, without a lock. Only look-ups of torrents and peers, also for the largest swarms, lock a part of the store, each for
@@ -19,6 +19,7 @@ mod guard;
 mod health;
 mod latest;
 mod listener;
+mod local;
 pub(crate) mod metrics;
 mod page;
 mod problem;
@@ -40,6 +41,7 @@ use self::auth::{Auth, Need};
 use self::connections::Connections;
 use self::latest::LatestStats;
 pub(crate) use self::listener::bind;
+pub(crate) use self::local::{LocalSocket, candidates as local_candidates, path as local_path};
 pub(crate) use self::metrics::{Sources, WorkerSources};
 use self::problem::Problem;
 pub(crate) use self::tokens::{Role, TokenSet, Tokens, is_name as is_token_name, line as token_line};
@@ -101,18 +103,24 @@ impl FromRef<Control> for Arc<Sources> {
 }
 
 /// Answers operators until it is dropped.
-pub(crate) async fn serve(listener: TcpListener, control: Control, access: Access) {
+pub(crate) async fn serve(
+    (listener, local): (TcpListener, Option<Arc<LocalSocket>>),
+    control: Control,
+    access: Access,
+) {
     let tls = access.tls.map(|server| TlsAcceptor::from(server.config()));
     let (connections, mut tokens) = (Arc::clone(&control.connections), control.tokens.subscribe());
     let collecting = Arc::clone(&control.latest).collect();
-    let accepting = listener::serve(listener, tls, Arc::clone(&connections), router(control, access.hosts));
+    let router = router(control, access.hosts);
+    let local = listener::serve_local(local, Arc::clone(&connections), router.clone());
+    let accepting = listener::serve(listener, tls, Arc::clone(&connections), router);
     let following = async {
         // Tokens that are no longer valid may have opened streams. The clients of the others open them again.
         while tokens.changed().await.is_ok() {
             connections.end_streams();
         }
     };
-    tokio::join!(accepting, following, collecting);
+    tokio::join!(accepting, local, following, collecting);
 }
 
 fn router(control: Control, hosts: Vec<HostName>) -> Router {

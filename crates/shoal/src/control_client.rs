@@ -1,11 +1,14 @@
-//! A client of the control listener, for `shoal ctl`, `shoal top` and `shoal access reload`.
+//! A client of the control listener, for `shoal ctl`, `shoal top` and `shoal access`.
 //!
+//! Without a token, it uses the socket of a tracker on this host that this user may control, and its URL otherwise.
 //! It sends its token to the URL that the operator names, and to no other one: it follows no redirect and uses no proxy.
 
+mod local;
+
 use core::fmt;
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +17,12 @@ use clap::Args;
 use serde_json::Value;
 use shoal_config::Config;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
-use ureq::http::{Request, Response};
+use ureq::http::{Request, Response, Uri};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider, parse_pem};
 use ureq::{Agent, AsSendBody, Body};
 
-use crate::printable;
+use self::local::{LocalConnector, NoNames};
+use crate::{control, printable};
 
 /// Where the control listener is if nothing else is said.
 const DEFAULT_URL: &str = "http://127.0.0.1:6970";
@@ -91,6 +95,8 @@ pub(crate) struct ControlClient {
     agent: Agent,
     /// The URL without a slash at the end.
     url: String,
+    /// Where the tracker is, for people.
+    shown: String,
     token: Option<String>,
 }
 
@@ -114,6 +120,16 @@ impl Endpoint {
             ca_file: config.control.certificate.clone().filter(|_| unset(CA_FILE_VARIABLE)),
         })
     }
+}
+
+/// Returns the control socket of the tracker at a URL, if that is on this host, and if this user may use it.
+fn local_socket(url: &str) -> Option<PathBuf> {
+    let uri: Uri = url.parse().ok()?;
+    let host = uri.host()?.trim_matches(['[', ']']);
+    let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
+    let mut sockets = control::local_candidates(port).filter(|_| is_here);
+    sockets.find(|socket| UnixStream::connect(socket).is_ok())
 }
 
 /// Returns an address of this host for a listener on all addresses.
@@ -144,6 +160,11 @@ impl ControlClient {
             Some(file) => Some(read_token(&file)?),
             None => variable(TOKEN_VARIABLE).map(|token| token.trim().to_owned()),
         };
+        if token.is_none()
+            && let Some(socket) = local_socket(&url)
+        {
+            return Ok(Self::local(socket));
+        }
         let ca_file = endpoint.ca_file.clone().or_else(|| variable(CA_FILE_VARIABLE).map(PathBuf::from));
         let agent = Agent::config_builder()
             .timeout_connect(Some(CONNECT_TIME_MAX))
@@ -159,7 +180,22 @@ impl ControlClient {
             })
             .build()
             .new_agent();
-        Ok(Self { agent, url: url.trim_end_matches('/').to_owned(), token })
+        let url = url.trim_end_matches('/').to_owned();
+        Ok(Self { agent, shown: url.clone(), url, token })
+    }
+
+    /// Prepares requests to the control socket of a tracker on this host.
+    fn local(socket: PathBuf) -> Self {
+        let shown = socket.display().to_string();
+        let config = Agent::config_builder()
+            .timeout_send_request(Some(BODY_TIME_MAX))
+            .timeout_send_body(Some(BODY_TIME_MAX))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .build();
+        let agent = Agent::with_parts(config, LocalConnector(socket), NoNames);
+        Self { agent, url: "http://localhost".to_owned(), shown, token: None }
     }
 
     /// Reads a JSON document.
@@ -203,9 +239,9 @@ impl ControlClient {
         })
     }
 
-    /// Returns the URL of the listener, without a slash at the end.
-    pub(crate) fn url(&self) -> &str {
-        &self.url
+    /// Returns where the tracker is, for people: the URL of its listener, or its socket.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
     }
 
     /// Reads a document as text.
@@ -249,7 +285,8 @@ impl ControlClient {
         };
         let response = sent.map_err(|error| {
             ClientError::Transport(format!(
-                "{url} cannot be asked: {error}; there is no tracker, or its control listener is elsewhere"
+                "{}{path} cannot be asked: {error}; there is no tracker, or its control listener is elsewhere",
+                self.shown
             ))
         })?;
         let status = response.status().as_u16();
@@ -317,11 +354,7 @@ fn read_file(file: &Path) -> Result<String, ClientError> {
     let fault = |error: &dyn fmt::Display| {
         ClientError::Options(format!("{} cannot be read: {error}", file.display()))
     };
-    let size = fs::metadata(file).map_err(|error| fault(&error))?.len();
-    if size > FILE_BYTES_MAX {
-        return Err(fault(&"it is too large"));
-    }
-    fs::read_to_string(file).map_err(|error| fault(&error))
+    shoal_file::read_text(file, FILE_BYTES_MAX).map_err(|error| fault(&error))
 }
 
 /// Returns the settings of TLS: the certificates of a file are trusted, or else the system's.
@@ -355,6 +388,8 @@ fn tls(ca_file: Option<&Path>) -> Result<TlsConfig, ClientError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

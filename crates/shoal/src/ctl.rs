@@ -256,7 +256,7 @@ pub(crate) fn run(ctl: &Ctl) -> Result<String, Failure> {
     }
     if matches!(ctl.action, Action::Stats) {
         let stats = serde_json::from_value(reply).context("the reply has no statistics")?;
-        return Ok(top::text(client.url(), &stats));
+        return Ok(top::text(client.shown(), &stats));
     }
     Ok(show::show(&ctl.action, &reply))
 }

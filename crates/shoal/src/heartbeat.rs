@@ -1,4 +1,5 @@
-//! Heartbeats of the workers: one side asks and the other answers, without a lock between them.
+//! Heartbeats of threads, without a lock between them and those who ask: workers answer questions, and threads that read files
+//! say since when they have been busy.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -69,9 +70,36 @@ impl Heartbeat {
     }
 }
 
+/// The heartbeat of a thread that reads files of the operator. It is busy until it waits again, and a file system that hangs keeps
+/// it busy for ever.
+#[derive(Debug, Default)]
+pub(crate) struct ReaderHeartbeat {
+    /// Since when it has been busy, on the monotonic clock, or 0.
+    busy_since_ms: AtomicU64,
+}
+
+impl ReaderHeartbeat {
+    /// The time after which a busy reader is silent. A directory of a million `.torrent` files may take half of it.
+    const SILENT_AFTER_MS: u64 = 60_000;
+
+    /// Runs a piece of work of the thread.
+    pub(crate) fn during<T>(&self, now_ms: u64, work: impl FnOnce() -> T) -> T {
+        self.busy_since_ms.store(now_ms.max(1), Ordering::Relaxed);
+        let done = work();
+        self.busy_since_ms.store(0, Ordering::Relaxed);
+        done
+    }
+
+    /// Returns whether the thread has been busy for so long that it probably hangs.
+    pub(crate) fn is_silent(&self, now_ms: u64) -> bool {
+        let since_ms = self.busy_since_ms.load(Ordering::Relaxed);
+        since_ms > 0 && now_ms.saturating_sub(since_ms) >= Self::SILENT_AFTER_MS
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Heartbeat;
+    use super::{Heartbeat, ReaderHeartbeat};
 
     #[test]
     fn only_a_beat_after_the_question_answers_it() {
@@ -82,5 +110,16 @@ mod tests {
         heartbeat.beat(2);
         assert!(heartbeat.answered() >= question);
         assert_eq!(heartbeat.beat_ms(), 2);
+    }
+
+    #[test]
+    fn a_reader_that_does_not_return_to_waiting_is_silent() {
+        let reader = ReaderHeartbeat::default();
+        assert!(!reader.is_silent(u64::MAX));
+        reader.during(1000, || {
+            assert!(!reader.is_silent(60_999));
+            assert!(reader.is_silent(61_000));
+        });
+        assert!(!reader.is_silent(u64::MAX));
     }
 }

@@ -8,7 +8,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shoal_config::{Config, Listen, UdpConfig};
@@ -16,7 +16,7 @@ use shoal_net::stream::{ListenAddress, StreamLimits, StreamListeners};
 use shoal_net::{Backend, InheritedSockets, PreparedIo, SocketProbe, SocketSettings, Sockets};
 use shoal_session::ListenerProtocols;
 
-use crate::bound::{self, Bound};
+use crate::bound::{self, Bound, ControlSockets};
 use crate::broker::Broker;
 use crate::service_manager::{SocketChanges, socket_name};
 use crate::{advice, settings};
@@ -28,8 +28,8 @@ pub(crate) struct Listening {
     steered: Vec<usize>,
     sockets: Vec<Sockets>,
     listeners: Vec<StreamListeners>,
-    /// The control listener, if there is one.
-    control: Option<OwnedFd>,
+    /// The sockets of the control listener with their kinds, if there is one.
+    control: Vec<(&'static str, OwnedFd)>,
     /// `http.listen` without the address families that this host lacks.
     http: Vec<Listen>,
     /// The descriptors of the XDP data path, with their names.
@@ -102,7 +102,7 @@ impl Listening {
     /// Returns an error if the kernel has no more descriptors.
     pub(crate) fn new(bound: &Bound) -> io::Result<Self> {
         let Bound { config, backend, processors, sockets, listeners, control, data_path, .. } = bound;
-        let control = control.as_ref().map(|control| control.as_fd().try_clone_to_owned()).transpose()?;
+        let control = control.as_ref().map(ControlSockets::descriptors).transpose()?.unwrap_or_default();
         Ok(Self {
             backend: *backend,
             steered: if config.workers.steer { processors.clone() } else { Vec::new() },
@@ -125,7 +125,7 @@ impl Listening {
     /// Returns an error if the kernel has no more descriptors.
     pub(crate) fn descriptors(&self) -> io::Result<Vec<(String, OwnedFd)>> {
         let plain = self.http.len();
-        let mut all = bound::descriptors(&self.sockets, &self.listeners, plain, self.control.as_ref())?;
+        let mut all = bound::descriptors(&self.sockets, &self.listeners, plain, &self.control)?;
         for (name, descriptor) in &self.data_path {
             all.push((name.clone(), descriptor.try_clone()?));
         }
@@ -142,7 +142,7 @@ impl Listening {
     pub(crate) fn close(&mut self) {
         self.sockets.clear();
         self.listeners.clear();
-        self.control = None;
+        self.control.clear();
         self.data_path.clear();
     }
 

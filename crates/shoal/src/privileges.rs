@@ -27,6 +27,23 @@ impl Identity {
     /// # Errors
     /// Returns an error if one of them does not exist, or if this process may not change to them.
     pub(crate) fn of(config: &Config) -> Result<Option<Self>, Failure> {
+        let Some(identity) = Self::find(config)? else { return Ok(None) };
+        if !(Uid::effective().is_root() || identity.is_current()) {
+            let fault = format!(
+                "only root can change to another user, and this process runs as user {}; start it as root, or set \
+                 process.user to \"\"",
+                Uid::effective()
+            );
+            return Err(refuse("process.user", &identity.name, &fault));
+        }
+        Ok(Some(identity))
+    }
+
+    /// The same, whether or not this process may change to them.
+    ///
+    /// # Errors
+    /// Returns an error if one of them does not exist.
+    pub(crate) fn find(config: &Config) -> Result<Option<Self>, Failure> {
         let Some(name) = &config.process.user else { return Ok(None) };
         let (user, primary) = find_user(name)?;
         let group = match &config.process.group {
@@ -39,16 +56,7 @@ impl Identity {
                 )
             })?,
         };
-        let identity = Self { name: name.to_string(), user, group };
-        if !(Uid::effective().is_root() || identity.is_current()) {
-            let fault = format!(
-                "only root can change to another user, and this process runs as user {}; start it as root, or set \
-                 process.user to \"\"",
-                Uid::effective()
-            );
-            return Err(refuse("process.user", name, &fault));
-        }
-        Ok(Some(identity))
+        Ok(Some(Self { name: name.to_string(), user, group }))
     }
 
     /// Changes to this user and this group, for good and for all threads, and gives up all other groups.
@@ -66,6 +74,11 @@ impl Identity {
         }
         tracing::info!(user = name, uid = user.as_raw(), gid = group.as_raw(), "user");
         Ok(())
+    }
+
+    /// Returns the numbers of the user and the group.
+    pub(crate) fn numbers(&self) -> (u32, u32) {
+        (self.user.as_raw(), self.group.as_raw())
     }
 
     fn is_current(&self) -> bool {
@@ -118,7 +131,7 @@ fn parse_number(name: &Name) -> Option<u32> {
     name.as_str().parse().ok().filter(|&number| is_number && number != u32::MAX)
 }
 
-fn refuse(key: &str, value: &Name, fault: &str) -> Failure {
+fn refuse(key: &str, value: &(impl fmt::Display + ?Sized), fault: &str) -> Failure {
     Failure::Configuration(format!("{key} = \"{value}\": {fault}"))
 }
 

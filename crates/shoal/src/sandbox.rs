@@ -10,7 +10,7 @@
 
 mod calls;
 mod filter;
-mod needs;
+pub(crate) mod needs;
 mod rules;
 
 use std::collections::BTreeSet;
@@ -50,13 +50,19 @@ pub(crate) struct WorkerLimits(Role);
 
 impl Sandbox {
     /// Limits the calling thread, those that it starts later, and with its next line the thread that writes the log, to the
-    /// needs of this configuration, which was read from `file`. To be called once, before any other thread is started.
+    /// needs of this configuration, which was read from `file`, and of the control
+    /// socket at `local`. To be called once, before any other thread is started.
     ///
     /// # Errors
     /// Fails if the kernel refuses what it needs, or a limit that it has.
-    pub(crate) fn enter(config: &Config, file: Option<&Path>, backend: Backend) -> anyhow::Result<Self> {
+    pub(crate) fn enter(
+        config: &Config,
+        file: Option<&Path>,
+        (backend, local): (Backend, Option<&Path>),
+    ) -> anyhow::Result<Self> {
         forbid_privileges()?;
-        let needs = needs::paths(config, file);
+        let mut needs = needs::paths(config, file);
+        needs.extend(local.map(needs::local_socket));
         let mut sandbox = Self { needs, files: None, ports: None, workers: None };
         let landlock = if config.process.landlock { sandbox.limit_files(config)? } else { "off".to_owned() };
         // Also without rules, that thread must not gain privileges.
@@ -156,16 +162,24 @@ pub(crate) fn join() -> bool {
     forbid_privileges().is_ok() && is_limited
 }
 
-/// Gives up the privileges that the calling thread may have and those that other programs could give it. A root that is
-/// to stay root keeps its own, as it needs them to read the files of other users.
+/// What a root that stays root keeps: to read, replace and give back the files of other users, and to lock the memory of rings that
+/// a reload opens. Its broker has the others.
+const OF_ROOT: CapabilitySet = CapabilitySet::DAC_OVERRIDE
+    .union(CapabilitySet::CHOWN)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::IPC_LOCK);
+
+/// Gives up the privileges that the calling thread may have and those that other programs could give it.
 fn forbid_privileges() -> anyhow::Result<()> {
     rustix::thread::set_no_new_privs(true).context("cannot set no_new_privs")?;
-    let none = CapabilitySet::empty();
-    let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    if rustix::process::geteuid().is_root() || rustix::thread::capabilities(None) == Ok(none) {
+    let held = rustix::thread::capabilities(None).context("cannot tell the capabilities")?;
+    let kept = if rustix::process::geteuid().is_root() { OF_ROOT } else { CapabilitySet::empty() };
+    let kept = held.permitted & kept;
+    let kept = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    if held == kept {
         return Ok(());
     }
-    rustix::thread::set_capabilities(None, none).context("cannot give up capabilities")
+    rustix::thread::set_capabilities(None, kept).context("cannot give up capabilities")
 }
 
 #[cfg(test)]

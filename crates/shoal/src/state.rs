@@ -133,7 +133,7 @@ impl State {
         let read = move || {
             let begin_ms = clock::monotonic_ms();
             let source = Source { keys, torrents: torrents.as_deref(), timeout_s, threads };
-            let loaded = match File::open(&file) {
+            let loaded = match shoal_file::open(&file) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     return tracing::info!(file = %file.display(), "there is no snapshot yet");
                 }

@@ -8,7 +8,6 @@
 //! A tracker whose URL is away at the start uses its last good copy. Without one, it starts without keys and refuses all
 //! tokens until the URL is there.
 
-use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +23,7 @@ use shoal_token::{JWKS_BYTES_MAX, KeyNumber, KeySet, Rules};
 
 use crate::access::{Lists, Publisher, Seen};
 use crate::clock;
+use crate::heartbeat::ReaderHeartbeat;
 use crate::panics::caught;
 
 /// Pause between two looks at the file, or at the time of the next fetch.
@@ -40,6 +40,8 @@ const PURPOSE: &str = "token-keys";
 pub(crate) struct KeyCounters {
     keys: AtomicU64,
     is_faulty: AtomicU64,
+    /// That of the thread which reads the keys again.
+    pub(crate) heartbeat: ReaderHeartbeat,
 }
 
 impl KeyCounters {
@@ -129,7 +131,8 @@ impl TokenKeys {
         let (keys, lists, publisher) = (self.clone(), Arc::clone(lists), Arc::clone(publisher));
         let thread = thread::Builder::new().name("token-keys".to_owned()).spawn(move || {
             loop {
-                let has_source = keys.refresh(&lists, &publisher);
+                let refresh = || keys.refresh(&lists, &publisher);
+                let has_source = keys.counters.heartbeat.during(clock::monotonic_ms(), refresh);
                 if has_source { thread::park_timeout(LOOK_EVERY) } else { thread::park() }
             }
         })?;
@@ -340,19 +343,8 @@ fn with_keys(policy: &Policy, keys: &KeySet) -> Policy {
 fn read(path: &Path) -> Result<(KeySet, Seen), String> {
     // A change while the file is read shows at the next look.
     let seen = Seen::of(path);
-    let json = read_file(path).map_err(|error| error.to_string())?;
+    let json = shoal_file::read(path, JWKS_BYTES_MAX as u64).map_err(|error| error.to_string())?;
     Ok((parse_json(&json)?, seen))
-}
-
-/// Reads a file, but no more of it than a set may have and one byte.
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    // Other files are not even opened: a reader of a FIFO would wait for a writer.
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let mut json = Vec::new();
-    File::open(path)?.take(JWKS_BYTES_MAX as u64 + 1).read_to_end(&mut json)?;
-    Ok(json)
 }
 
 fn log_read(source: &ListSource, keys: &KeySet) {

@@ -96,7 +96,7 @@ pub(crate) fn run(top: &Top) -> Result<(), Failure> {
     // A mistake in the arguments is told before the screen is taken over.
     let first = ask(&client)?;
     let look = if output::has_colour() { Look::Colour } else { Look::Mono };
-    let screen = Screen::new(client.url().to_owned(), look, top.view, top.interval);
+    let screen = Screen::new(client.shown().to_owned(), look, top.view, top.interval);
     session::run(client, screen, first)
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn text(url: &str, stats: &Stats) -> String {
 fn ask(client: &ControlClient) -> Result<Reply, ClientError> {
     let text = client.text(STATS_PATH)?;
     let stats = serde_json::from_str(&text).map_err(|error| {
-        ClientError::Transport(format!("{}{STATS_PATH}: these are no statistics: {error}", client.url()))
+        ClientError::Transport(format!("{}{STATS_PATH}: these are no statistics: {error}", client.shown()))
     })?;
     Ok(Reply { text, stats })
 }

@@ -30,8 +30,10 @@ use shoal_net::Backend;
 
 use self::data_plane::DataPlane;
 use self::files::Files;
+pub(crate) use self::files::check;
 use self::privileged::Privileged;
 use self::running::End;
+use crate::control::LocalSocket;
 use crate::failure::Failure;
 use crate::hand_over::Predecessor;
 use crate::log::LogFilter;
@@ -91,7 +93,8 @@ async fn live(
         socket_changes,
     } = Privileged::open(config, &manager, predecessor.as_mut()).await?;
     let config = &config;
-    let sandbox = lower_privileges(config, file, identity.as_ref(), bound.backend)?;
+    let local = bound.control.as_ref().and_then(|control| control.local.as_ref()).map(LocalSocket::path);
+    let sandbox = lower_privileges(config, file, identity.as_ref(), (bound.backend, local))?;
     let Files { state, access, access_target, reloadable: files, cluster } =
         Files::read(config, division.lists, predecessor.as_mut(), frozen_swarms.as_ref()).await?;
     let parts = data_plane::Parts {
@@ -149,15 +152,15 @@ fn lower_privileges(
     config: &Config,
     file: Option<&Path>,
     identity: Option<&Identity>,
-    backend: Backend,
+    bound: (Backend, Option<&Path>),
 ) -> anyhow::Result<Sandbox> {
     if let Some(identity) = identity {
         identity.assume()?;
     }
     privileges::permit_dumps(config.process.core_dumps)?;
-    let sandbox = Sandbox::enter(config, file, backend)?;
+    let sandbox = Sandbox::enter(config, file, bound)?;
     if let Some((identity, file)) = identity.zip(file)
-        && let Err(error) = std::fs::File::open(file)
+        && let Err(error) = shoal_file::open(file)
     {
         tracing::warn!(
             %error,

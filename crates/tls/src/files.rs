@@ -2,9 +2,7 @@
 //!
 //! The errors tell the operator how to correct a file.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +11,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use shoal_file::Fault;
 
 use crate::certificates::{Certificate, Certificates, Usable};
 
@@ -180,26 +179,13 @@ fn load_one(files: &CertificateFiles, provider: &CryptoProvider) -> Result<Usabl
     Ok(Usable { certificate, key: Arc::new(certified) })
 }
 
-/// Reads a regular file of bounded size. Other files are not even opened, because opening a FIFO waits for a writer, and
-/// opening a device may have side effects.
 fn read(file: &Path) -> Result<Vec<u8>, CertificateError> {
-    let unreadable = |error| CertificateError::Unreadable { file: file.to_owned(), error };
-    let not_a_file = || CertificateError::NotAFile { file: file.to_owned() };
-    if !fs::metadata(file).map_err(unreadable)?.is_file() {
-        return Err(not_a_file());
-    }
-    // The file may have been replaced meanwhile, so it is opened without blocking and checked again.
-    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(file);
-    let opened = opened.map_err(unreadable)?;
-    if !opened.metadata().map_err(unreadable)?.is_file() {
-        return Err(not_a_file());
-    }
-    let mut bytes = Vec::new();
-    opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(CertificateError::TooLarge { file: file.to_owned() });
-    }
-    Ok(bytes)
+    let file_of = || file.to_owned();
+    shoal_file::read(file, FILE_BYTES_MAX).map_err(|error| match Fault::of(&error) {
+        Some(Fault::NotRegular) => CertificateError::NotAFile { file: file_of() },
+        Some(Fault::TooLarge(_)) => CertificateError::TooLarge { file: file_of() },
+        None => CertificateError::Unreadable { file: file_of(), error },
+    })
 }
 
 fn chain(file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {

@@ -121,6 +121,11 @@ pub(crate) enum Author {
 }
 
 impl Author {
+    /// Returns a user of this host.
+    pub(crate) fn of_user(uid: u32) -> Self {
+        Self::User(Who::of(uid, None))
+    }
+
     /// Returns the user that executes this process.
     pub(super) fn user() -> Self {
         Self::User(Who::current())
@@ -146,14 +151,17 @@ pub(crate) struct Who {
 
 impl Who {
     fn current() -> Self {
-        let uid = rustix::process::getuid().as_raw();
+        let claimed = claimed(std::env::var("SUDO_USER").ok(), std::env::var("SUDO_UID").ok());
+        Self::of(rustix::process::getuid().as_raw(), claimed)
+    }
+
+    fn of(uid: u32, claimed: Option<String>) -> Self {
         let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
         let name = users.lines().find_map(|line| {
             let mut fields = line.split(':');
             let (name, id) = (fields.next()?, fields.nth(1)?);
             (id.parse() == Ok(uid) && name.chars().all(|c| c.is_ascii_graphic())).then(|| name.to_owned())
         });
-        let claimed = claimed(std::env::var("SUDO_USER").ok(), std::env::var("SUDO_UID").ok());
         Self { name, uid, claimed }
     }
 }

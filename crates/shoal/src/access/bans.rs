@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use shoal_access::networks::Network;
 
 use super::shared::SharedError;
-use crate::{config_file, replace_file};
+use crate::replace_file;
 
 /// Maximum number of bans. A list of networks takes more.
 pub(crate) const BANS_MAX: usize = 10_000;
@@ -194,8 +194,7 @@ fn read(file: &Path) -> Result<Vec<Ban>, String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         _ => {}
     }
-    let text = config_file::read_regular(file, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
-    let text = text.ok_or("it is not a regular file")?;
+    let text = shoal_file::read_text(file, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
     let mut bans = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let ban: Ban = serde_json::from_str(line).map_err(|error| format!("line {}: {error}", index + 1))?;

@@ -1,7 +1,7 @@
 //! Tells in the log which entries a change of a list has brought and taken.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ impl SourceChange {
         if entries.is_empty() || !is_searched {
             return comments;
         }
-        let Ok(file) = File::open(path) else { return comments };
+        let Ok(file) = shoal_file::open(&path) else { return comments };
         // A file that cannot be read to its end has fewer comments.
         let _ = edit::for_each_line(&file, |line| {
             let text = line.text().unwrap_or_default();

@@ -1,7 +1,8 @@
 //! `shoal access`: changes and examines the lists of torrents.
 //!
 //! The commands work on the files that the configuration names. A running tracker watches these files, so a change
-//! applies at once, and the commands work as well while no tracker runs. Only `reload` needs one.
+//! applies at once, and the commands work as well while no tracker runs. Only `reload` needs one, and a `check` without a
+//! configuration, which asks it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,7 +24,7 @@ use super::fetches::UrlContent;
 use super::networks::Networks;
 use super::operations::{self, Changed, NewDetails, open_lines, parse_torrents};
 use super::torrents::Torrents;
-use crate::control_client::{ControlClient, Endpoint};
+use crate::control_client::{ClientError, ControlClient, Endpoint};
 use crate::failure::Failure;
 use crate::{config_file, log};
 
@@ -146,7 +147,7 @@ pub(crate) struct Check {
     #[arg(long)]
     json: bool,
 
-    /// The configuration file of the tracker
+    /// The configuration file of the tracker; without it, the running tracker is asked
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -261,27 +262,22 @@ struct Found {
     reason: Option<String>,
 }
 
+/// What lists say of torrents.
+struct Findings {
+    /// In the order of the torrents.
+    found: Vec<Found>,
+    /// Whether there is no allow list.
+    serves_all: bool,
+    faults: Vec<String>,
+}
+
 fn run_check(check: &Check) -> Result<Outcome, Failure> {
     let config = config_file::read(check.config.as_deref())?;
     let wanted = parse_torrents(&check.torrents)?;
-    let mut found: Vec<Found> = wanted.iter().map(|_| Found::default()).collect();
-    let mut faults = Vec::new();
-    for (name, source) in sources(&config) {
-        faults.extend(for_each_entry((&format!("torrents_{name}"), source), &config, |entry| {
-            for (info_hash, found) in wanted.iter().zip(&mut found) {
-                if !entry.info_hashes.contains(info_hash) {
-                    continue;
-                }
-                if name == "allow" {
-                    found.is_allowed = true;
-                } else if found.denied_by.is_none() {
-                    found.denied_by = Some(source.to_string());
-                    found.reason = entry.reason.map(str::to_owned);
-                }
-            }
-        })?);
-    }
-    let serves_all = config.access.torrents_allow.is_empty();
+    // Without a configuration there are no lists to look at, which says nothing of the lists of the tracker.
+    let is_of_tracker = check.config.is_none() && sources(&config).next().is_none();
+    let Findings { found, serves_all, faults } =
+        if is_of_tracker { ask_tracker(&config, &wanted)? } else { look_up(&config, &wanted)? };
     let (mut text, mut is_any_refused) = (String::new(), false);
     for (info_hash, found) in wanted.iter().zip(&found) {
         let reason = found.reason.as_deref();
@@ -305,6 +301,59 @@ fn run_check(check: &Check) -> Result<Outcome, Failure> {
     }
     let code = if is_any_refused { ExitCode::from(NEGATIVE) } else { ExitCode::SUCCESS };
     Ok(Outcome::new(text, code).with_faults(&faults))
+}
+
+/// Asks the running tracker for the entries of torrents, and for the faults of its lists.
+fn ask_tracker(config: &Config, wanted: &[InfoHash]) -> Result<Findings, Failure> {
+    let client = ControlClient::new(&Endpoint::of(config)?)?;
+    let told = client.get("/api/v1/lists").map_err(|error| match error {
+        ClientError::Transport(fault) => Failure::Configuration(format!(
+            "no list is configured here, and the running tracker does not tell: {fault}; --config FILE names its configuration"
+        )),
+        error => error.into(),
+    })?;
+    let entry = |list: &str, info_hash: &InfoHash| {
+        let told = client.get(&format!("/api/v1/lists/{list}/torrents?info_hash={info_hash:?}"))?;
+        Ok::<_, ClientError>(told["entries"].get(0).cloned())
+    };
+    let mut found = Vec::new();
+    for info_hash in wanted {
+        let (denied, allowed) = (entry("deny", info_hash)?, entry("allow", info_hash)?);
+        let text = |key: &str| denied.as_ref().and_then(|entry| entry[key].as_str()).map(str::to_owned);
+        found.push(Found {
+            is_allowed: allowed.is_some(),
+            denied_by: text("source"),
+            reason: text("reason"),
+        });
+    }
+    let lists = || told["sources"].as_array().into_iter().flatten();
+    let faults = lists()
+        .filter_map(|list| Some(format!("{}: {}", list["source"].as_str()?, list["fault"].as_str()?)))
+        .collect();
+    let serves_all = lists().all(|list| list["list"] != "access.torrents_allow");
+    Ok(Findings { found, serves_all, faults })
+}
+
+/// Looks the torrents up in the lists of a configuration.
+fn look_up(config: &Config, wanted: &[InfoHash]) -> Result<Findings, Failure> {
+    let mut found: Vec<Found> = wanted.iter().map(|_| Found::default()).collect();
+    let mut faults = Vec::new();
+    for (name, source) in sources(config) {
+        faults.extend(for_each_entry((&format!("torrents_{name}"), source), config, |entry| {
+            for (info_hash, found) in wanted.iter().zip(&mut found) {
+                if !entry.info_hashes.contains(info_hash) {
+                    continue;
+                }
+                if name == "allow" {
+                    found.is_allowed = true;
+                } else if found.denied_by.is_none() {
+                    found.denied_by = Some(source.to_string());
+                    found.reason = entry.reason.map(str::to_owned);
+                }
+            }
+        })?);
+    }
+    Ok(Findings { found, serves_all: config.access.torrents_allow.is_empty(), faults })
 }
 
 /// What a check of all lists has found.
@@ -342,6 +391,11 @@ impl Checked {
 /// Checks every line of every list.
 fn run_check_of_lists(check: &Check) -> Result<Outcome, Failure> {
     let config = config_file::read(check.config.as_deref())?;
+    if check.config.is_none() && sources(&config).next().is_none() {
+        return Err(Failure::Configuration(
+            "no list is configured here; --config FILE names the configuration of the tracker".to_owned(),
+        ));
+    }
     let mut checked = Checked::default();
     for (name, source) in sources(&config) {
         let reading = read_whole::<Torrents>(&format!("torrents_{name}"), source, &config);

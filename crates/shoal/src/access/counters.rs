@@ -7,6 +7,7 @@ use shoal_access::budget::Budget;
 use shoal_access::torrents::TorrentTable;
 
 use crate::clock;
+use crate::heartbeat::ReaderHeartbeat;
 
 /// The numbers of all lists.
 #[derive(Debug, Default)]
@@ -19,6 +20,8 @@ pub(crate) struct ListCounters {
     faulty_networks: [AtomicU64; 2],
     /// The numbers of every source of every list, in the order of the configuration.
     sources: Mutex<Vec<Arc<SourceCounter>>>,
+    /// That of the thread which follows the files.
+    pub(crate) heartbeat: ReaderHeartbeat,
 }
 
 /// The numbers of one source.

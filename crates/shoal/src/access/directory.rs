@@ -128,7 +128,7 @@ pub(super) fn with_subdirectories(root: &Path) -> BTreeSet<PathBuf> {
 }
 
 fn read_file(path: &Path) -> Result<Vec<InfoHash>, String> {
-    let file = file::open(path).map_err(|error| error.to_string())?;
+    let file = shoal_file::open(path).map_err(|error| error.to_string())?;
     let hashes = info_hashes(file::reader(&file, FILE_BYTES_MAX));
     hashes.map(|hashes| hashes.to_vec()).map_err(|error| error.to_string())
 }

@@ -245,7 +245,7 @@ fn open_locked(path: &Path, create: Option<u32>) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(create.is_some()).mode(create.unwrap_or(LIST_MODE));
     loop {
-        let file = options.open(path)?;
+        let file = shoal_file::open_with(path, &mut options)?;
         file.lock()?;
         if is_named(&file, path)? {
             return Ok(file);

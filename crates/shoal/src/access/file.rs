@@ -36,14 +36,6 @@ impl Seen {
     }
 }
 
-/// Opens a regular file. Other files are not even opened: a reader of a FIFO would wait for a writer.
-pub(super) fn open(path: &Path) -> io::Result<File> {
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    File::open(path)
-}
-
 /// Reads a file piece by piece, and fails if it is larger than `bytes_max`.
 pub(super) fn reader(file: &File, bytes_max: u64) -> BufReader<Capped<&File>> {
     BufReader::with_capacity(PIECE_BYTES, Capped::new(file, bytes_max))

@@ -109,7 +109,7 @@ impl Linked {
         }
         // Whatever cannot be read is fetched again.
         let mut known = BTreeMap::<_, Vec<_>>::new();
-        let Ok(file) = File::open(&self.path) else { return known };
+        let Ok(file) = shoal_file::open(&self.path) else { return known };
         for line in BufReader::new(file.take(KNOWN_BYTES_MAX)).lines().map_while(Result::ok) {
             if let Some((hash, link)) = line.split_once(' ')
                 && let Ok(Some(entry)) = Entry::parse(hash)

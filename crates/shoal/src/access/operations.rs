@@ -3,10 +3,10 @@
 //! They change the files that the configuration names. A tracker that runs sees every change of them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::Args;
 use shoal_access::torrents::{Details, Entry};
 use shoal_config::{Config, ListSource};
@@ -298,19 +298,10 @@ fn target(config: &Config, which: Which, file: Option<&Path>) -> Result<PathBuf,
 /// Opens a source if it is a file of lines.
 pub(super) fn open_lines(source: &ListSource) -> anyhow::Result<Option<File>> {
     let ListSource::Path(path) = source else { return Ok(None) };
-    let file = open(path)?;
     if path.is_dir() {
         return Ok(None);
     }
+    let file = shoal_file::open(path).with_context(|| format!("{source} cannot be read"))?;
     let is_lines = file::is_lines(&file).with_context(|| format!("{source} cannot be read"))?;
     Ok(is_lines.then_some(file))
-}
-
-fn open(path: &Path) -> anyhow::Result<File> {
-    let shown = path.display();
-    let metadata = fs::metadata(path).with_context(|| format!("{shown} cannot be read"))?;
-    if !(metadata.is_file() || metadata.is_dir()) {
-        return Err(anyhow!("{shown} is not a regular file"));
-    }
-    File::open(path).with_context(|| format!("{shown} cannot be read"))
 }

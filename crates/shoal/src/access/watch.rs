@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use super::changes::SourceChange;
 use super::control::apply;
 use super::fetches::Fetches;
-use super::{Changes, Lists, Publisher, lock};
+use super::{Changes, ListCounters, Lists, Publisher, lock};
 use crate::clock;
 
 /// Time after which the sources are examined without a notice.
@@ -63,7 +63,8 @@ pub(crate) fn watch(lists: &Arc<Mutex<Lists>>, publisher: &Arc<Publisher>) -> io
     let heard = bell.try_clone()?;
     lock(lists).bell = Some(Bell(bell));
     let (lists, publisher) = (Arc::clone(lists), Arc::clone(publisher));
-    let watcher = Watcher { notices, bell: heard, watched: BTreeSet::new() };
+    let counters = lock(&lists).counters();
+    let watcher = Watcher { notices, bell: heard, watched: BTreeSet::new(), counters };
     thread::Builder::new().name("lists".to_owned()).spawn(move || watcher.run(&lists, &publisher))?;
     Ok(())
 }
@@ -73,17 +74,21 @@ struct Watcher {
     bell: OwnedFd,
     /// The directories that are watched now.
     watched: BTreeSet<PathBuf>,
+    counters: Arc<ListCounters>,
 }
 
 impl Watcher {
     fn run(mut self, lists: &Arc<Mutex<Lists>>, publisher: &Arc<Publisher>) {
         loop {
             let begin_ms = clock::monotonic_ms();
-            // The directories are watched before the sources are examined, so that no change is missed.
-            let directories = lock(lists).directories();
-            self.watch(directories);
-            follow_files(lists, publisher);
-            Fetches::start(lists, publisher);
+            let counters = Arc::clone(&self.counters);
+            counters.heartbeat.during(begin_ms, || {
+                // The directories are watched before the sources are examined, so that no change is missed.
+                let directories = lock(lists).directories();
+                self.watch(directories);
+                follow_files(lists, publisher);
+                Fetches::start(lists, publisher);
+            });
             self.wait(Duration::from_millis(clock::monotonic_ms().saturating_sub(begin_ms)));
         }
     }

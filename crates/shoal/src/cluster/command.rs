@@ -117,7 +117,7 @@ fn run_status(client: &ControlClient, json: bool) -> Result<(String, ExitCode), 
     let node = match &reply["cluster"] {
         Value::Null => {
             let fault = "the tracker is not part of a cluster: cluster.servers is []";
-            return Err(Failure::NothingFound(format!("{}: {fault}", client.url())));
+            return Err(Failure::NothingFound(format!("{}: {fault}", client.shown())));
         }
         node => node,
     };

@@ -3,8 +3,6 @@
 //! Files are checked at the start and read again at each connection, so that credentials can be replaced while the tracker
 //! runs. Their contents appear in no log.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use async_nats::Auth;
@@ -15,6 +13,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Maximum size of a file with credentials.
 const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// Maximum size of a file of certificates. The authorities of a system have some 250 KiB.
+const PEM_BYTES_MAX: u64 = 4 << 20;
 
 /// The markers of the parts of a file of credentials (`nsc generate creds`).
 const JWT_MARKERS: [&str; 2] = ["-----BEGIN NATS USER JWT-----", "------END NATS USER JWT------"];
@@ -109,21 +110,26 @@ impl Certificates {
         if let Some((certificate, key)) = &own {
             check_certificates(certificate)
                 .map_err(|error| fault("tls_certificate", certificate, "certificates", &error))?;
-            PrivateKeyDer::from_pem_file(key)
-                .map_err(|error| fault("tls_key", key, "a private key", &error))?;
+            check_key(key).map_err(|error| fault("tls_key", key, "a private key", &error))?;
         }
         Ok(Self { authorities: config.tls_ca.clone(), own })
     }
 }
 
 fn check_certificates(file: &Path) -> Result<(), String> {
-    let mut certificates = CertificateDer::pem_file_iter(file).map_err(|error| error.to_string())?;
+    let pem = shoal_file::read(file, PEM_BYTES_MAX).map_err(|error| error.to_string())?;
+    let mut certificates = CertificateDer::pem_slice_iter(&pem);
     match certificates.next() {
         None => Err("there is no certificate in it".to_owned()),
         Some(first) => {
             first.and(certificates.try_for_each(|next| next.map(drop))).map_err(|error| error.to_string())
         }
     }
+}
+
+fn check_key(file: &Path) -> Result<(), String> {
+    let pem = shoal_file::read(file, PEM_BYTES_MAX).map_err(|error| error.to_string())?;
+    PrivateKeyDer::from_pem_slice(&pem).map(drop).map_err(|error| error.to_string())
 }
 
 /// Signs the nonce with the key of a file of credentials.
@@ -163,9 +169,8 @@ fn first_line(file: &Path) -> Result<String, String> {
 }
 
 fn read(file: &Path) -> Result<String, String> {
-    let mut text = String::new();
-    let read = File::open(file).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
-    read.map(|_| text).map_err(|error| format!("{}: it cannot be read: {error}", file.display()))
+    shoal_file::read_text(file, FILE_BYTES_MAX)
+        .map_err(|error| format!("{}: it cannot be read: {error}", file.display()))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The right to ask the control listener: tokens, roles and rates.
+//! The right to ask the control listener: tokens, roles and rates. Root and the user of the tracker need no token at the socket for
+//! the users of this host.
 //!
 //! Every route belongs to one of the kinds of [`Need`], and the middleware of its router asks for it. A client shows its token
 //! in the field Authorization, never in a cookie, which a browser would send on behalf of other pages.
@@ -51,12 +52,17 @@ pub(crate) struct Caller {
     pub(crate) role: Role,
     /// The address of its client.
     pub(crate) address: IpAddr,
+    /// The user of this host that has sent it without a token.
+    local_user: Option<u32>,
 }
 
 impl Caller {
     /// Returns who makes a change, for the record.
     pub(crate) fn author(&self) -> Author {
-        Author::Token { name: self.name.clone(), address: self.address }
+        match self.local_user {
+            Some(user) => Author::of_user(user),
+            None => Author::Token { name: self.name.clone(), address: self.address },
+        }
     }
 }
 
@@ -72,6 +78,7 @@ pub(super) struct Auth {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Client {
     Token(String),
+    LocalUser(u32),
     Source(Source),
 }
 
@@ -88,9 +95,13 @@ impl Auth {
     fn admit(&self, need: Need, headers: &HeaderMap, connection: &Connection) -> Result<Caller, Problem> {
         let address = connection.peer.ip().to_canonical();
         let source = Source::of(address);
-        let (caller, client) = match self.identify(headers, address)? {
-            Some(caller) => (caller.clone(), Client::Token(caller.name)),
-            None => (Caller { name: "anyone".to_owned(), role: Role::Read, address }, Client::Source(source)),
+        let caller_of = |name: String, role, local_user| Caller { name, role, address, local_user };
+        let (caller, client) = if let Some(user) = connection.local_user {
+            (caller_of(format!("uid {user}"), Role::Admin, Some(user)), Client::LocalUser(user))
+        } else if let Some(caller) = self.identify(headers, address)? {
+            (caller.clone(), Client::Token(caller.name))
+        } else {
+            (caller_of("anyone".to_owned(), Role::Read, None), Client::Source(source))
         };
         let is_open = matches!(client, Client::Source(_));
         let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,7 +126,7 @@ impl Auth {
         }
         let shown = bearer(headers).ok_or_else(|| Problem::new(StatusCode::UNAUTHORIZED, NO_TOKEN_SHOWN))?;
         if let Some((role, name)) = tokens.find(shown) {
-            return Ok(Some(Caller { name: name.to_owned(), role, address }));
+            return Ok(Some(Caller { name: name.to_owned(), role, address, local_user: None }));
         }
         let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -162,8 +173,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim_start_matches(' '))
 }
 
-const NO_TOKENS: &str = "changes need a token of the role admin, and none is configured: `shoal ctl token --role admin \
-                         --name NAME` makes one and prints the line to add to the file that control.tokens names";
+const NO_TOKENS: &str = "changes need a token of the role admin, and none is configured; root and the user of the tracker need \
+                         none on its host (`shoal ctl` without --url), and `shoal ctl token --role admin --name NAME` makes one and prints the line to add to the file that control.tokens names";
 
 const NO_TOKEN_SHOWN: &str = "this needs a token: send the field \"Authorization: Bearer TOKEN\" (`shoal ctl` takes it \
                               from --token-file or SHOAL_CONTROL_TOKEN)";

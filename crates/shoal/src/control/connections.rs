@@ -76,7 +76,10 @@ pub(super) struct Open {
 pub(crate) struct Connection {
     all: Arc<Connections>,
     number: u64,
+    /// The address of the client, which is a loopback address if it has a local user.
     pub(crate) peer: SocketAddr,
+    /// The user at the other end of the socket for the users of this host, who needs no token.
+    pub(super) local_user: Option<u32>,
 }
 
 impl Source {
@@ -95,7 +98,7 @@ impl Connections {
     }
 
     /// Adds a connection. If there are too many, it closes another one.
-    pub(super) fn open(self: &Arc<Self>, peer: SocketAddr) -> Open {
+    pub(super) fn open(self: &Arc<Self>, peer: SocketAddr, local_user: Option<u32>) -> Open {
         let source = Source::of(peer.ip());
         let (end, end_receiver) = watch::channel(Instant::now() + CONNECTION_TIME_MAX);
         let closed = Arc::new(Notify::new());
@@ -107,7 +110,7 @@ impl Connections {
         let number = table.next;
         table.next += 1;
         table.open.insert(number, Entry { source, is_stream: false, end, closed: Arc::clone(&closed) });
-        let connection = Connection { all: Arc::clone(self), number, peer };
+        let connection = Connection { all: Arc::clone(self), number, peer, local_user };
         Open { connection, end: end_receiver, closed }
     }
 
@@ -216,14 +219,15 @@ mod tests {
     #[tokio::test]
     async fn the_oldest_connection_of_the_greediest_source_is_closed() {
         let all = Arc::<Connections>::default();
-        let mut small: Vec<Open> = (1..=16).map(|last| all.open(peer(last))).collect();
-        let mut greedy: Vec<Open> = (0..CONNECTIONS_PER_SOURCE_MAX).map(|_| all.open(peer(200))).collect();
+        let mut small: Vec<Open> = (1..=16).map(|last| all.open(peer(last), None)).collect();
+        let mut greedy: Vec<Open> =
+            (0..CONNECTIONS_PER_SOURCE_MAX).map(|_| all.open(peer(200), None)).collect();
         assert!(!is_closed(&mut greedy[0]).await);
         // The source has too many.
-        let again = all.open(peer(200));
+        let again = all.open(peer(200), None);
         assert!(is_closed(&mut greedy[0]).await && !is_closed(&mut greedy[1]).await);
         // All have too many.
-        let other = all.open(peer(17));
+        let other = all.open(peer(17), None);
         assert!(is_closed(&mut greedy[1]).await && !is_closed(&mut greedy[2]).await);
         for open in &mut small {
             assert!(!is_closed(open).await);
@@ -237,14 +241,14 @@ mod tests {
         let all = Arc::<Connections>::default();
         let mut streams: Vec<Open> = (0..STREAMS_PER_SOURCE_MAX)
             .map(|_| {
-                let open = all.open(peer(1));
+                let open = all.open(peer(1), None);
                 open.connection.begin_stream().unwrap();
                 open
             })
             .collect();
-        let refused = all.open(peer(1)).connection.begin_stream().unwrap_err();
+        let refused = all.open(peer(1), None).connection.begin_stream().unwrap_err();
         assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
-        let others: Vec<Open> = (0..CONNECTIONS_PER_SOURCE_MAX).map(|_| all.open(peer(1))).collect();
+        let others: Vec<Open> = (0..CONNECTIONS_PER_SOURCE_MAX).map(|_| all.open(peer(1), None)).collect();
         for open in &mut streams {
             assert!(!is_closed(open).await);
         }
@@ -259,7 +263,7 @@ mod tests {
     #[test]
     fn a_connection_that_was_closed_for_another_begins_no_stream() {
         let all = Arc::<Connections>::default();
-        let open: Vec<Open> = (0..=CONNECTIONS_PER_SOURCE_MAX).map(|_| all.open(peer(1))).collect();
+        let open: Vec<Open> = (0..=CONNECTIONS_PER_SOURCE_MAX).map(|_| all.open(peer(1), None)).collect();
         let refused = open[0].connection.begin_stream().unwrap_err();
         assert_eq!((refused.status, all.lock().count(true, None)), (StatusCode::SERVICE_UNAVAILABLE, 0));
         assert!(open[1].connection.begin_stream().is_ok());

@@ -1,4 +1,4 @@
-//! Whether every worker responds, and whether new clients may come.
+//! Whether every worker responds, whether the readers of files do, and whether new clients may come.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use super::problem::JSON;
 use super::{Control, Sources};
+use crate::clock;
 use crate::heartbeat::Heartbeat;
 
 /// Time within which a worker must respond.
@@ -30,6 +31,9 @@ pub(crate) struct Health {
     workers: usize,
     /// The numbers of the workers that do not respond.
     silent_workers: Vec<usize>,
+    /// The threads that have been reading files of the operator for more than a minute: "lists", "token-keys". Clients are served
+    /// meanwhile, and a new process would read the same files, so the tracker stays healthy. What these files change waits.
+    silent_readers: Vec<&'static str>,
 }
 
 /// Why no new clients may come.
@@ -86,7 +90,12 @@ async fn told(sources: &Sources) -> Response {
     let silent_workers = silent(&heartbeats, PATIENCE).await;
     let healthy = silent_workers.is_empty();
     let status = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    json(status, &Health { healthy, workers: heartbeats.len(), silent_workers })
+    let now_ms = clock::monotonic_ms();
+    let readers = [("lists", &sources.lists.heartbeat), ("token-keys", &sources.token_keys.heartbeat)];
+    let silent_readers =
+        readers.into_iter().filter(|(_, reader)| reader.is_silent(now_ms)).map(|(name, _)| name);
+    let silent_readers = silent_readers.collect();
+    json(status, &Health { healthy, workers: heartbeats.len(), silent_workers, silent_readers })
 }
 
 fn json(status: StatusCode, body: &impl Serialize) -> Response {

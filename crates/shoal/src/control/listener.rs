@@ -5,7 +5,8 @@
 //! reads slowly holds more than that.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,12 +19,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
 use super::connections::{Connection, Connections, Open};
 use super::counters::ConnectionEnd;
+use super::local::LocalSocket;
 use crate::repeated::Repeated;
 
 /// Maximum time for the head of a request, and for a TLS handshake.
@@ -65,26 +67,53 @@ pub(super) async fn serve(
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let open = connections.open(peer);
+                let open = connections.open(peer, None);
+                // It only bounds what the kernel does for a client that has gone.
+                let _ = sockopt::set_tcp_user_timeout(&stream, UNACKNOWLEDGED_MS_MAX);
                 drop(tokio::spawn(serve_connection(stream, tls.clone(), open, router.clone())));
                 // A connection that was closed for this one gives its descriptor back before the next one is accepted.
                 tokio::task::yield_now().await;
             }
-            Err(error) => {
-                if let Some(unlogged) = failed_accepts.note(Instant::now()) {
-                    tracing::warn!(%error, unlogged, "the control listener could not accept a connection");
-                }
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+            Err(error) => pause(&mut failed_accepts, &error).await,
         }
     }
 }
 
+/// Serves connections of the socket for the users of this host, if there is one, until it is dropped.
+pub(super) async fn serve_local(
+    socket: Option<Arc<LocalSocket>>,
+    connections: Arc<Connections>,
+    router: Router,
+) {
+    let Some(socket) = socket else { return };
+    let mut failed_accepts = Repeated::default();
+    loop {
+        match socket.accept().await {
+            Ok((stream, user)) => {
+                let open = connections.open((Ipv4Addr::LOCALHOST, 0).into(), Some(user));
+                drop(tokio::spawn(serve_connection(stream, None, open, router.clone())));
+                tokio::task::yield_now().await;
+            }
+            Err(error) => pause(&mut failed_accepts, &error).await,
+        }
+    }
+}
+
+/// Waits after a failed accept, and logs it.
+async fn pause(failed_accepts: &mut Repeated, error: &io::Error) {
+    if let Some(unlogged) = failed_accepts.note(Instant::now()) {
+        tracing::warn!(%error, unlogged, "the control listener could not accept a connection");
+    }
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
 /// Serves one connection, which ends after its first request.
-async fn serve_connection(stream: TcpStream, tls: Option<TlsAcceptor>, mut open: Open, router: Router) {
-    // Both only bound what the kernel does for a client that has gone.
+async fn serve_connection<S>(stream: S, tls: Option<TlsAcceptor>, mut open: Open, router: Router)
+where
+    S: AsyncRead + AsyncWrite + AsFd + Unpin + Send + 'static,
+{
+    // As above.
     let _ = sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
-    let _ = sockopt::set_tcp_user_timeout(&stream, UNACKNOWLEDGED_MS_MAX);
     let connection = open.connection.clone();
     let stream = Timed { stream, stalled: None };
     let exchange = async {
@@ -122,13 +151,13 @@ async fn exchange(
 }
 
 /// A stream whose writes fail if its peer reads nothing for too long.
-struct Timed {
-    stream: TcpStream,
+struct Timed<S> {
+    stream: S,
     /// Runs while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl AsyncRead for Timed {
+impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -138,7 +167,7 @@ impl AsyncRead for Timed {
     }
 }
 
-impl AsyncWrite for Timed {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -12,8 +12,6 @@ use aws_lc_rs::digest;
 use shoal_config::Config;
 use tokio::sync::watch;
 
-use crate::config_file;
-
 /// The environment variables with a token of each role.
 pub(crate) const VARIABLES: [(Role, &str); 2] =
     [(Role::Read, "SHOAL_CONTROL_READ_TOKEN"), (Role::Admin, "SHOAL_CONTROL_ADMIN_TOKEN")];
@@ -155,9 +153,8 @@ fn hash(token: &str) -> [u8; DIGEST_BYTES] {
 
 fn read_file(path: &Path) -> Result<Vec<Token>, String> {
     let fault = |fault: String| format!("control.tokens = {:?}: {fault}", path.display().to_string());
-    let text = config_file::read_regular(path, FILE_BYTES_MAX)
-        .map_err(|error| fault(format!("it cannot be read: {error}")))?
-        .ok_or_else(|| fault("it is not a regular file".to_owned()))?;
+    let text = shoal_file::read_text(path, FILE_BYTES_MAX)
+        .map_err(|error| fault(format!("it cannot be read: {error}")))?;
     parse(&text).map_err(fault)
 }
 

@@ -100,6 +100,11 @@ pub(crate) fn paths(config: &Config, file: Option<&Path>) -> Vec<Need> {
     needs.0
 }
 
+/// Returns what a tracker needs that is to remove its control socket when it stops.
+pub(crate) fn local_socket(path: &Path) -> Need {
+    Need { why: "the control socket", path: path.to_owned(), use_: Use::RemoveFile }
+}
+
 /// Returns every TCP port that a tracker with this configuration connects to.
 pub(crate) fn ports(config: &Config) -> BTreeSet<u16> {
     let mut ports: BTreeSet<u16> = urls(config).filter_map(|url| url.uri().port_u16()).collect();

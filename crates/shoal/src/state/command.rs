@@ -127,7 +127,7 @@ pub(crate) fn run(action: &Action) -> Result<String, Failure> {
 /// Opens a snapshot, or the one in a directory.
 fn open(path: &Path) -> Result<(PathBuf, Reader<File>), Failure> {
     let file = if path.is_dir() { path.join(SNAPSHOT) } else { path.to_owned() };
-    let opened = File::open(&file).with_context(|| format!("{} cannot be opened", file.display()))?;
+    let opened = shoal_file::open(&file).with_context(|| format!("{} cannot be opened", file.display()))?;
     let reader = Reader::new(opened).with_context(|| format!("{} cannot be read", file.display()))?;
     Ok((file, reader))
 }

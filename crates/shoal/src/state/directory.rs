@@ -46,9 +46,27 @@ impl StateDirectory {
         let lock =
             replace_file::create(&lock, FILE_MODE, false).map_err(|error| fault(&error.to_string()))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { path: path.to_owned(), lock }),
+            Ok(()) => {
+                let directory = Self { path: path.to_owned(), lock };
+                directory.warn_of_modes();
+                Ok(directory)
+            }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(fault("another tracker uses it")),
             Err(error) => Err(fault(&format!("it cannot be locked: {error}"))),
+        }
+    }
+
+    /// Warns if other users can replace or read what is in it.
+    fn warn_of_modes(&self) {
+        let secrets = [self.keys(), self.tickets(), self.snapshot()];
+        let paths = [(self.path.clone(), 0o022, "750")].into_iter();
+        for (path, forbidden, mode) in paths.chain(secrets.map(|file| (file, 0o077, "600"))) {
+            if fs::metadata(&path).is_ok_and(|file| file.mode() & forbidden != 0) {
+                tracing::warn!(
+                    path = %path.display(),
+                    "other users can use the secret keys and the peers of the state; `chmod {mode}` it"
+                );
+            }
         }
     }
 

@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
 use aws_lc_rs::digest::{SHA256, digest};
+use shoal_file::Fault;
 use shoal_store::FingerprintKey;
 
 use super::StateDirectory;
 use super::directory::replace;
-use crate::{config_file, settings};
+use crate::settings;
 
 /// Size of all keys in bytes.
 const BYTES: usize = 32 + 16 + 16;
@@ -156,7 +157,10 @@ pub(super) fn read_secret(file: &Path) -> io::Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         _ => {}
     }
-    let Some(text) = config_file::read_regular(file, 4096)? else { return Ok(Some(Vec::new())) };
+    let text = match shoal_file::read_text(file, 4096) {
+        Err(error) if Fault::of(&error) == Some(Fault::NotRegular) => return Ok(Some(Vec::new())),
+        read => read?,
+    };
     let line = text.lines().find(|line| !line.starts_with('#')).unwrap_or_default();
     let digits: Option<Vec<u32>> = line.chars().map(|character| character.to_digit(16)).collect();
     let digits = digits.filter(|digits| digits.len().is_multiple_of(2)).unwrap_or_default();

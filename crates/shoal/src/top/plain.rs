@@ -47,7 +47,7 @@ pub(super) fn follow(top: &Top, client: &ControlClient) -> Result<(), Failure> {
 
 fn text(top: &Top, client: &ControlClient, before: &Reply, reply: &Reply) -> String {
     let rates = Rates::between(&before.stats, &reply.stats);
-    let text = block(client.url(), top.view, &reply.stats, rates.as_ref());
+    let text = block(client.shown(), top.view, &reply.stats, rates.as_ref());
     // Blocks are apart from each other.
     if top.once { text } else { text + "\n" }
 }

@@ -70,7 +70,7 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
     let mut cluster = start_cluster(config, cluster, &files, &mut data_plane)?;
     let reloads = Arc::<ReloadCounters>::default();
     let sources = sources(&mut data_plane, &files, &division, cluster.as_ref(), &reloads);
-    let DataPlane { threads, publisher, statistics, holdings, offered, control: listener, .. } = data_plane;
+    let DataPlane { threads, publisher, statistics, holdings, offered, control: sockets, .. } = data_plane;
     let Reloadable { lists, token_keys, certificates, control_certificates, control_tokens } = files;
     let reopener = threads.access_log.as_ref().map(AccessLog::reopener);
     drop(tokio::spawn(signals.log.obey(move || reopener.iter().for_each(Reopener::reopen))));
@@ -113,7 +113,7 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
         Control::new(sources, Arc::clone(&reloader), drain.clone(), holdings, Arc::clone(&hand_over));
     let sources = Arc::clone(&control.sources);
     drop(tokio::spawn(public_statistics::publish(Arc::clone(&sources), statistics)));
-    let control = listener.map(|listener| ControlTask::spawn(listener, control, access));
+    let control = sockets.map(|sockets| ControlTask::spawn(sockets, control, access));
     drop(tokio::spawn(list_control.end_bans()));
     // The outcome is in the log.
     drop(tokio::spawn(signals.hangups.obey(move || drop(reloader.reload()))));

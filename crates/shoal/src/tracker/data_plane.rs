@@ -14,13 +14,12 @@ use shoal_net::{Backend, Waker};
 use shoal_session::Statistics;
 use shoal_source::Holdings;
 use shoal_tls::KeyShares;
-use tokio::net::TcpListener;
 
 use super::files::Reloadable;
 use super::swarms::OpenedSwarms;
 use crate::access::Publisher;
 use crate::access_log::{AccessLog, OpenTarget};
-use crate::bound::{self, Bound};
+use crate::bound::{self, Bound, ControlSockets};
 use crate::certificates::Certificates;
 use crate::frozen_swarms::FrozenSwarms;
 use crate::hand_over::{Offered, Predecessor};
@@ -68,7 +67,7 @@ pub(super) struct DataPlane {
     /// The parts that other nodes of a cluster change and read, if the tracker is a node.
     pub(super) node: Option<cluster::Shared>,
     /// The socket of the control listener, if there is one.
-    pub(super) control: Option<TcpListener>,
+    pub(super) control: Option<ControlSockets>,
 }
 
 /// All threads of the data plane, in the order in which they end after a failure.
@@ -92,7 +91,7 @@ struct Prepared {
     state: State,
     access_target: Option<OpenTarget>,
     holdings: Option<Arc<Holdings>>,
-    control: Option<TcpListener>,
+    control: Option<ControlSockets>,
     /// The addresses of UDP, of HTTP, and of HTTP with TLS, for the log.
     addresses: [String; 3],
 }
@@ -237,7 +236,7 @@ impl DataPlane {
             running.take_connections(phase, pool.wakers(), holdings.clone())?;
         }
         let data_path = data_path.follow(&live).context("cannot start the thread of the XDP data path")?;
-        let address = control.as_ref().and_then(|listener| listener.local_addr().ok());
+        let address = control.as_ref().and_then(|control| control.tcp.local_addr().ok());
         let control_shown = address.map_or("off".to_owned(), |address| address.to_string());
         let workers = settings::workers(&config);
         tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");

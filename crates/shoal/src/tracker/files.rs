@@ -3,12 +3,13 @@
 //! They are read in the sandbox and by the user of the tracker, so a file that a reload could not read already prevents the
 //! start. Each is read on a separate thread, since a file system can hang.
 
+use std::fs;
 use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use shoal_access::Access;
 use shoal_access::budget::Budget;
-use shoal_config::Config;
+use shoal_config::{Config, ListSource};
 
 use crate::access::Lists;
 use crate::access_log::{self, OpenTarget};
@@ -19,6 +20,8 @@ use crate::control::TokenSet;
 use crate::failure::Failure;
 use crate::frozen_swarms::FrozenSwarms;
 use crate::hand_over::Predecessor;
+use crate::privileges::Identity;
+use crate::sandbox::needs::{self, Need, Use};
 use crate::settings;
 use crate::state::State;
 use crate::token_keys::TokenKeys;
@@ -92,6 +95,31 @@ impl Files {
         let reloadable = Reloadable { lists, token_keys, certificates, control_certificates, control_tokens };
         Ok(Self { state, access, access_target, reloadable, cluster: (cluster, copy) })
     }
+}
+
+/// Opens every file that a configuration names, and reads those with certificates, keys and tokens as a start does. URLs are not
+/// asked.
+///
+/// # Errors
+/// Returns which key names a file that cannot be used, and why.
+pub(crate) fn check(config: &Config) -> Result<(), Failure> {
+    Identity::find(config)?;
+    for Need { why, path, use_ } in needs::paths(config, None) {
+        // A list is read whole by `shoal access check`, and a tracker may change it.
+        if use_ == Use::ReadFile || why.starts_with("access.torrents") {
+            let opened =
+                if path.is_dir() { fs::read_dir(&path).map(drop) } else { shoal_file::open(&path).map(drop) };
+            opened.map_err(|error| {
+                Failure::Configuration(format!("{why} = \"{}\": it cannot be read: {error}", path.display()))
+            })?;
+        }
+    }
+    Certificates::check(config)?;
+    TokenSet::read(config).map_err(Failure::Configuration)?;
+    if matches!(config.tokens.jwks, Some(ListSource::Path(_))) {
+        TokenKeys::load(config).map_err(Failure::Configuration)?;
+    }
+    ClusterSettings::read(config).map(drop)
 }
 
 /// Reads files on a separate thread, and waits for it.

@@ -65,6 +65,11 @@ impl Privileged {
         // tracker.
         let operator_signals = OperatorSignals::take()?;
         let bound = Bound::open(&config, &inherited, handed_data_path).await?;
+        let local = bound.control.as_ref().and_then(|control| control.local.as_ref());
+        if let Some((local, (user, group))) = local.zip(identity.as_ref().map(Identity::numbers)) {
+            // Root can use it anyway.
+            let _ = local.give_to(user, group);
+        }
         let mut socket_changes = SocketChanges::default();
         if manager.keeps_descriptors() {
             let new = bound.to_keep(&inherited).context("cannot keep the sockets")?;

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use shoal_store::SharedStore;
-use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::data_plane::Threads;
+use crate::bound::ControlSockets;
 use crate::cluster::{Cluster, Leaving};
-use crate::control::{self, Control};
+use crate::control::{self, Control, LocalSocket};
 use crate::drain::Drain;
 use crate::failure::Failure;
 use crate::frozen_swarms;
@@ -52,7 +52,10 @@ pub(super) enum End {
 }
 
 /// The task of the control listener, which ends when this is dropped.
-pub(super) struct ControlTask(JoinHandle<()>);
+pub(super) struct ControlTask {
+    task: JoinHandle<()>,
+    local: Option<Arc<LocalSocket>>,
+}
 
 impl Running {
     /// Waits for the end.
@@ -101,7 +104,9 @@ impl Running {
         status.abort();
         manager.stopping(reason);
         // From here on the tracker must not be reported as healthy.
-        drop(control);
+        if let Some(control) = control {
+            control.stop();
+        }
         hand_over.close_sockets();
         // Datagrams that arrive from now on wait in the sockets.
         drop(data_path);
@@ -144,13 +149,21 @@ async fn failure_of<P>(
 }
 
 impl ControlTask {
-    pub(super) fn spawn(listener: TcpListener, control: Control, access: control::Access) -> Self {
-        Self(tokio::spawn(control::serve(listener, control, access)))
+    pub(super) fn spawn(sockets: ControlSockets, control: Control, access: control::Access) -> Self {
+        let local = sockets.local.map(Arc::new);
+        Self { task: tokio::spawn(control::serve((sockets.tcp, local.clone()), control, access)), local }
+    }
+
+    /// Ends the task, and removes the file of its socket.
+    fn stop(self) {
+        if let Some(local) = &self.local {
+            local.remove();
+        }
     }
 }
 
 impl Drop for ControlTask {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }

@@ -1,20 +1,23 @@
 //! Attacks with signals, and with the files that they make the tracker read.
 
 use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 use rustix::process::Signal;
 use shoal_wire::websocket::frame::Opcode;
 
+use super::control::operator::{beside, document};
 use super::holding::{Holding, Reading};
 use crate::address::{honest_v4, hostile_v4};
 use crate::attack::{Attack, Layer};
 use crate::context::{Context, TIMEOUT};
 use crate::http::{HttpClient, announce_target, get};
-use crate::measure::count;
+use crate::measure::{self, count};
 use crate::websocket::{fragment, upgrade as upgrade_request};
 
 /// The number of connections with requests that arrive before SIGTERM.
@@ -39,6 +42,19 @@ pub(super) const ATTACKS: &[Attack] = &[
         "health checks, signals and clients are served",
         fifo,
     ),
+    Attack {
+        settings: &[
+            ("access.torrents_deny", "TRACKER_FOLDER/deny,TRACKER_FOLDER/torrents"),
+            ("access.networks_deny", "TRACKER_FOLDER/networks"),
+        ],
+        prepare: |folder| swapped(folder).iter().try_for_each(Swapped::create),
+        ..Layer::Signals.attack(
+            "fifo-between-look-and-read",
+            "each file of a list becomes a FIFO and a file again, thousands of times a second, during SIGHUPs",
+            "the operator is answered during and after it, and changes of lists apply",
+            swap,
+        )
+    },
     Layer::Signals.attack(
         "huge-certificate",
         "SIGHUP while a certificate is a file of 600 MiB",
@@ -117,6 +133,86 @@ fn fifo(context: &Context<'_>) -> Result<()> {
     hang_up(context)?;
     context.sleep_ms(200);
     hang_up(context)
+}
+
+/// A file that changes its place with a FIFO.
+struct Swapped {
+    file: PathBuf,
+    content: Vec<u8>,
+}
+
+impl Swapped {
+    fn fifo(&self) -> PathBuf {
+        self.file.with_added_extension("fifo")
+    }
+
+    fn create(&self) -> Result<()> {
+        if let Some(folder) = self.file.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(&self.file, &self.content)?;
+        mknodat(CWD, &self.fifo(), FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+            .context("cannot create a FIFO")
+    }
+
+    fn exchange(&self) -> Result<()> {
+        renameat_with(CWD, &self.file, CWD, self.fifo(), RenameFlags::EXCHANGE)
+            .context("cannot exchange two files")
+    }
+}
+
+/// Returns the files of every reader that looks again while the tracker runs.
+fn swapped(folder: &Path) -> [Swapped; 3] {
+    let file = |name: &str, content: &[u8]| Swapped { file: folder.join(name), content: content.to_owned() };
+    [
+        file("deny", "aa".repeat(20).as_bytes()),
+        file("torrents/one.torrent", b"d4:infod4:name3:one6:pieces0:ee"),
+        file("networks", b"203.0.113.0/24\n"),
+    ]
+}
+
+/// Exchanges files for FIFOs while the tracker reads them, so that some are files when it looks and FIFOs when it opens them.
+fn swap(context: &Context<'_>) -> Result<()> {
+    let files = swapped(&context.tracker.folder);
+    // Long enough for a hit: the tracker looks at a file some hundred times a second.
+    let end = measure::now() + context.pick(Duration::from_secs(4), Duration::from_secs(10));
+    let rounds = || (0..).take_while(|_: &u32| measure::now() < end);
+    beside(context, || {
+        thread::scope(|scope| {
+            let swapping = files.each_ref().map(|file| {
+                scope.spawn(move || {
+                    // An even number, so that the file has its name again.
+                    for _ in rounds() {
+                        file.exchange()?;
+                        file.exchange()?;
+                    }
+                    Ok(())
+                })
+            });
+            for _ in rounds() {
+                hang_up(context)?;
+                context.sleep_ms(1);
+            }
+            swapping
+                .into_iter()
+                .try_for_each(|thread| thread.join().unwrap_or_else(|_| bail!("a thread panicked")))
+        })
+    })?;
+    for file in &files {
+        fs::write(&file.file, &file.content)?;
+    }
+    fs::write(&files[0].file, format!("{}\n{}\n", "aa".repeat(20), "bb".repeat(20)))?;
+    hang_up(context)?;
+    // A tracker that still waits for a writer does not even answer.
+    let mut lists = String::new();
+    let all_apply = (0..50).take_while(|_| !context.is_over()).any(|_| {
+        context.sleep_ms(50);
+        lists = document(context, "GET", "/api/v1/lists", None)
+            .map_or_else(|error| error.to_string(), |is| is.to_string());
+        lists.contains("\"entries\":2") && !lists.contains("\"fault\":\"")
+    });
+    context.check("the lists afterwards", all_apply, lists);
+    Ok(())
 }
 
 fn huge(context: &Context<'_>) -> Result<()> {

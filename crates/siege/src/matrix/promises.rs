@@ -349,6 +349,7 @@ pub const PROMISES: &[Promise] = &[
             &[],
             Attacks(&[
                 "signals/fifo-as-certificate",
+                "signals/fifo-between-look-and-read",
                 "signals/huge-certificate",
                 "signals/reload-storm",
                 "signals/upgrade-among-slow-clients",

@@ -14,7 +14,7 @@ use super::entry::{ConnectionSecret, Key};
 use super::fill::Fill;
 use crate::access::bans::Ban;
 use crate::access::{SharedTables, Which};
-use crate::{config_file, replace_file};
+use crate::replace_file;
 
 /// The mode of the file: it has a secret key, and reasons may name cases.
 const MODE: u32 = 0o600;
@@ -44,9 +44,7 @@ impl Copy {
         if !file.exists() {
             return Self::default();
         }
-        let text = config_file::read_regular(file, BYTES_MAX);
-        let text = text.and_then(|text| text.ok_or_else(|| io::Error::other("it is not a regular file")));
-        match text {
+        match shoal_file::read_text(file, BYTES_MAX) {
             Ok(text) => Self::of(&text),
             Err(error) => {
                 tracing::error!(
