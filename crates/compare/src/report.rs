@@ -15,6 +15,7 @@ mod row;
 mod spread;
 mod tables;
 mod unit;
+mod verdict;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,11 +52,37 @@ pub fn markdown(comparison: &Comparison) -> String {
     markdown::render(comparison, &plot::plots(comparison))
 }
 
-/// Returns the header and the rows of the main table.
+/// The main table for a terminal, and what a reader needs to understand it.
+pub struct Summary {
+    /// The result in a sentence or two.
+    pub verdict: String,
+    /// The heading of each column.
+    pub head: Vec<&'static str>,
+    /// The rows.
+    pub rows: Vec<Vec<String>>,
+    /// The signs that occur in the table, each with its meaning, and why rows have no figures.
+    pub notes: Vec<String>,
+}
+
+/// How much of the main table a terminal shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Columns {
+    /// Medians of the most important figures, which fit 80 columns.
+    Few,
+    /// All figures with their ranges.
+    All,
+}
+
+/// Returns the main table.
 #[must_use]
-pub fn summary(comparison: &Comparison) -> (Vec<&'static str>, Vec<Vec<String>>) {
-    let table = tables::main(&row::rows(comparison));
-    (table.head, table.rows)
+pub fn summary(comparison: &Comparison, columns: Columns) -> Summary {
+    let rows = row::rows(comparison);
+    let table = match columns {
+        Columns::Few => tables::brief(&rows),
+        Columns::All => tables::main(&rows),
+    };
+    let notes = page::legend(&rows).into_iter().chain(page::left_out(&rows)).collect();
+    Summary { verdict: verdict::verdict(&rows), head: table.head, rows: table.rows, notes }
 }
 
 /// Renders the report as a single HTML page, plots included.

@@ -17,6 +17,7 @@ use shoal_compare::comparison;
 use shoal_compare::cpu_assignment::CpuMode;
 use shoal_compare::plan::{ComparisonPlan, Interrupt, StopTime};
 use shoal_compare::preset::ComparisonPreset;
+use shoal_compare::report::Columns;
 use shoal_compare::result::Comparison;
 use shoal_net::Backend;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -175,6 +176,16 @@ struct ResultArgs {
     /// Print the result as JSON on standard output
     #[arg(long)]
     json: bool,
+
+    /// Print all columns of the table, with ranges; without it, the table fits 80 columns
+    #[arg(long, conflicts_with = "json")]
+    wide: bool,
+}
+
+impl ResultArgs {
+    fn columns(&self) -> Columns {
+        if self.wide { Columns::All } else { Columns::Few }
+    }
 }
 
 /// The modes other than a comparison.
@@ -244,7 +255,9 @@ impl CompareArgs {
             return self.write_report(&comparison::load(folder)?, folder);
         }
         if self.mode.list {
-            return or_usage(self.contenders(), |contenders| modes::list(&contenders, self.results.json));
+            return or_usage(self.contenders(), |contenders| {
+                modes::list(&contenders, self.results.json, self.results.columns())
+            });
         }
         or_usage(self.plan(), |plan| self.compare(plan))
     }
@@ -289,7 +302,7 @@ impl CompareArgs {
         if self.results.json {
             terminal::print(&(serde_json::to_string_pretty(comparison)? + "\n"))?;
         } else {
-            terminal::print(&modes::summary(comparison))?;
+            terminal::print(&modes::summary(comparison, self.results.columns()))?;
         }
         written.with_context(|| format!("the report in {} could not be written", folder.display()))?;
         terminal::note(&format!("The result is in {}", folder.display()));

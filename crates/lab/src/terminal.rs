@@ -23,6 +23,29 @@ pub(crate) fn note(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
+/// The columns that text for a reader has: those of a terminal that was not widened.
+pub(crate) const COLUMNS: usize = 80;
+
+/// Wraps text to [`COLUMNS`]. Lines after the first one begin with `indent` spaces. A longer word stays whole, so that it can
+/// be copied.
+pub(crate) fn wrapped(text: &str, indent: usize) -> String {
+    let (mut out, mut width) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if width > 0 && width + 1 + length > COLUMNS {
+            out.push('\n');
+            out.push_str(&" ".repeat(indent));
+            width = indent;
+        } else if width > 0 {
+            out.push(' ');
+            width += 1;
+        }
+        out.push_str(word);
+        width += length;
+    }
+    out
+}
+
 /// A live progress line on a terminal; nothing elsewhere.
 pub(crate) struct ProgressLine(Option<ProgressBar>);
 
@@ -58,5 +81,20 @@ impl ProgressLine {
         if let Some(bar) = self.0 {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_wrapped_to_the_columns_of_a_terminal() {
+        let text = "word ".repeat(40);
+        let lines: Vec<String> = wrapped(&text, 4).lines().map(str::to_owned).collect();
+        assert!(lines.len() == 3 && lines.iter().all(|line| line.len() <= COLUMNS), "{lines:?}");
+        assert!(lines[1].starts_with("    word"), "{lines:?}");
+        let path = format!("/{}", "x".repeat(100));
+        assert_eq!(wrapped(&path, 2), path);
     }
 }

@@ -48,6 +48,7 @@ fn render_block(block: &Block, figures: &str) -> String {
     match block {
         Block::Heading(text) => format!("<h2>{}</h2>\n", escape(text)),
         Block::Text(text) => format!("<p>{}</p>\n", escape(text)),
+        Block::Verdict(text) => format!("<p class=\"verdict\">{}</p>\n", escape(text)),
         Block::Warning(text) => format!("<p class=\"warning\" role=\"note\">{}</p>\n", escape(text)),
         Block::Facts(facts) => {
             let row = |fact: &Fact| {

@@ -11,7 +11,7 @@ pub(super) fn render(comparison: &Comparison, plots: &[Plot]) -> String {
         out.push('\n');
         out.push_str(&match block {
             Block::Heading(text) => format!("## {text}\n"),
-            Block::Text(text) => wrapped(&escape(&text)),
+            Block::Text(text) | Block::Verdict(text) => wrapped(&escape(&text)),
             Block::Warning(text) => format!("> **{}**\n", escape(&text)),
             Block::Facts(facts) => {
                 let value = |fact: &Fact| if fact.is_code { code(&fact.value) } else { escape(&fact.value) };

@@ -5,7 +5,7 @@ use super::ranking;
 use super::round::{self, Marks};
 use super::row::{self, Outcome, Row};
 use super::unit::UnitLabels;
-use super::{number, relayed, tables};
+use super::{number, relayed, tables, verdict};
 use crate::result::{Cell, Comparison, Machine, Round, Tracker};
 
 const READING: &str = "Medians over the rounds that count, minimum and maximum in parentheses. Responses are good \
@@ -53,6 +53,8 @@ pub(super) enum Block {
     Heading(&'static str),
     /// A paragraph.
     Text(String),
+    /// The result in a sentence or two.
+    Verdict(String),
     /// A paragraph that must not be overlooked.
     Warning(String),
     /// Names and values.
@@ -84,7 +86,7 @@ pub(super) struct Table {
 /// Returns the whole report.
 pub(super) fn blocks(comparison: &Comparison) -> Vec<Block> {
     let rows = row::rows(comparison);
-    let mut blocks = vec![];
+    let mut blocks = vec![Block::Verdict(verdict::verdict(&rows))];
     if comparison.partial {
         let text = "Partial: the comparison was interrupted, and some rounds are missing.";
         blocks.push(Block::Warning(text.into()));
@@ -102,9 +104,7 @@ pub(super) fn blocks(comparison: &Comparison) -> Vec<Block> {
         comparison.cells.iter().flat_map(|cell| &cell.rounds).filter_map(|round| round.usage.as_ref());
     let has_spinners = usages.into_iter().any(|usage| usage.spinners > 0);
     blocks.extend(has_spinners.then(|| Block::Text(SPINNERS_READING.into())));
-    let measured = rows.iter().filter_map(Row::measured);
-    let marks = measured.flat_map(|row| [Some(row.marks), row.latency.as_ref().map(|latency| latency.marks)]);
-    let legend = Marks::meanings(marks.flatten());
+    let legend = legend(&rows);
     blocks.extend((!legend.is_empty()).then_some(Block::List(legend)));
     blocks.extend(ranking_blocks(&rows));
     blocks.extend([Block::Heading("Plots"), Block::Plots]);
@@ -119,6 +119,13 @@ pub(super) fn blocks(comparison: &Comparison) -> Vec<Block> {
     let load = comparison.load.iter().map(fact).collect();
     blocks.extend([Block::Heading("Load"), Block::Facts(load)]);
     blocks
+}
+
+/// Returns the signs of all rows, each with its meaning.
+pub(super) fn legend(rows: &[Row<'_>]) -> Vec<String> {
+    let measured = rows.iter().filter_map(Row::measured);
+    let marks = measured.flat_map(|row| [Some(row.marks), row.latency.as_ref().map(|latency| latency.marks)]);
+    Marks::meanings(marks.flatten())
 }
 
 /// Returns the detailed sections of a load.
@@ -202,7 +209,8 @@ fn fewer_connections(comparison: &Comparison) -> Vec<String> {
     rounds.filter_map(line).collect()
 }
 
-fn left_out(rows: &[Row<'_>]) -> Vec<String> {
+/// Returns the trackers and the rounds that do not count, each with the reason.
+pub(super) fn left_out(rows: &[Row<'_>]) -> Vec<String> {
     let mut lines = Vec::new();
     for row in rows {
         let title = &row.tracker.title;

@@ -45,6 +45,35 @@ pub(super) fn main(rows: &[Row<'_>]) -> Table {
     })
 }
 
+/// Returns the main table with fewer columns and without ranges, for a narrow terminal.
+pub(super) fn brief(rows: &[Row<'_>]) -> Table {
+    let unmarked = Marks::default();
+    if is_idle(rows) {
+        return table(vec!["Connections", "KiB each", "MB with all"], rows, outcome_word, |row| {
+            let Some(idle) = &row.idle else { return vec![] };
+            vec![
+                number::median(idle.open, row.marks, number::whole),
+                number::median(idle.each_kib, row.marks, number::hundredths),
+                number::median(idle.open_mb, unmarked, number::figure),
+            ]
+        });
+    }
+    let rate = UnitLabels::of(rows).rate;
+    table(vec![rate, "CPU µs", "MB", "p99 µs"], rows, outcome_word, |row| {
+        let latency = row.latency.as_ref();
+        let latency_marks = latency.map(|latency| latency.marks).unwrap_or_default();
+        // With WebTorrent, that of a relayed offer, as in the whole table.
+        let p99_us =
+            latency.and_then(|latency| latency.relay_us.map_or(latency.p99_us, |[_, _, p99_us, ..]| p99_us));
+        vec![
+            number::median(row.responses_per_s, row.marks, number::whole),
+            number::median(row.whole_us, row.marks, number::hundredths),
+            number::median(row.resident_mb, unmarked, number::figure),
+            number::median(p99_us, latency_marks, number::figure),
+        ]
+    })
+}
+
 /// Returns the main table of idle connections.
 pub(super) fn idle(rows: &[Row<'_>]) -> Table {
     let mut head = vec!["Connections", "KiB each", "Memory MB before", "Memory MB with all"];

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::bencode::{Value, read};
-use super::reply::{announced, scraped};
+use super::reply::{Strictness, announced, scraped};
 use super::request::{Parameters, announce_path, describe, get, scrape_path};
 use super::response::{BYTES_MAX, Progress, Response};
 use crate::case::{Checked, Unmet};
@@ -354,7 +354,7 @@ impl rules::Client for Client<'_> {
     }
 
     fn scrape(&self, info_hashes: &[[u8; 20]]) -> Checked<Vec<Counts>> {
-        let files = scraped(&self.request(&self.scrape_request(info_hashes))?)?;
+        let files = scraped(&self.request(&self.scrape_request(info_hashes))?, Strictness::Lenient)?;
         let counts = |hash: &[u8; 20]| {
             files.iter().find(|(found, _)| found == hash).map_or_else(Counts::default, |(_, counts)| *counts)
         };

@@ -1,7 +1,7 @@
 //! The syntax of request parameters (RFC 3986; BEP 3, "Trackers").
 
 use super::client::Client;
-use super::reply::scraped;
+use super::reply::{Strictness, scraped};
 use super::request::{Parameters, escaped, escaped_all, escaped_in_lower_case};
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
@@ -164,7 +164,7 @@ fn info_hash_of_any_bytes(context: &Context<'_>) -> Checked {
     for hash in context.hashes(256_usize.div_ceil(20)) {
         client.announce(&Announce::leecher(hash, 1001))?;
         let response = client.request(&client.scrape_request(&[hash]))?;
-        let files = scraped(&response)?;
+        let files = scraped(&response, Strictness::Lenient)?;
         ensure(
             files.iter().any(|(found, counts)| *found == hash && counts.leechers == 1),
             format!("one leecher of {}", escaped(&hash)),

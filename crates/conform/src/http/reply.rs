@@ -39,17 +39,34 @@ pub(super) fn announced(response: &Response) -> Checked<Announced> {
     Ok(Announced { interval_s, leechers, seeders, peers })
 }
 
+/// How much a decoded reply has to agree with BEP 48.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strictness {
+    /// Entirely, for the rule about the layout itself.
+    Exact,
+    /// As far as the meaning is clear, for all other rules: one deviation of the layout must not hide the rest.
+    Lenient,
+}
+
 /// Decodes the reply to a scrape: info hashes and their counts.
-pub(super) fn scraped(response: &Response) -> Checked<Vec<([u8; 20], Counts)>> {
+///
+/// [`Strictness::Lenient`] reads a missing count as zero (chihaya sends no `downloaded`), and an info hash whose bytes were
+/// encoded as the characters of the same numbers in UTF-8 (as bittorrent-tracker does).
+pub(super) fn scraped(response: &Response, strictness: Strictness) -> Checked<Vec<([u8; 20], Counts)>> {
+    let is_lenient = strictness == Strictness::Lenient;
     let dictionary = accepted(response)?;
     let fail = |wrong: &str| unlike("the reply to a scrape", format!("{wrong}, in {}", response.describe()));
     let Some(Value::Dictionary(files)) = dictionary.value("files") else {
         return Err(fail("no dictionary called files"));
     };
     let entry = |(key, value): &(Vec<u8>, Value)| {
-        let hash = <[u8; 20]>::try_from(&key[..]).map_err(|_| fail("a key that is not an info hash"))?;
+        let hash = <[u8; 20]>::try_from(&key[..]).ok().or_else(|| of_characters(key).filter(|_| is_lenient));
+        let hash = hash.ok_or_else(|| fail("a key that is not an info hash"))?;
         let Value::Dictionary(counts) = value else { return Err(fail("an entry that is not a dictionary")) };
-        let count = |key| number(counts, key).ok_or_else(|| fail(&format!("no number {key:?}")));
+        let count = |key| {
+            let found = number(counts, key).or_else(|| is_lenient.then_some(0));
+            found.ok_or_else(|| fail(&format!("no number {key:?}")))
+        };
         let counts = Counts {
             seeders: count("complete")?,
             completed: count("downloaded")?,
@@ -58,6 +75,14 @@ pub(super) fn scraped(response: &Response) -> Checked<Vec<([u8; 20], Counts)>> {
         Ok((hash, counts))
     };
     files.0.iter().map(entry).collect()
+}
+
+/// Returns the info hash whose bytes are the numbers of these characters in UTF-8.
+fn of_characters(key: &[u8]) -> Option<[u8; 20]> {
+    let characters = std::str::from_utf8(key).ok()?.chars();
+    let bytes: Option<Vec<u8>> =
+        characters.map(|character| u8::try_from(u32::from(character)).ok()).collect();
+    bytes?.try_into().ok()
 }
 
 fn number(dictionary: &Dictionary, key: &str) -> Option<u32> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::client::Client;
-use super::reply::{accepted, scraped};
+use super::reply::{Strictness, accepted, scraped};
 use super::request::{Parameters, escaped, get, scrape_path};
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
@@ -88,7 +88,7 @@ fn layout(context: &Context<'_>) -> Checked {
     client.announce(&Announce::leecher(hash, 1001))?;
     let response = client.request(&client.scrape_request(&[hash]))?;
     ensure(
-        scraped(&response)?.iter().any(|(found, _)| *found == hash),
+        scraped(&response, Strictness::Exact)?.iter().any(|(found, _)| *found == hash),
         "an entry under the info hash",
         response.describe(),
     )
@@ -150,7 +150,7 @@ fn many(context: &Context<'_>, count: usize, is_complete: bool) -> Checked {
         }
     }
     let response = client.request(&client.scrape_request(&hashes))?;
-    let files = scraped(&response)?;
+    let files = scraped(&response, Strictness::Lenient)?;
     let wrong = files.iter().find(|(hash, counts)| {
         let index = hashes.iter().position(|asked| asked == hash);
         index.is_none_or(|index| counts.leechers != u32::from(leechers(index)))
@@ -171,7 +171,7 @@ fn tells_only_what_is_asked(context: &Context<'_>) -> Checked {
         client.announce(&Announce::leecher(hash, 1001))?;
     }
     let response = client.request(&client.scrape_request(&hashes[..1]))?;
-    let files = scraped(&response)?;
+    let files = scraped(&response, Strictness::Lenient)?;
     ensure(
         files.iter().all(|(hash, _)| *hash == hashes[0]),
         "the torrent that was asked for",
@@ -184,7 +184,7 @@ fn unknown(context: &Context<'_>) -> Checked {
     let hashes = context.hashes(3);
     client.announce(&Announce::leecher(hashes[1], 1001))?;
     let response = client.request(&client.scrape_request(&hashes))?;
-    let files = scraped(&response)?;
+    let files = scraped(&response, Strictness::Lenient)?;
     let leechers =
         |hash| files.iter().find(|(found, _)| *found == hash).map_or(0, |(_, counts)| counts.leechers);
     let seen: Vec<u32> = hashes.iter().map(|&hash| leechers(hash)).collect();
@@ -202,7 +202,7 @@ fn repeated(context: &Context<'_>) -> Checked {
     let hash = context.hash(0);
     client.announce(&Announce::leecher(hash, 1001))?;
     let response = client.request(&client.scrape_request(&[hash; 5]))?;
-    let files = scraped(&response)?;
+    let files = scraped(&response, Strictness::Lenient)?;
     ensure(files.len() == 1, "one entry", response.describe())
 }
 
@@ -212,7 +212,7 @@ fn bad_hash(context: &Context<'_>) -> Checked {
         let parameters = Parameters::default().and("info_hash", &escaped(&vec![7; bytes]));
         let path = scrape_path(context.target, &parameters);
         let response = client.request(&get(context.target, &path, &[]))?;
-        let has_entries = scraped(&response).is_ok_and(|files| !files.is_empty());
+        let has_entries = scraped(&response, Strictness::Lenient).is_ok_and(|files| !files.is_empty());
         ensure(!has_entries, "a failure reason, or no entries", response.describe())?;
     }
     Ok(())
@@ -227,6 +227,7 @@ fn everything(context: &Context<'_>) -> Checked {
     if response.status != 200 || super::reply::dictionary(&response)?.bytes("failure reason").is_some() {
         return Ok(());
     }
-    let seen: BTreeSet<[u8; 20]> = scraped(&response)?.into_iter().map(|(hash, _)| hash).collect();
+    let seen: BTreeSet<[u8; 20]> =
+        scraped(&response, Strictness::Lenient)?.into_iter().map(|(hash, _)| hash).collect();
     ensure(seen.contains(&hash), "all torrents, or a failure reason", response.describe())
 }

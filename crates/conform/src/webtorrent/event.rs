@@ -84,7 +84,7 @@ pub(super) const CASES: &[Case] = &[
         "BEP 21, \"Tracker\", for paused; practice: clients write various values for no event",
         "An announce with an event that is paused, empty, null or unknown is a regular one.",
         |context| {
-            is_an_update(context, &[Some("\"paused\""), Some("\"\""), Some("null"), Some("\"<regular>\"")])
+            is_an_update(context, &["\"update\"", "\"paused\"", "\"\"", "null", "\"<regular>\""].map(Some))
         },
     )
     .with_info_hashes(1),
@@ -194,10 +194,8 @@ fn is_an_update(context: &Context<'_>, events: &[Option<&str>]) -> Checked {
     let hash = context.hash(0);
     for event in events {
         let fields = Fields::announce(hash, 1);
-        socket.announce(
-            &event
-                .map_or_else(|| fields.clone().without("event"), |event| fields.clone().with("event", event)),
-        )?;
+        socket
+            .announce(&event.map_or_else(|| fields.clone(), |event| fields.clone().with("event", event)))?;
         socket.ensure_counts(hash, 0, 1)?;
     }
     Ok(())

@@ -122,14 +122,14 @@ fn out_of_reach(context: &Context<'_>) -> Checked {
     let hash = context.hash(0);
     let mut sockets = vec![Socket::open_at_source(context, 0)?, Socket::open_at_source(context, 1)?];
     sockets[0].announce(&Fields::seeder(hash, 1))?;
-    for event in ["stopped", "update"] {
+    for fields in [Fields::announce(hash, 1).with_event("stopped"), Fields::announce(hash, 1)] {
         // The tracker may refuse, answer or ignore this, but it must have no effect.
-        sockets[1].send_text(&Fields::announce(hash, 1).with_event(event).text());
+        sockets[1].send_text(&fields.text());
         sockets[1].buffer_for(context.target.timing.quiet)?;
         let seen = sockets[0].counts(hash)?;
         ensure(
             seen.complete == 1,
-            format!("complete 1 after another host has sent {event:?} with the id of the peer"),
+            format!("complete 1 after another host has sent {}", fields.text()),
             format!("{seen:?}"),
         )?;
     }

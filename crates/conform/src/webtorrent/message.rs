@@ -7,7 +7,8 @@ use serde_json::Value;
 pub(super) struct Fields(Vec<(String, String)>);
 
 impl Fields {
-    /// Returns the announce of a leecher that has nothing yet and makes no offers.
+    /// Returns the announce of a leecher that has nothing yet and makes no offers. Like the regular announces of clients,
+    /// it has no event.
     pub(super) fn announce(hash: [u8; 20], peer: u16) -> Self {
         Self::action("announce")
             .and("info_hash", &binary(&hash))
@@ -16,7 +17,6 @@ impl Fields {
             .and("uploaded", "0")
             .and("downloaded", "0")
             .and("left", "1048576")
-            .and("event", "\"update\"")
     }
 
     /// Returns the announce of a peer that has everything.

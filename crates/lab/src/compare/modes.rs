@@ -5,15 +5,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use shoal_compare::description::BUILT_IN;
 use shoal_compare::install::{InstallableTool, TOOLS};
 use shoal_compare::plan::Contender;
-use shoal_compare::report;
+use shoal_compare::report::{self, Columns, Summary};
 use shoal_compare::result::Comparison;
 
-use crate::terminal;
+use crate::terminal::{self, COLUMNS, wrapped};
 
 /// The style of tables on a terminal.
 const STYLE: comfy_table::TableStyle = presets::UTF8_BORDERS_ONLY;
@@ -21,15 +21,34 @@ const STYLE: comfy_table::TableStyle = presets::UTF8_BORDERS_ONLY;
 /// The number of text columns in the summary. The others are figures.
 const TEXT_COLUMNS: usize = 1;
 
-/// Returns the main table of a comparison. The others are in the report.
-pub(super) fn summary(comparison: &Comparison) -> String {
-    let (head, rows) = report::summary(comparison);
-    let mut table = Table::new();
-    table.load_style(STYLE).set_header(head).add_rows(rows);
+/// Returns the verdict, the main table, and the meaning of its signs. The other tables are in the report.
+pub(super) fn summary(comparison: &Comparison, columns: Columns) -> String {
+    let Summary { verdict, head, rows, notes } = report::summary(comparison, columns);
+    let mut table = new_table(columns);
+    table.set_header(head).add_rows(rows);
     for column in table.column_iter_mut().skip(TEXT_COLUMNS) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    format!("{}\n{table}\n", comparison.title)
+    let mut out = format!("{}\n{}\n{table}\n", wrapped(&comparison.title, 0), wrapped(&verdict, 0));
+    for note in notes {
+        out += &wrapped(&note, 2);
+        out.push('\n');
+    }
+    if columns == Columns::Few {
+        out += "--wide shows all figures with their ranges.\n";
+    }
+    out
+}
+
+/// Returns an empty table. With few columns, it fits a terminal.
+fn new_table(columns: Columns) -> Table {
+    let mut table = Table::new();
+    table.load_style(STYLE);
+    if columns == Columns::Few {
+        let width = u16::try_from(COLUMNS).unwrap_or(u16::MAX);
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
+    table
 }
 
 /// An entry of `--list --json`.
@@ -42,23 +61,30 @@ struct ListEntry<'l> {
     warnings: &'l [String],
 }
 
-/// Lists every tracker, and whether it is installed.
-pub(super) fn list(contenders: &[Contender], json: bool) -> Result<ExitCode> {
+/// Lists every tracker, and whether it is installed. The paths of the programs take all columns.
+pub(super) fn list(contenders: &[Contender], json: bool, columns: Columns) -> Result<ExitCode> {
     if json {
         let listed: Vec<ListEntry<'_>> = contenders.iter().map(entry).collect();
         terminal::print(&(serde_json::to_string_pretty(&listed)? + "\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = Table::new();
-    table.load_style(STYLE).set_header(["tracker", "version", "program, or why it is absent"]);
+    let mut table = new_table(columns);
+    let has_programs = columns == Columns::All;
+    let head =
+        ["tracker", "version, or why it is absent"].into_iter().chain(has_programs.then_some("program"));
+    table.set_header(head);
     for contender in contenders {
         let entry = entry(contender);
-        let program = entry.program.map(|program| program.display().to_string());
-        let program = program.unwrap_or_else(|| format!("absent: {}", entry.absent.unwrap_or_default()));
-        let program = entry.warnings.iter().fold(program, |text, warning| format!("{text}\n({warning})"));
-        table.add_row([entry.name, entry.version.unwrap_or("-"), &program]);
+        let version = match entry.absent {
+            Some(reason) => format!("absent: {reason}"),
+            None => entry.version.unwrap_or("unknown").to_owned(),
+        };
+        let version = entry.warnings.iter().fold(version, |text, warning| format!("{text}\n({warning})"));
+        let program = entry.program.map(|program| program.display().to_string()).unwrap_or_default();
+        table.add_row([entry.name.to_owned(), version].into_iter().chain(has_programs.then_some(program)));
     }
-    terminal::print(&format!("{table}\n"))?;
+    let note = if has_programs { "" } else { "--wide shows the programs, too.\n" };
+    terminal::print(&format!("{table}\n{note}"))?;
     Ok(ExitCode::SUCCESS)
 }
 

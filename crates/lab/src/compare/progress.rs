@@ -26,7 +26,8 @@ impl ProgressDisplay {
         match event {
             ComparisonEvent::Started { runs, folder } => {
                 self.runs = *runs;
-                terminal::note(&format!("{runs} runs; the result grows in {}", folder.display()));
+                let unit = if *runs == 1 { "run" } else { "runs" };
+                terminal::note(&format!("{runs} {unit}; the result grows in {}", folder.display()));
             }
             ComparisonEvent::Absent { tracker, reason } => {
                 terminal::note(&format!("absent: {tracker}: {reason}"));

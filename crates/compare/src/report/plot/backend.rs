@@ -9,7 +9,7 @@ use plotters::prelude::{
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color as _, FontTransform};
 
-use super::drawing::{Anchor, Colour, Drawing, Point, Shape};
+use super::drawing::{Anchor, Colour, DARK, Drawing, Point, Shape};
 use super::glyphs;
 
 /// The font family in SVG.
@@ -26,13 +26,27 @@ enum TextRendering {
     Pixels,
 }
 
-/// Renders the drawing as an SVG document.
+/// Renders the drawing as an SVG document, in light or dark colours as the viewer prefers.
 pub(super) fn svg(drawing: &Drawing) -> anyhow::Result<String> {
     let mut out = String::new();
     let area = SVGBackend::with_string(&mut out, (drawing.width, drawing.height)).into_drawing_area();
     draw_all(drawing, &area, TextRendering::Elements)?;
     drop(area);
+    let opening = out.find("<svg").and_then(|at| Some(at + out[at..].find('>')? + 1));
+    out.insert_str(opening.context("SVG: no root element")?, &dark_style());
     Ok(out)
+}
+
+/// Returns the style element that replaces colours on a dark page. Rules of style win over the attributes that plotters
+/// writes.
+fn dark_style() -> String {
+    let hex = |Colour(red, green, blue): Colour| format!("#{red:02X}{green:02X}{blue:02X}");
+    let rule = |(light, dark): &(Colour, Colour)| {
+        let (light, dark) = (hex(*light), hex(*dark));
+        format!("svg [fill=\"{light}\"] {{ fill: {dark} }} svg [stroke=\"{light}\"] {{ stroke: {dark} }}\n")
+    };
+    let rules: String = DARK.iter().map(rule).collect();
+    format!("\n<style>@media (prefers-color-scheme: dark) {{\n{rules}}}</style>")
 }
 
 /// Renders the drawing as a PNG file.
@@ -125,4 +139,24 @@ fn pixels(points: &[Point]) -> Vec<(i32, i32)> {
 )]
 pub(super) fn pixel((x, y): Point) -> (i32, i32) {
     (x.round() as i32, y.round() as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::plot::drawing::{BACKGROUND, FOREGROUND};
+
+    /// The colours as they are written are those that the style replaces.
+    #[test]
+    fn an_svg_has_dark_colours_for_its_background_and_its_text() {
+        let mut drawing = Drawing::new(100, 50);
+        drawing.text("words", (10.0, 10.0), 12.0, FOREGROUND, Anchor::Left);
+        let svg = svg(&drawing).unwrap();
+        let (style, body) = svg.split_once("</style>").unwrap();
+        assert!(style.contains("prefers-color-scheme: dark"), "{style}");
+        for Colour(red, green, blue) in [BACKGROUND, FOREGROUND] {
+            let written = format!("fill=\"#{red:02X}{green:02X}{blue:02X}\"");
+            assert!(body.contains(&written) && style.contains(&format!("[{written}]")), "{written} in {svg}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ pub(super) struct Bars {
     /// Colours and their meanings, if they have any.
     pub(super) legend: Vec<(Colour, &'static str)>,
     pub(super) bars: Vec<Bar>,
-    /// Lines below the chart.
+    /// Paragraphs below the chart.
     pub(super) footnotes: Vec<String>,
 }
 
@@ -44,8 +44,10 @@ impl Bars {
     pub(super) fn draw(&self) -> Drawing {
         let rows_end =
             self.bars.iter().zip(0..).map(|(_, at)| self.row_centre(at)).fold(TOP, f64::max) + ROW / 2.0;
-        let notes = u32::try_from(self.footnotes.len()).map_or(0.0, f64::from);
-        let mut drawing = Drawing::new(WIDTH, layout::whole_units(notes.mul_add(32.0, rows_end + 150.0)));
+        let footnotes = layout::wrapped(&self.footnotes);
+        let notes = u32::try_from(footnotes.len()).map_or(0.0, f64::from);
+        let height = layout::whole_units(notes.mul_add(layout::NOTE_LINE, rows_end + 150.0));
+        let mut drawing = Drawing::new(WIDTH, height);
         let has_cores = self.bars.iter().any(|bar| bar.cores.is_some());
         let labels = self.bars.iter().map(|bar| text_width(&bar.tracker, LABEL)).fold(0.0, f64::max);
         let left = labels + if has_cores { 180.0 } else { 60.0 };
@@ -70,7 +72,7 @@ impl Bars {
             self.draw_bar(&mut drawing, at, left, &scale);
         }
         drawing.line(&[(left, TOP - 8.0), (left, rows_end + 8.0)], 2, MUTED);
-        layout::footnotes(&mut drawing, &self.footnotes, rows_end + 115.0);
+        layout::footnotes(&mut drawing, &footnotes, rows_end + 115.0);
         drawing
     }
 

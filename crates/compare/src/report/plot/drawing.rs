@@ -9,6 +9,20 @@ pub(super) const FOREGROUND: Colour = Colour(0x1c, 0x1e, 0x21);
 pub(super) const MUTED: Colour = Colour(0x5b, 0x61, 0x68);
 pub(super) const GRID: Colour = Colour(0xe3, 0xe6, 0xea);
 
+/// The colours that a dark page needs in place of others, which are hard to tell from its background. Each replaces
+/// the first colour of its pair. The other colours of a plot are readable on both.
+pub(super) const DARK: [(Colour, Colour); 9] = [
+    (BACKGROUND, Colour(0x15, 0x18, 0x1c)),
+    (FOREGROUND, Colour(0xe4, 0xe7, 0xea)),
+    (MUTED, Colour(0xa3, 0xab, 0xb3)),
+    (GRID, Colour(0x35, 0x3b, 0x42)),
+    (Colour(0x00, 0x72, 0xb2), Colour(0x3d, 0x9b, 0xdc)),
+    (Colour(0x22, 0x22, 0x22), Colour(0xc8, 0xc8, 0xc8)),
+    (Colour(0x88, 0x22, 0x55), Colour(0xd0, 0x6a, 0xa0)),
+    (Colour(0x33, 0x22, 0x88), Colour(0x9a, 0x8c, 0xf0)),
+    (Colour(0x6e, 0x6e, 0x6e), Colour(0x8e, 0x8e, 0x8e)),
+];
+
 /// Horizontal and vertical distance from the upper left corner.
 pub(super) type Point = (f64, f64);
 

@@ -41,10 +41,11 @@ pub(super) fn curves(rows: &[(&Row<'_>, PlotStyle)], cores: usize) -> Option<Dra
     });
     let notes: Vec<String> =
         missing.map(|(row, _)| format!("{}: {}", row.tracker.title, layout::missing(row))).collect();
-    let meanings = Marks::meanings(curves.iter().map(|curve| curve.marks));
+    let meanings = layout::wrapped(&Marks::meanings(curves.iter().map(|curve| curve.marks)));
     let entries: Vec<Entry> = curves.iter().map(|curve| curve.entry.clone()).collect();
-    let bottom =
-        u32::try_from(meanings.len()).map_or(0.0, f64::from).mul_add(-32.0, f64::from(HEIGHT) - 130.0);
+    let bottom = u32::try_from(meanings.len())
+        .map_or(0.0, f64::from)
+        .mul_add(-layout::NOTE_LINE, f64::from(HEIGHT) - 130.0);
     let right = f64::from(WIDTH) - layout::legend_width(&entries, &notes) - 40.0;
     let ticks = decades(spread.min.max(0.1), spread.max.max(0.2));
     let x = Scale::logarithmic((1.0, rarity), (LEFT, right));

@@ -38,8 +38,9 @@ pub(super) fn over_cores(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Drawing> {
     let most = points().map(|point| point.spread.max).reduce(f64::max)?;
     let counts = row::core_counts(rows.iter().map(|(row, _)| *row));
     let cores_max = counts.last().map(|cores| as_f64(*cores))?;
-    let (entries, notes, meanings) = (entries(&series), notes(rows), meanings(points()));
-    let bottom = as_f64(meanings.len()).mul_add(-32.0, f64::from(HEIGHT) - 130.0);
+    let (entries, notes) = (entries(&series), notes(rows));
+    let meanings = layout::wrapped(&meanings(points()));
+    let bottom = as_f64(meanings.len()).mul_add(-layout::NOTE_LINE, f64::from(HEIGHT) - 130.0);
     let right = f64::from(WIDTH) - layout::legend_width(&entries, &notes) - 40.0;
     let ticks = ticks(most);
     let x = Scale::linear((0.0, cores_max + 0.3), (LEFT, right));
