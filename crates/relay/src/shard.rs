@@ -18,7 +18,6 @@ use crate::pending_offer;
 use crate::pressure::Pressure;
 use crate::swarm::{Peer, Swarm};
 
-
 /// The swarms of one shard.
 #[derive(Debug)]
 pub(crate) struct Shard {

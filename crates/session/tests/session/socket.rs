@@ -336,7 +336,7 @@ fn a_silent_peer_is_pinged_once_and_then_disconnected() {
 
 /// Returns a stop of Alice.
 fn stop() -> Vec<u8> {
-    let message = crate::webtorrent::announce_message(ALICE, &[]);
+    let message = announce_message(ALICE, &[]);
     text(&message.replace(r#""event":"started""#, r#""event":"stopped""#))
 }
 

@@ -206,10 +206,7 @@ pub const PROMISES: &[Promise] = &[
         text: "An offer or an answer reaches no other client than its receiver, and no client takes over what is meant for another.",
         tests: &[
             on(&[Udp, Xdp, Http, Https], NO_MESSAGES),
-            on(
-                &[Ws, Ipv4],
-                Attacks(&["relay/unsolicited-answers", "relay/peer-id-of-another"]),
-            ),
+            on(&[Ws, Ipv4], Attacks(&["relay/unsolicited-answers", "relay/peer-id-of-another"])),
             on(&[Wss], Nothing("messages are the same after decryption")),
             on(&[Ipv6], Nothing("the receiver of a message is a connection, whose family plays no part")),
             on(&[Cluster], Attacks(&["cluster/relayed-messages"])),
