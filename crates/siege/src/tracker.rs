@@ -126,6 +126,7 @@ impl Program {
         for (key, value) in all.iter().filter(|(key, _)| self.knows(key)) {
             command.env(format!("SHOAL_{}", key.replace('.', "_").to_uppercase()), value);
         }
+        command.env("RUNTIME_DIRECTORY", &folder);
         let output = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).spawn();
         let mut tracker = Tracker {

@@ -141,6 +141,6 @@ fn fetch(content: &Content<'_>, link: &str, begin_ms: u64, limits: Limits) -> Re
         return Err("the time for all of them is over".to_owned());
     }
     let limits = Limits { bytes_max: limits.bytes_max.min(FILE_BYTES_MAX), time_max };
-    let read = content.fetch_link(link, limits, |mut body| info_hashes(&mut body));
+    let read = content.fetch_link(link, limits, |body| info_hashes(body));
     read.map_err(|error| error.to_string())?.map(|hashes| hashes.to_vec()).map_err(|error| error.to_string())
 }

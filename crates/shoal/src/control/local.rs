@@ -32,19 +32,23 @@ pub(crate) struct LocalSocket {
 
 /// Returns where the socket of a tracker with this control port lies, or `None` if the user of this process has no directory for it.
 pub(crate) fn path(port: u16) -> Option<PathBuf> {
-    let of_service = variable("RUNTIME_DIRECTORY").and_then(|all| env::split_paths(&all).next());
     let of_root = || geteuid().is_root().then(|| PathBuf::from(SYSTEM_DIRECTORY));
-    of_service.or_else(of_root).or_else(of_session).map(|directory| directory.join(name(port)))
+    of_service().or_else(of_root).or_else(of_session).map(|directory| directory.join(name(port)))
 }
 
 /// Returns where a client looks for the socket of a tracker with this control port on this host, in this order.
 pub(crate) fn candidates(port: u16) -> impl Iterator<Item = PathBuf> {
-    let directories = [Some(PathBuf::from(SYSTEM_DIRECTORY)), of_session()];
+    let directories = [of_service(), Some(PathBuf::from(SYSTEM_DIRECTORY)), of_session()];
     directories.into_iter().flatten().map(move |directory| directory.join(name(port)))
 }
 
 fn name(port: u16) -> String {
     format!("control-{port}")
+}
+
+/// Returns the directory that systemd made for the service (systemd.exec(5), `RuntimeDirectory=`).
+fn of_service() -> Option<PathBuf> {
+    variable("RUNTIME_DIRECTORY").and_then(|all| env::split_paths(&all).next())
 }
 
 fn of_session() -> Option<PathBuf> {

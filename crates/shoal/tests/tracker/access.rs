@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::access_urls::gzip;
 use crate::browser::{self, Browser};
 use crate::client::{Announce, Client};
-use crate::harness::{Tracker, eventually, run};
+use crate::harness::{Tracker, eventually, run, run_locally};
 use crate::http::Way;
 use crate::web::{Web, announce};
 
@@ -472,6 +472,23 @@ fn wrong_arguments_change_nothing() {
     assert_eq!((code, error.contains(said)), (Some(2), true), "{error}");
     assert!(error.contains(&listed.path("deny").display().to_string()), "{error}");
     assert_eq!(fs::read_to_string(listed.path("deny")).unwrap(), "");
+}
+
+#[test]
+fn a_check_without_a_configuration_asks_the_running_tracker() {
+    let listed = Listed::start("", &line('a', "a notice"));
+    let [a, b] = ["61", "62"].map(|byte| byte.repeat(20));
+    let denied = run_locally(&listed.tracker, &["access", "check", &a, &b]);
+    let text = String::from_utf8(denied.stdout).unwrap();
+    assert_eq!(denied.status.code(), Some(3), "{text}");
+    assert!(text.contains("denied by ") && text.contains("a notice"), "{text}");
+    assert!(text.contains(&format!("{b} refused: it is on no allow list")), "{text}");
+    // Without a tracker, it says nothing of the torrent.
+    let url = "http://127.0.0.1:1";
+    let unknown = run(&["access", "check", &a], &[("SHOAL_CONTROL_URL", url)]);
+    let words = String::from_utf8(unknown.stderr).unwrap();
+    assert_eq!((unknown.status.code(), unknown.stdout.len()), (Some(2), 0), "{words}");
+    assert!(words.contains("--config FILE"), "{words}");
 }
 
 #[test]

@@ -111,3 +111,35 @@ fn the_secret_key_is_not_printed_back() {
     assert_eq!(output.status.code(), Some(2));
     assert!(!stderr(&output).contains("my secret"), "{}", stderr(&output));
 }
+
+#[test]
+fn a_check_opens_what_a_configuration_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let shown = |name: &str| directory.path().join(name).display().to_string();
+    fs::write(shown("garbage"), "garbage").unwrap();
+    let file = shown("shoal.toml");
+    let (garbage, none) = (shown("garbage"), shown("none"));
+    for (text, key, named) in [
+        (
+            format!("[tls]\nlisten = [\"127.0.0.1:0\"]\ncertificates = [\"{none}\"]"),
+            "tls.certificates",
+            &none,
+        ),
+        (
+            format!("[tls]\nlisten = [\"127.0.0.1:0\"]\ncertificates = [\"{garbage}\"]"),
+            "tls.certificates",
+            &garbage,
+        ),
+        (format!("[access]\ntorrents_deny = [\"{none}\"]"), "access.torrents_deny", &none),
+        (format!("[access]\nnetworks_deny = [\"{none}\"]"), "access.networks_deny", &none),
+        (format!("[control]\ntokens = \"{garbage}\""), "control.tokens", &garbage),
+        (format!("[tokens]\njwks = \"{garbage}\""), "tokens.jwks", &garbage),
+        ("[process]\nuser = \"no-such-user\"".to_owned(), "process.user", &"no-such-user".to_owned()),
+    ] {
+        fs::write(&file, &text).unwrap();
+        let checked = run(&["config", "check", &file], &[]);
+        let words = stderr(&checked);
+        assert_eq!(checked.status.code(), Some(2), "{text}: {words}");
+        assert!(words.contains(key) && words.contains(named.as_str()), "{text}: {words}");
+    }
+}

@@ -8,7 +8,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 
 use crate::client::{Announce, Client};
-use crate::harness::{PATIENCE, Tracker, run};
+use crate::harness::{PATIENCE, RUNTIME_DIRECTORY, Tracker, run, run_locally};
 use crate::http::self_signed;
 use crate::page::{Page, send};
 use crate::web::Web;
@@ -202,4 +202,29 @@ fn https_is_served_with_a_certificate_that_can_be_renewed() {
     let (status, shown_second) = get(&show(READ));
     assert_eq!(status, 200);
     assert_ne!(shown_first, shown_second);
+}
+
+#[test]
+fn the_user_of_the_tracker_needs_no_token_on_its_host() {
+    let tracker = Tracker::start(&[("SHOAL_CONTROL_ADMIN_TOKEN", ADMIN)]);
+    let set = run_locally(&tracker, &["ctl", "log", "debug"]);
+    assert!(set.status.success(), "{set:?}");
+    let by = tracker.wait_for_line("a change by the control listener")["by"].as_str().unwrap().to_owned();
+    assert_eq!(by, format!("uid {}", nix::unistd::getuid()));
+    // Over the network it is a stranger.
+    let url = format!("http://{}", tracker.control);
+    let refused = run(&["ctl", "log"], &[("SHOAL_CONTROL_URL", &url)]);
+    assert_eq!(refused.status.code(), Some(5), "{refused:?}");
+    // A token that is shown counts, even a wrong one.
+    let settings = [
+        ("SHOAL_CONTROL_URL", url.as_str()),
+        ("SHOAL_CONTROL_TOKEN", "this-token-is-not-valid"),
+        ("RUNTIME_DIRECTORY", RUNTIME_DIRECTORY),
+    ];
+    assert_eq!(run(&["ctl", "log"], &settings).status.code(), Some(5));
+    let port = tracker.control.port();
+    drop(tracker);
+    // A killed tracker leaves the file, which nothing answers.
+    let gone = run(&["ctl", "log"], &settings[..1]);
+    assert_eq!(gone.status.code(), Some(1), "port {port}: {gone:?}");
 }

@@ -24,14 +24,18 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
 const PROGRAM: &str = env!("CARGO_BIN_EXE_shoal");
 
 /// The default settings of tests: two workers, so that errors in sharing show, and little memory.
-const SETTINGS: [(&str, &str); 6] = [
+const SETTINGS: [(&str, &str); 7] = [
     ("SHOAL_UDP_LISTEN", "127.0.0.1:0,[::1]:0"),
     ("SHOAL_HTTP_LISTEN", "127.0.0.1:0,[::1]:0"),
     ("SHOAL_CONTROL_LISTEN", "127.0.0.1:0"),
     ("SHOAL_WORKERS_COUNT", "2"),
     ("SHOAL_STORE_MEMORY_MAX", "256MiB"),
     ("SHOAL_LOG_FORMAT", "json"),
+    ("RUNTIME_DIRECTORY", RUNTIME_DIRECTORY),
 ];
+
+/// Where the trackers of tests have their control sockets, which clients do not find unless they are told.
+pub(crate) const RUNTIME_DIRECTORY: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/run");
 
 /// A running tracker. Killed on drop, if it still runs by then.
 pub(crate) struct Tracker {
@@ -95,6 +99,12 @@ fn with_sockets([first, second]: [OwnedFd; 2], names: &str, settings: &[(&str, &
 pub(crate) fn run_with_sockets(sockets: [OwnedFd; 2], names: &str, settings: &[(&str, &str)]) -> Output {
     let child = with_sockets(sockets, names, settings).stderr(Stdio::piped()).spawn();
     child.and_then(Child::wait_with_output).expect("the program was built")
+}
+
+/// Runs the program to its end, as the user of a tracker on its host, without a token.
+pub(crate) fn run_locally(tracker: &Tracker, arguments: &[&str]) -> Output {
+    let url = format!("http://{}", tracker.control);
+    run(arguments, &[("SHOAL_CONTROL_URL", &url), ("RUNTIME_DIRECTORY", RUNTIME_DIRECTORY)])
 }
 
 impl Tracker {

@@ -291,3 +291,19 @@ fn with_input(arguments: &[&str], input: &str) -> std::process::Output {
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     child.wait_with_output().unwrap()
 }
+
+#[test]
+fn a_state_that_others_can_use_is_a_warning() {
+    let place = tempfile::tempdir().unwrap();
+    let (path, keys) = (place.path().join("state"), place.path().join("state/keys"));
+    fs::create_dir(&path).unwrap();
+    fs::write(&keys, "").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(&keys, fs::Permissions::from_mode(0o644)).unwrap();
+    let tracker = Tracker::start(&[("SHOAL_STATE_PATH", path.to_str().unwrap())]);
+    let log = tracker.log();
+    for (path, mode) in [(&path, "chmod 750"), (&keys, "chmod 600")] {
+        let shown = format!("\"path\":\"{}\"", path.display());
+        assert!(log.lines().any(|line| line.contains(&shown) && line.contains(mode)), "{log}");
+    }
+}

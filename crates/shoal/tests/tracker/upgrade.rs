@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::client::{Announce, COMPLETED, Client, Counts, connect_packet, scrape_packet, word};
-use crate::harness::{PATIENCE, Tracker, eventually};
+use crate::harness::{PATIENCE, Tracker, eventually, run_locally};
 use crate::http::{Way, over_every_way};
 use crate::udp::hash;
 use crate::web::{Web, announce};
@@ -276,4 +276,16 @@ fn one_upgrade_at_a_time() {
     assert!(
         upgraded.tracker.wait_for_line("not handed over")["error"].as_str().unwrap().contains("it has ended")
     );
+}
+
+#[test]
+fn an_upgrade_needs_no_token_and_keeps_the_control_socket() {
+    let upgraded = Upgraded::new(Tracker::start(&[]));
+    // The second one goes through the socket that the first has handed over.
+    for _ in 0..2 {
+        let output = run_locally(&upgraded.tracker, &["upgrade"]);
+        assert!(output.status.success(), "{output:?}");
+        upgraded.tracker.wait_for_line("the new process serves");
+        assert!(run_locally(&upgraded.tracker, &["ctl", "stats"]).status.success());
+    }
 }

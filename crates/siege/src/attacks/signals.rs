@@ -151,7 +151,7 @@ impl Swapped {
             fs::create_dir_all(folder)?;
         }
         fs::write(&self.file, &self.content)?;
-        mknodat(CWD, &self.fifo(), FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+        mknodat(CWD, self.fifo(), FileType::Fifo, Mode::from_raw_mode(0o600), 0)
             .context("cannot create a FIFO")
     }
 

@@ -87,8 +87,8 @@ const TARGETS: [&str; 6] = ["machine", "sysinit", "basic", "sockets", "shutdown"
 /// The additions to the unit: where its log goes, and that it is not started while a test holds it.
 const ADDITIONS: &str = "\
 [Service]
-StandardOutput=append:/var/log/shoal
-StandardError=append:/var/log/shoal
+StandardOutput=append:/var/log/output
+StandardError=append:/var/log/output
 ExecStartPre=/bin/sh -c 'while [ -e /etc/hold ]; do sleep 0.02; done'
 ";
 
@@ -205,7 +205,7 @@ impl Machine {
     }
 
     pub(super) fn log(&self) -> String {
-        fs::read_to_string(self.directory.path().join("var/log/shoal")).unwrap_or_default()
+        fs::read_to_string(self.directory.path().join("var/log/output")).unwrap_or_default()
     }
 
     /// A file of `/etc` in the machine.
