@@ -78,8 +78,11 @@ fn fetch(folder: &Path, url: &str) -> Result<String, FetchError> {
 fn text(content: &mut Content<'_>) -> Result<String, String> {
     let mut text = String::new();
     content.body.read_to_string(&mut text).unwrap();
-    let linked = content.fetch_link("http://10.9.9.9/", LIMITS);
-    Ok(format!("{text}, {}", linked.map_or("refused".to_owned(), |bytes| String::from_utf8(bytes).unwrap())))
+    let linked = content.fetch_link("http://10.9.9.9/", LIMITS, |body| {
+        let mut linked = String::new();
+        body.read_to_string(&mut linked).map(|_| linked)
+    });
+    Ok(format!("{text}, {}", linked.map_or("refused".to_owned(), Result::unwrap)))
 }
 
 fn inside() {

@@ -662,7 +662,7 @@ mod tests {
                         }
                         let position = swarm.represent(position);
                         let position = swarm.set_role(position, seeds);
-                        swarm.peer_mut(position).announced_s = round as u32;
+                        swarm.peer_mut(position).announced_s = u32::try_from(round).unwrap();
                         assert_eq!(swarm.peer(position).peer_id, key.peer_id);
                         assert_eq!(swarm.peer(position).address, at(connection));
                         known.insert(identity, seeds);

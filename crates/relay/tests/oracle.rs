@@ -320,10 +320,10 @@ impl World {
         });
         let left = self.swarms.leave(&key, &peer_id(peer), at(connection));
         let (mut was_present, mut was_first) = (false, false);
-        if let Some(known) = self.model.get_mut(&swarm) {
-            if let Some(removed) = known.peers.remove(&(peer, connection)) {
-                (was_present, was_first) = (true, removed.is_first);
-            }
+        if let Some(known) = self.model.get_mut(&swarm)
+            && let Some(removed) = known.peers.remove(&(peer, connection))
+        {
+            (was_present, was_first) = (true, removed.is_first);
         }
         self.model.retain(|_, swarm| !swarm.peers.is_empty());
         let counts = self.counts(swarm);
