@@ -30,7 +30,7 @@ pub struct Faults {
 pub struct LineFault {
     /// The number of the line, from 1.
     pub line: u64,
-    /// What is wrong with it, in words for the operator.
+    /// The fault, in words for the operator.
     pub fault: String,
 }
 

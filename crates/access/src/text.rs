@@ -186,7 +186,7 @@ impl<R: BufRead> Read for Gzip<R> {
     }
 }
 
-/// Decodes UTF-16. What is none becomes U+FFFD.
+/// Decodes UTF-16. Invalid parts become U+FFFD.
 struct Utf16<R> {
     bytes: R,
     unit: fn([u8; 2]) -> u16,
@@ -313,7 +313,7 @@ pub fn decode(line: &[u8]) -> Cow<'_, str> {
         .map_or_else(|_| Cow::Owned(line.iter().map(|byte| windows_1252(*byte)).collect()), Cow::Borrowed)
 }
 
-/// Decodes a byte of Windows-1252, which differs from Latin-1 in these. What it leaves open becomes U+FFFD.
+/// Decodes a byte of Windows-1252, which differs from Latin-1 in these. Undefined bytes become U+FFFD.
 const fn windows_1252(byte: u8) -> char {
     const DIFFERENT: [char; 32] = [
         '€', '\u{fffd}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{fffd}', 'Ž', '\u{fffd}',

@@ -336,7 +336,7 @@ impl Progress {
 
     /// Notes to what kind of address the request has connected. Once that was a public one, it stays in public.
     fn note_connection(&self, is_private: bool) {
-        // What answers behind a proxy is not known, so it counts as public.
+        // The server behind a proxy is unknown, so it counts as public.
         if !is_private || self.is_to_proxy.load(Ordering::Relaxed) {
             self.may_be_private.store(false, Ordering::Relaxed);
         }

@@ -226,7 +226,7 @@ pub struct Membership {
     pub pending_offers: Vec<PendingOfferState>,
 }
 
-/// What becomes of an offer of a peer that is connected to another node.
+/// The outcome of an offer of a peer that is connected to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceivedOffer {
     /// It is pending, and goes to this connection.

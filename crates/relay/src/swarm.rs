@@ -439,15 +439,15 @@ impl Swarm {
             return;
         }
         // The places of other sources' surplus, and those of representatives, go to representatives.
-        let mut kept = start;
+        let mut retained = start;
         for drawn in start..targets.len() {
             if is_surplus(&targets[drawn]) && is_own(&targets[drawn]) {
-                targets.swap(kept, drawn);
-                kept += 1;
+                targets.swap(retained, drawn);
+                retained += 1;
             }
         }
-        targets.truncate(kept);
-        self.sample([&(0..0), representatives], own, wanted - (kept - start), rng, targets);
+        targets.truncate(retained);
+        self.sample([&(0..0), representatives], own, wanted - (retained - start), rng, targets);
     }
 
     /// Draws more receivers among the peers that do not represent their source, until there are `wanted`.

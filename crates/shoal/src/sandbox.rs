@@ -162,7 +162,7 @@ pub(crate) fn join() -> bool {
     forbid_privileges().is_ok() && is_limited
 }
 
-/// What a root that stays root keeps: to read, replace and give back the files of other users, and to lock the memory of rings that
+/// The capabilities of a root that stays root: to read, replace and give back the files of other users, and to lock the memory of rings that
 /// a reload opens. Its broker has the others.
 const OF_ROOT: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::CHOWN)
@@ -173,13 +173,14 @@ const OF_ROOT: CapabilitySet = CapabilitySet::DAC_OVERRIDE
 fn forbid_privileges() -> anyhow::Result<()> {
     rustix::thread::set_no_new_privs(true).context("cannot set no_new_privs")?;
     let held = rustix::thread::capabilities(None).context("cannot tell the capabilities")?;
-    let kept = if rustix::process::geteuid().is_root() { OF_ROOT } else { CapabilitySet::empty() };
-    let kept = held.permitted & kept;
-    let kept = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
-    if held == kept {
+    let retained = if rustix::process::geteuid().is_root() { OF_ROOT } else { CapabilitySet::empty() };
+    let retained = held.permitted & retained;
+    let retained =
+        CapabilitySets { effective: retained, permitted: retained, inheritable: CapabilitySet::empty() };
+    if held == retained {
         return Ok(());
     }
-    rustix::thread::set_capabilities(None, kept).context("cannot give up capabilities")
+    rustix::thread::set_capabilities(None, retained).context("cannot give up capabilities")
 }
 
 #[cfg(test)]

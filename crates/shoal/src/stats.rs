@@ -303,7 +303,7 @@ pub(crate) struct ListSource {
     pub(crate) failures: u64,
     /// Faulty lines of the version that was read last.
     pub(crate) faulty_lines: u64,
-    /// What is wrong with it, if anything is: why it was not taken over, or its first faulty line.
+    /// The fault, if there is one: why it was not taken over, or its first faulty line.
     pub(crate) fault: Option<String>,
     /// Seconds since it was last known to be as it was read.
     pub(crate) age_s: u64,

@@ -32,7 +32,7 @@ pub const NETWORKS_MAX: usize = 4 << 20;
 /// Ranges of eMule above this level are not blocked.
 const EMULE_LEVEL_MAX: u32 = 127;
 
-/// What a line names.
+/// The network or networks of a line.
 #[derive(Clone, Copy)]
 enum Found {
     Network(Network),
@@ -95,7 +95,7 @@ fn parse_line(line: &[u8]) -> Result<Option<Found>, &'static str> {
     beginning.map(|plain| Some(plain.found))
 }
 
-/// What a line that begins with an address names.
+/// The network of a line that begins with an address.
 struct Plain {
     found: Found,
     /// Whether no label can end later in the line.

@@ -166,7 +166,7 @@ impl Read for Guard<'_> {
     }
 }
 
-/// What the document is read into.
+/// The result of reading the document.
 struct Target<'b> {
     builder: RefCell<&'b mut TableBuilder>,
     faults: RefCell<&'b mut Faults>,

@@ -101,9 +101,9 @@ fn two_peers_that_need_nothing_get_offers_of_each_other() {
             r#"{{"action":"announce","info_hash":"bugoutbugoutbugout01","peer_id":"-WW0100-bbbbbbbbbbbb","left":0,"numwant":5,"offers":{more}}}"#
         ),
     );
-    let heard = tracker.received(&one);
-    assert_eq!(heard.len(), 2);
-    assert!(heard[1].contains(r#""peer_id":"-WW0100-bbbbbbbbbbbb","offer_id":"x-0""#), "{heard:?}");
+    let received = tracker.received(&one);
+    assert_eq!(received.len(), 2);
+    assert!(received[1].contains(r#""peer_id":"-WW0100-bbbbbbbbbbbb","offer_id":"x-0""#), "{received:?}");
 }
 
 #[test]
@@ -290,12 +290,12 @@ fn tiny_offers_are_limited_by_their_number() {
     let mut client = tracker.newcomer();
     let tiny: Vec<String> = (0..9).map(|n| format!(r#"{{"offer":{{}},"offer_id":"{n}"}}"#)).collect();
     let more = format!(r#","offers":[{}]"#, tiny.join(","));
-    let mut heard = 0;
+    let mut received = 0;
     for _ in 0..100 {
         assert_eq!(tracker.ask(&mut client, &leecher(1, &more)), [reply(0, 10)]);
-        heard += all_heard(&mut tracker, &others).concat().len();
+        received += all_heard(&mut tracker, &others).concat().len();
     }
-    assert_eq!(heard, 8 * 64 / 2);
+    assert_eq!(received, 8 * 64 / 2);
 }
 
 #[test]
@@ -304,18 +304,18 @@ fn a_receiver_gets_a_bounded_number_of_offers_of_one_address() {
     let mut tracker = Tracker::of(1, &Config::default(), &relay);
     let victim = leechers(&mut tracker, 1);
     let of_address = |tracker: &mut Tracker, ip: &str, number: u32| {
-        let mut heard = 0;
+        let mut received = 0;
         for _ in 0..8 {
             // Each of the sockets is within its own limit.
             let mut client = tracker.connect(ip.parse().unwrap());
             for _ in 0..30 {
                 let more = format!(r#","offers":{}"#, offers("x", 1));
                 tracker.ask(&mut client, &leecher(number, &more));
-                heard += all_heard(tracker, &victim).concat().len();
+                received += all_heard(tracker, &victim).concat().len();
             }
             tracker.leave(client);
         }
-        heard
+        received
     };
     assert_eq!(of_address(&mut tracker, "192.0.2.7", 2), 128);
     assert_eq!(tracker.count(|counters| counters.losses(Loss::RateLimited)), 8 * 30 - 128);

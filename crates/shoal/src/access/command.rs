@@ -262,7 +262,7 @@ struct Found {
     reason: Option<String>,
 }
 
-/// What lists say of torrents.
+/// The findings of lists about torrents.
 struct Findings {
     /// In the order of the torrents.
     found: Vec<Found>,
@@ -356,7 +356,7 @@ fn look_up(config: &Config, wanted: &[InfoHash]) -> Result<Findings, Failure> {
     Ok(Findings { found, serves_all: config.access.torrents_allow.is_empty(), faults })
 }
 
-/// What a check of all lists has found.
+/// The findings of a check of all lists.
 #[derive(Default)]
 struct Checked {
     /// A line for each source.

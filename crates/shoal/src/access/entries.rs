@@ -14,7 +14,7 @@ use shoal_types::InfoHash;
 use super::changes::SourceChange;
 use super::fetches::{Fetched, UrlReading};
 
-/// What tables are built with.
+/// The key and the budget that tables are built with.
 #[derive(Clone, Debug)]
 pub(super) struct Build {
     /// The secret on which the order of tables depends.

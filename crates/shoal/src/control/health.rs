@@ -32,7 +32,7 @@ pub(crate) struct Health {
     /// The numbers of the workers that do not respond.
     silent_workers: Vec<usize>,
     /// The threads that have been reading files of the operator for more than a minute: "lists", "token-keys". Clients are served
-    /// meanwhile, and a new process would read the same files, so the tracker stays healthy. What these files change waits.
+    /// meanwhile, and a new process would read the same files, so the tracker stays healthy. Changes of these files wait.
     silent_readers: Vec<&'static str>,
 }
 

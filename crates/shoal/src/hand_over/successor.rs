@@ -210,7 +210,7 @@ impl HandOver {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        // What is still in progress then ends with this process.
+        // Work that is still in progress then ends with this process.
         let _ended = tokio::time::timeout(END_TIME_MAX, end).await;
         true
     }

@@ -56,12 +56,12 @@ fn a_root_that_stays_root_keeps_the_capabilities_for_files_only() {
         return;
     }
     // CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER and CAP_IPC_LOCK (capability.h).
-    let kept = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 14;
+    let retained = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 14;
     let tracker = Tracker::start(&[]);
     for set in ["CapPrm", "CapEff", "CapInh"] {
         for (thread, value) in of_threads(&tracker, set) {
             let held = u64::from_str_radix(&value, 16).unwrap();
-            assert_eq!(held & !kept, 0, "{set} of {thread}: {value}");
+            assert_eq!(held & !retained, 0, "{set} of {thread}: {value}");
         }
     }
 }

@@ -143,7 +143,7 @@ pub(super) fn namesakes(context: &Context<'_>) -> Result<()> {
     let is_answer = |message: &Value| message["answer"].is_object().then_some(());
     let arrived = offered.is_ok() && client.wait_for(measure::now() + MESSAGE_TIME_MAX, is_answer).is_ok();
     context.check("the answer to the client", arrived, if arrived { "arrived" } else { "did not arrive" });
-    // What some of the sockets have received by now shows whether an answer went astray.
+    // The messages that some of the sockets have received by now show whether an answer went astray.
     let mut stolen = 0;
     for socket in hostile.iter_mut().take(3) {
         stolen += u32::from(socket.wait_for(measure::now() + Duration::from_millis(100), is_answer).is_ok());
