@@ -32,7 +32,7 @@ pub use attacks::ATTACKS;
 pub use context::Check;
 pub use honest::Protocol;
 pub use matrix::{By, PROMISES, Path, Promise, Tests, holes, matrix_markdown};
-pub use report::{Report, list};
+pub use report::{Report, list, with_promises};
 pub use run::{Outcome, run};
 pub use tracker::Program;
 pub use verdict::{Honest, Measured, breaches};

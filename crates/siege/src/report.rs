@@ -125,8 +125,7 @@ impl Report {
     /// # Errors
     /// Returns an error if the page lacks a mark.
     pub fn page(&self, page: &str, version: &str) -> anyhow::Result<String> {
-        let page = replace_between(page, PROMISES_MARK, &matrix_markdown())?;
-        replace_between(&page, ATTACKS_MARK, &self.attacks_markdown(version))
+        replace_between(&with_promises(page)?, ATTACKS_MARK, &self.attacks_markdown(version))
     }
 
     /// Returns the table of the attacks with their results.
@@ -163,6 +162,14 @@ const END_MARK: &str = "\n<!-- end -->\n";
 
 const ATTACK_HEAD: &str =
     "| Attack | Attempt | Promise in figures | Held | Honest % | Peak MiB |\n|---|---|---|---|---:|---:|\n";
+
+/// Returns `page` with the promises by path as they are.
+///
+/// # Errors
+/// Returns an error if the page lacks a mark.
+pub fn with_promises(page: &str) -> anyhow::Result<String> {
+    replace_between(page, PROMISES_MARK, &matrix_markdown())
+}
 
 /// Replaces what is between a mark and the end of its part.
 fn replace_between(page: &str, mark: &str, part: &str) -> anyhow::Result<String> {
