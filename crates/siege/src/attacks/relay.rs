@@ -35,11 +35,11 @@ const FEW_PEERS: &[Setting] = &[("webtorrent.peers_max", "400")];
 /// A hundred torrents on a connection.
 const HUNDRED_TORRENTS: &[Setting] = &[("webtorrent.torrents_per_connection_max", "100")];
 
-/// A tenth of the default, so that the burst is used up soon.
-const LITTLE_RELAYED: &[Setting] = &[("webtorrent.relay_rate_max", "24KiB")];
+/// Less than the default, so that the burst is used up soon. Honest pairs offer less to a receiver than an eighth of it permits.
+const LITTLE_RELAYED: &[Setting] = &[("webtorrent.relay_rate_max", "192KiB")];
 
 /// The bytes a second that an address may have relayed with that, and the seconds of it that it may use at once.
-const RELAYED_PER_S: u64 = 8 * (24 << 10);
+const RELAYED_PER_S: u64 = 8 * (192 << 10);
 const BURST_S: u64 = 8;
 
 /// The offers that a browser gets of one address a second, and at once, with the default of `webtorrent.relay_rate_max`.
