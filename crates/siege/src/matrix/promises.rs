@@ -380,7 +380,7 @@ pub const PROMISES: &[Promise] = &[
         tests: &[on(&[], Attacks(&["lists/huge-file", "lists/huge-url", "lists/bombs"]))],
     },
     Promise {
-        text: "What is shown and logged of clients takes bounded memory, and contains no markup of theirs.",
+        text: "The text of clients on pages and in logs takes bounded memory, and contains no markup.",
         tests: &[on(
             &[],
             Attacks(&[
