@@ -306,6 +306,11 @@ impl Policy {
         }
     }
 
+    /// Returns whether a WebSocket began with a token that has expired since, or whose key was removed.
+    pub(crate) fn is_spent(&self, token: &SocketToken, now: Now) -> bool {
+        self.tokens().is_some_and(|tokens| tokens.is_spent(token, now))
+    }
+
     /// Decides whether the client at a canonical address may do something now, and if so, counts it.
     ///
     /// # Errors

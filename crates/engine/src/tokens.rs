@@ -386,6 +386,12 @@ impl Tokens {
         token.failed_key = self.failed_key(&token.claims, &token.text, now);
     }
 
+    /// Returns whether a WebSocket began with a token that has expired since, or whose key was removed.
+    pub(crate) fn is_spent(&self, socket: &SocketToken, now: Now) -> bool {
+        let claims = socket.0.as_deref().and_then(|token| token.claims.as_ref().ok());
+        claims.is_some_and(|claims| !self.keys().has(claims.key) || claims.check_time(now.unix_s).is_err())
+    }
+
     /// Returns the key by which the signature of a token is wrong, if that is why it is refused.
     fn failed_key(&self, claims: &Result<Claims, Refusal>, token: &[u8], now: Now) -> Option<KeyNumber> {
         let is_wrong = matches!(claims, Err(Refusal::TokenBadSignature));

@@ -207,16 +207,18 @@ impl Responder {
     }
 
     /// Removes a client that has disconnected: all its peers leave their swarms.
-    pub fn leave(&mut self, member: Member) {
-        let Inner { swarms, dispatcher, recorder, .. } = &mut self.inner;
-        dispatcher.remove(member.handle());
-        let address = member.address(dispatcher.worker());
-        for Peer { info_hash, peer_id } in member.peers() {
-            let left = swarms.leave(&swarms.swarm_key(info_hash), peer_id, address);
-            if let Some(recorder) = recorder.as_mut().filter(|_| left.was_first) {
-                let peer = (*peer_id, member.source());
-                recorder.record_presence(PeerChange::Left, Action::Stop, *info_hash, peer);
-            }
+    pub fn leave(&mut self, mut member: Member) {
+        self.inner.dispatcher.remove(member.handle());
+        self.inner.remove_peers(&mut member);
+    }
+
+    /// Removes the peers of a client whose token is spent, and discards what is queued for it: relayed offers and answers
+    /// are only for clients that may announce. Must be called before its input is read, so that no reply is among what is
+    /// discarded, and before its queue is drained.
+    pub fn expire(&mut self, member: &mut Member) {
+        if member.has_peers() && self.inner.policy.is_spent(&member.token, self.inner.now) {
+            self.inner.remove_peers(member);
+            self.inner.dispatcher.drain(member.handle(), |_| ());
         }
     }
 
@@ -354,8 +356,7 @@ impl Inner {
     }
 
     /// Answers a message that cannot be decoded with an error that names its action and torrent, as far as they
-    /// are known. Clients take an error without an action as one of the whole connection, and reconnect with all
-    /// their torrents.
+    /// are known.
     fn fail_message(&mut self, member: &Member, ip: IpAddr, unreadable: &Unreadable) {
         let kind = match unreadable.action {
             Some(wire::Action::Announce) => Kind::Announce,
@@ -373,6 +374,17 @@ impl Inner {
         let outcome = Outcome::Refused(Refusal::BadMessage);
         self.tally.reply(member.family, kind, outcome);
         self.log(member, ip, kind, outcome, |record| record.info_hash = unreadable.info_hash);
+    }
+
+    /// Removes all peers of a client from their swarms.
+    fn remove_peers(&mut self, member: &mut Member) {
+        let address = member.address(self.dispatcher.worker());
+        for Peer { info_hash, peer_id } in member.take_peers() {
+            let left = self.swarms.leave(&self.swarms.swarm_key(&info_hash), &peer_id, address);
+            if left.was_first {
+                self.record(member, PeerChange::Left, Action::Stop, info_hash, peer_id);
+            }
+        }
     }
 
     /// Queues a text message for the client that sent the current message.

@@ -30,8 +30,9 @@ pub fn webtorrent_message(message: &[u8]) {
     if let Err(unreadable) = &decoded {
         let (reason, mut out) = (unreadable.to_string(), Vec::new());
         reply::failure(unreadable.action, unreadable.info_hash.as_ref(), &reason, &mut out);
-        let action = unreadable.action.or(Some(Action::Announce));
-        let expected = Failure { action, info_hash: unreadable.info_hash, reason: reason.into() };
+        let Unreadable { action, info_hash, .. } = *unreadable;
+        let action = action.filter(|&action| action == Action::Scrape || info_hash.is_some());
+        let expected = Failure { action, info_hash, reason: reason.into() };
         assert_eq!(received::decode(&out), Ok(Received::Failure(expected)));
     }
     if json.is_none()

@@ -67,6 +67,8 @@ labels! {
         MethodNotAllowed = "405",
         /// The request did not arrive in time.
         RequestTimeout = "408",
+        /// A body without a length.
+        LengthRequired = "411",
         /// The body is too large.
         ContentTooLarge = "413",
         /// The request line is too long.
@@ -104,6 +106,7 @@ impl From<Status> for StatusLabel {
             Status::NotFound => Self::NotFound,
             Status::MethodNotAllowed => Self::MethodNotAllowed,
             Status::RequestTimeout => Self::RequestTimeout,
+            Status::LengthRequired => Self::LengthRequired,
             Status::ContentTooLarge => Self::ContentTooLarge,
             Status::UriTooLong => Self::UriTooLong,
             Status::UpgradeRequired => Self::UpgradeRequired,

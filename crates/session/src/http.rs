@@ -21,7 +21,7 @@ use shoal_transport::stream::{ConnectionKind, Handle, Next, OUTPUT_BYTES_MAX, So
 use shoal_wire::http::date::Date;
 use shoal_wire::http::head::{self, Body, HeaderStorage, Method, RequestHead};
 use shoal_wire::http::reply::ScrapeFormat;
-use shoal_wire::http::response::{PLAIN_TEXT, ResponseHead, Status};
+use shoal_wire::http::response::{Framing, PLAIN_TEXT, ResponseHead, Status};
 use shoal_wire::websocket::handshake::{self, Accept};
 
 use crate::counters::{SessionCounters, StatusLabel, Upgraded};
@@ -77,6 +77,8 @@ pub(crate) enum Served {
 
 /// How a request is answered.
 enum Decision {
+    /// With success and nothing else: the reply is not made.
+    Head,
     /// With this status and the body that was written.
     Answer(Status),
     /// With a full scrape for the client at this address.
@@ -242,6 +244,11 @@ impl HttpHandler {
         let keep_alive = has_known_end && request.keep_alive && self.settings.keep_alive;
         self.body.clear();
         let stays_open = match self.decide(call.session, request, call.now) {
+            Decision::Head => {
+                // The length of a body that is not made is unknown.
+                self.write_head(Status::Ok, request, false, call, (PLAIN_TEXT, &[]), Framing::Close);
+                false
+            }
             Decision::Answer(status) => {
                 self.respond(status, request, keep_alive, call);
                 keep_alive
@@ -349,6 +356,7 @@ impl HttpHandler {
         }
         let route = match (request.method, self.route(request)) {
             (Method::Other, _) => return Decision::Answer(Status::MethodNotAllowed),
+            _ if request.body == Body::Chunked => return Decision::Answer(Status::LengthRequired),
             _ if skippable_bytes(request.body).is_none() => return Decision::Answer(Status::ContentTooLarge),
             (_, Some(Route::Blocklist(_))) if self.responder.publication().is_none() => {
                 return Decision::Answer(Status::NotFound);
@@ -370,6 +378,8 @@ impl HttpHandler {
             return Decision::Answer(Status::Forbidden);
         }
         match route {
+            // RFC 9110, 9.2.1: HEAD is safe, so it registers no peer.
+            Route::Announce if request.method == Method::Head => return Decision::Head,
             Route::Announce => self.responder.announce(ip, url, now, &mut self.body),
             Route::Scrape => self.responder.scrape(ip, url, now, &mut self.body),
             Route::FullScrape(format) => match self.responder.admit_full_scrape(ip, url, now) {
@@ -479,20 +489,27 @@ impl HttpHandler {
         call: &mut Call<'_>,
         (content_type, fields): (&str, &[(&str, &str)]),
     ) {
-        self.counters.responses.of(status.into()).increment();
-        let head = ResponseHead {
-            status,
-            version: request.version,
-            keep_alive,
-            content_type,
-            framing: response::length(&self.body),
-            date: self.dates.at(call.now),
-            fields,
-        };
-        head.encode(call.output);
+        let framing = response::length(&self.body);
+        self.write_head(status, request, keep_alive, call, (content_type, fields), framing);
         if request.method != Method::Head {
             call.output.extend_from_slice(&self.body);
         }
+    }
+
+    /// Counts a response and writes its head.
+    fn write_head(
+        &mut self,
+        status: Status,
+        request: &RequestHead<'_, '_>,
+        keep_alive: bool,
+        call: &mut Call<'_>,
+        (content_type, fields): (&str, &[(&str, &str)]),
+        framing: Framing,
+    ) {
+        self.counters.responses.of(status.into()).increment();
+        let date = self.dates.at(call.now);
+        let version = request.version;
+        ResponseHead { status, version, keep_alive, content_type, framing, date, fields }.encode(call.output);
     }
 
     /// Writes the error for a trusted proxy that does not name its client.

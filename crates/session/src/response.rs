@@ -39,6 +39,10 @@ pub(crate) const OTHER_VERSION: &str = "this tracker speaks WebSocket in version
 /// The body for a page whose origin is not served.
 pub(crate) const FOREIGN_ORIGIN: &str = "this tracker does not serve pages of this origin\n";
 
+/// The body for a client that names no origin, where only pages of some origins are served.
+pub(crate) const NO_ORIGIN: &str =
+    "this tracker serves WebSockets of certain origins only, and the request has no Origin\n";
+
 /// Seconds after which a client that was turned away for lack of capacity may retry.
 const RETRY_AFTER_S: &str = "60";
 

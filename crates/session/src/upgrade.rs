@@ -41,7 +41,9 @@ pub(crate) fn decide(
             Upgrade::Declined(Upgraded::Version, Status::UpgradeRequired, response::OTHER_VERSION)
         }
         (Asked::WebSocket(_), Some(settings)) if !settings.origins.admit(request.header("origin")) => {
-            Upgrade::Declined(Upgraded::Origin, Status::Forbidden, response::FOREIGN_ORIGIN)
+            let has_origin = request.header("origin").next().is_some();
+            let text = if has_origin { response::FOREIGN_ORIGIN } else { response::NO_ORIGIN };
+            Upgrade::Declined(Upgraded::Origin, Status::Forbidden, text)
         }
         (Asked::WebSocket(accept), _) => {
             client().map_or(Upgrade::NoClient, |ip| Upgrade::Accepted(accept, ip))

@@ -174,6 +174,7 @@ impl WebSocketHandler {
         now: Now,
     ) -> Next {
         (socket.is_pinged, self.ip, self.has_message) = (false, ip, false);
+        self.responder.expire(&mut socket.member);
         // Only the bytes of the frame that has begun are copied together; all others are read in place.
         while !partial.is_empty() && !input.is_empty() {
             let missing_bytes = whole_bytes(partial.bytes_mut()).saturating_sub(partial.len()).max(1);
@@ -206,6 +207,7 @@ impl WebSocketHandler {
 
     /// Calls `fetch` with all queued bytes of a WebSocket, if there are any. They are whole frames.
     pub(crate) fn fetch(&mut self, socket: &mut WebSocket, fetch: impl FnOnce(&[u8])) {
+        self.responder.expire(&mut socket.member);
         self.responder.drain(socket.member.handle(), fetch);
     }
 

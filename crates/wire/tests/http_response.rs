@@ -21,7 +21,7 @@ const OK: ResponseHead<'_> = ResponseHead {
     fields: &[],
 };
 
-const STATUSES: [Status; 13] = [
+const STATUSES: [Status; 14] = [
     Status::Ok,
     Status::NotModified,
     Status::BadRequest,
@@ -29,6 +29,7 @@ const STATUSES: [Status; 13] = [
     Status::NotFound,
     Status::MethodNotAllowed,
     Status::RequestTimeout,
+    Status::LengthRequired,
     Status::ContentTooLarge,
     Status::UriTooLong,
     Status::UpgradeRequired,
@@ -52,8 +53,10 @@ fn received(head: &str) -> ReceivedHead {
 #[test]
 fn the_usual_head() {
     let expected = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-Content-Type-Options: nosniff\r\n\
-                    Date: Thu, 01 Jan 1970 00:00:00 GMT\r\nContent-Length: 5\r\n\r\n";
+                    Date: Thu, 01 Jan 1970 00:00:00 GMT\r\nContent-Length: 5\r\nCache-Control: no-store\r\n\r\n";
     assert_eq!(encoded(&OK), expected);
+    let stored = encoded(&ResponseHead { fields: &[("Cache-Control", "max-age=60")], ..OK });
+    assert!(stored.contains("Cache-Control: max-age=60\r\n") && !stored.contains("no-store"), "{stored}");
 }
 
 #[test]

@@ -78,13 +78,24 @@ fn failures_contain_all_known_values() {
     let failure = |action, info_hash| text(|out| reply::failure(action, info_hash, "no", out));
     let scrape = failure(Some(Action::Scrape), Some(&INFO_HASH));
     assert_eq!(scrape, format!(r#"{{"action":"scrape","info_hash":"{WRITTEN}","failure reason":"no"}}"#));
-    assert_eq!(failure(None, None), r#"{"action":"announce","failure reason":"no"}"#);
-    assert_eq!(failure(Some(Action::Announce), None), failure(None, None));
+    let announce = failure(Some(Action::Announce), Some(&INFO_HASH));
+    assert_eq!(announce, format!(r#"{{"action":"announce","info_hash":"{WRITTEN}","failure reason":"no"}}"#));
+    assert_eq!(failure(Some(Action::Scrape), None), r#"{"action":"scrape","failure reason":"no"}"#);
+    assert_eq!(failure(None, None), r#"{"failure reason":"no"}"#);
+}
 
+#[test]
+fn a_failure_without_an_info_hash_is_no_announce() {
+    let failure = text(|out| reply::failure(Some(Action::Announce), None, "no", out));
+    assert_eq!(failure, r#"{"failure reason":"no"}"#);
+}
+
+#[test]
+fn reasons_are_escaped() {
     let reason = "a \"quote\", a \\, a line\n, U+00E9 é, U+1F600 😀 and\0";
     let said = text(|out| reply::failure(None, None, reason, out));
     let written = "a \\\"quote\\\", a \\\\, a line\\u000a, U+00E9 é, U+1F600 😀 and\\u0000";
-    assert_eq!(said, format!(r#"{{"action":"announce","failure reason":"{written}"}}"#));
+    assert_eq!(said, format!(r#"{{"failure reason":"{written}"}}"#));
 }
 
 #[test]

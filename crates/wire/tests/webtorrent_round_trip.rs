@@ -127,12 +127,12 @@ proptest! {
     }
 
     #[test]
-    fn failures(info_hash: Option<[u8; 20]>, is_scrape: bool, reason in "\\PC*|.*|[\0-\x7f]*") {
-        let action = is_scrape.then_some(Action::Scrape);
+    fn failures(info_hash: Option<[u8; 20]>, action in 0..3_u8, reason in "\\PC*|.*|[\0-\x7f]*") {
+        let action = [None, Some(Action::Announce), Some(Action::Scrape)][usize::from(action)];
         let info_hash = info_hash.map(InfoHash);
         let mut out = Vec::new();
         reply::failure(action, info_hash.as_ref(), &reason, &mut out);
-        let action = action.or(Some(Action::Announce));
+        let action = action.filter(|&action| action == Action::Scrape || info_hash.is_some());
         let expected = Failure { action, info_hash, reason: reason.into() };
         prop_assert_eq!(received::decode(&out), Ok(Received::Failure(expected)));
     }

@@ -259,7 +259,7 @@ pub(crate) enum Fault {
     WsPongIsError,
     WsRawFieldNamesOnly,
     WsReencodes,
-    WsRefusalHasNoAction,
+    WsRefusalAlwaysIsAnAnnounce,
     WsRefusalHasNoInfoHash,
     WsRefusesOrigin,
     WsRuleEndsSocket,

@@ -161,7 +161,7 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::WsOldSocketRemovesPeer, Just(&["ws-closing-the-old-socket-keeps-the-peer"])),
     (
         Fault::WsBadJsonIsSilent,
-        Just(&["ws-bad-json-gets-a-failure-reason", "ws-failure-reason-of-bad-json-has-an-action"]),
+        Just(&["ws-bad-json-gets-a-failure-reason", "ws-failure-reason-without-info-hash-is-no-announce"]),
     ),
     (Fault::WsBadJsonCloses, AtLeast(&["ws-bad-json-keeps-the-socket"])),
     (
@@ -172,10 +172,13 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
             "ws-unlisted-torrent-is-refused",
         ]),
     ),
-    (Fault::WsRefusalHasNoAction, Just(&["ws-failure-reason-of-bad-json-has-an-action"])),
+    (Fault::WsRefusalAlwaysIsAnAnnounce, Just(&["ws-failure-reason-without-info-hash-is-no-announce"])),
     (
         Fault::WsUnknownActionIsSilent,
-        Just(&["ws-unknown-action-gets-a-failure-reason", "ws-failure-reason-of-bad-json-has-an-action"]),
+        Just(&[
+            "ws-unknown-action-gets-a-failure-reason",
+            "ws-failure-reason-without-info-hash-is-no-announce",
+        ]),
     ),
     (Fault::WsAnyHashLength, Just(&["ws-info-hash-of-another-length-joins-nothing"])),
     (

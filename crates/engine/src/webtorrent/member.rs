@@ -82,6 +82,10 @@ impl Member {
         &self.peers
     }
 
+    pub(super) fn take_peers(&mut self) -> Vec<Peer> {
+        core::mem::take(&mut self.peers)
+    }
+
     /// Returns whether it may have one more peer of a torrent. If it has as many as it may, those that the swarms have
     /// forgotten are removed.
     pub(super) fn may_add(&mut self, swarms: &Swarms, worker: u16, info_hash: &InfoHash) -> bool {

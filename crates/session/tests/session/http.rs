@@ -206,6 +206,19 @@ fn the_head_of_an_answer_is_that_of_get() {
 }
 
 #[test]
+fn the_head_of_an_announce_registers_no_peer() {
+    for ip in ["192.0.2.1", "2001:db8::1"] {
+        let mut tracker = Tracker::new();
+        for (method, is_registered) in [("HEAD", false), ("GET", true)] {
+            let received = tracker.ask_from(PLAIN, ip, &request(method, &announce_target(), "HTTP/1.1", ""));
+            let (head, body) = response::parse_head(&received.output);
+            assert_eq!((head.status, body.is_empty()), (200, method == "HEAD"));
+            assert_eq!(tracker.has(ip), is_registered, "{method}");
+        }
+    }
+}
+
+#[test]
 fn input_that_is_not_http_ends_the_connection() {
     for bytes in [
         "\0\0\0\0\0\0\0\0",
@@ -258,7 +271,7 @@ fn a_short_body_is_read_past_and_a_long_one_refused() {
     assert_answers(&with_body(1024), &[200, 200], Next::Idle);
     assert_answers(&with_body(1025), &[413], Next::Linger);
     assert_answers(&announce("Content-Length: 18446744073709551614\r\n"), &[413], Next::Linger);
-    assert_answers(&announce("Transfer-Encoding: chunked\r\n"), &[413], Next::Linger);
+    assert_answers(&announce("Transfer-Encoding: chunked\r\n"), &[411], Next::Linger);
     let chunks = [announce("Transfer-Encoding: chunked\r\n"), b"0\r\n\r\n".to_vec()].concat();
     assert_answers(&chunks, &[413], Next::Linger);
     let post = [request("POST", "/", "HTTP/1.1", "Content-Length: 3\r\n"), b"xyz".to_vec()].concat();

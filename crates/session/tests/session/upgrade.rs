@@ -148,6 +148,12 @@ fn origins_are_let_in_as_the_operator_says() {
             assert_declined(&mut tracker, &upgrade(fields), 403);
         }
     }
+    let mut tracker = tracker_with(|settings| settings.websocket.origins = listed.clone());
+    for (fields, text) in [("Origin: null\r\n", "does not serve pages of this origin"), ("", "has no Origin")]
+    {
+        let body = tracker.ask(&upgrade(fields)).responses()[0].body.clone();
+        assert!(String::from_utf8_lossy(&body).contains(text), "{fields}: {}", body.escape_ascii());
+    }
 }
 
 fn trust(settings: &mut SessionSettings) {

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -19,7 +20,11 @@ use crate::udp;
 use crate::udp::hash;
 use crate::web::{Web, announce};
 
-over_every_way!(each_kind_of_token_over_http, each_kind_of_token_over_webtorrent);
+over_every_way!(
+    each_kind_of_token_over_http,
+    each_kind_of_token_over_webtorrent,
+    a_socket_whose_token_has_expired_gets_no_more_offers
+);
 
 udp::over_every_way!(each_kind_of_token_over_udp);
 
@@ -215,6 +220,29 @@ fn each_kind_of_token_over_webtorrent(way: Way) {
     let mut page = Browser::open(way, &tracker);
     assert_eq!(page.ask(&browser::announce('t', 'b', 0))["failure reason"], MISSING);
     assert_eq!(refusals(&tracker, "webtorrent", "token_missing"), 2);
+}
+
+fn a_socket_whose_token_has_expired_gets_no_more_offers(way: Way) {
+    let keys = Keys::of_all_issuers();
+    let tracker = way.start(&keys.settings(&[]));
+    // A token is good for 30 s after its end, so this one is for three more.
+    let expires_s = now_s() - 27;
+    let token = ISSUERS[2].token(&claims(&json!({ "exp": expires_s })));
+    let mut spent = Browser::open_at(way, &tracker, &format!("/announce/{token}"));
+    assert!(spent.ask(&browser::announce('t', 'a', 0))["interval"].is_number());
+    let mut other = Browser::open_at(way, &tracker, &format!("/announce/{}", good()));
+    assert_eq!(other.ask(&browser::announce('t', 'b', 1))["incomplete"], 2);
+    assert!(spent.receive()["offer"].is_object(), "the token is good");
+    while now_s() < expires_s + 30 {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // The clock of the tracker ticks once more.
+    std::thread::sleep(Duration::from_millis(1100));
+    assert!(other.ask(&browser::announce('t', 'b', 1))["interval"].is_number());
+    spent.check();
+    assert_eq!(other.ask(&browser::announce('t', 'b', 0))["incomplete"], 1, "it has left the swarm");
+    let refused = spent.ask(&browser::announce('t', 'a', 0));
+    assert!(refused["failure reason"].as_str().unwrap().contains("expired"), "{refused}");
 }
 
 /// Appends a URL to an announce (BEP 41), in pieces of this size.

@@ -32,6 +32,8 @@ pub enum Status {
     MethodNotAllowed,
     /// 408: the request did not arrive in time.
     RequestTimeout,
+    /// 411: a body without a length.
+    LengthRequired,
     /// 413: the body is too large.
     ContentTooLarge,
     /// 414: the request line exceeds the maximum of a head.
@@ -53,7 +55,7 @@ pub enum Framing {
     Length(u64),
     /// After the last chunk.
     Chunked,
-    /// At the end of the connection, for HTTP/1.0, which has no chunks.
+    /// At the end of the connection: for HTTP/1.0, which has no chunks, and for HEAD where the body is not made.
     Close,
 }
 
@@ -76,7 +78,8 @@ pub struct ResponseHead<'a> {
     pub framing: Framing,
     /// The date of the response (RFC 9110, 6.6.1).
     pub date: &'a Date,
-    /// Additional fields, such as `Allow`, `Retry-After` and `Content-Encoding`.
+    /// Additional fields, such as `Allow`, `Retry-After` and `Content-Encoding`. Without `Cache-Control` among them, no
+    /// cache may keep the response.
     pub fields: &'a [(&'a str, &'a str)],
 }
 
@@ -122,6 +125,7 @@ impl Status {
             Self::NotFound => "404 Not Found",
             Self::MethodNotAllowed => "405 Method Not Allowed",
             Self::RequestTimeout => "408 Request Timeout",
+            Self::LengthRequired => "411 Length Required",
             Self::ContentTooLarge => "413 Content Too Large",
             Self::UriTooLong => "414 URI Too Long",
             Self::UpgradeRequired => "426 Upgrade Required",
@@ -142,6 +146,7 @@ impl Status {
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
             Self::RequestTimeout => 408,
+            Self::LengthRequired => 411,
             Self::ContentTooLarge => 413,
             Self::UriTooLong => 414,
             Self::UpgradeRequired => 426,
@@ -183,6 +188,10 @@ impl ResponseHead<'_> {
             (true, Version::Http11) => {}
             (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
             (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
+        }
+        // Replies hold for one client and one moment. Whatever a cache may keep has a rule of its own.
+        if !self.fields.iter().any(|(name, _)| *name == "Cache-Control") {
+            out.extend_from_slice(b"Cache-Control: no-store\r\n");
         }
         for (name, value) in self.fields {
             for part in [name, ": ", value, "\r\n"] {

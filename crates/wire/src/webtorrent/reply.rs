@@ -1,7 +1,8 @@
 //! Messages to clients. Each function appends a JSON object, or its part of one.
 //!
-//! Every message contains `action`: the client of webtorrent.io treats a message without it as an error of the socket,
-//! and reconnects for all its torrents.
+//! Every message contains `action`, except a refusal whose torrent is unknown: the client of webtorrent.io treats a
+//! message without it as an error of the socket, and reconnects for all its torrents; but it looks up the torrent of
+//! every announce, and throws where that is missing.
 
 use shoal_types::{InfoHash, PeerId};
 
@@ -52,16 +53,20 @@ pub fn scrape_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"}}");
 }
 
-/// Appends a refusal. If the action is unknown, the refusal is that of an announce.
+/// Appends a refusal. It names its action if that is known, but never an announce without the torrent.
 pub fn failure(action: Option<Action>, info_hash: Option<&InfoHash>, reason: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(br#"{"action":""#);
-    out.extend_from_slice(action.unwrap_or(Action::Announce).name().as_bytes());
-    out.push(b'"');
-    if let Some(info_hash) = info_hash {
-        out.extend_from_slice(br#","info_hash":"#);
-        push_twenty(&info_hash.0, out);
+    out.push(b'{');
+    if let Some(action) = action.filter(|&action| action == Action::Scrape || info_hash.is_some()) {
+        out.extend_from_slice(br#""action":""#);
+        out.extend_from_slice(action.name().as_bytes());
+        out.extend_from_slice(b"\",");
     }
-    out.extend_from_slice(br#","failure reason":"#);
+    if let Some(info_hash) = info_hash {
+        out.extend_from_slice(br#""info_hash":"#);
+        push_twenty(&info_hash.0, out);
+        out.push(b',');
+    }
+    out.extend_from_slice(br#""failure reason":"#);
     push_text(reason, out);
     out.push(b'}');
 }

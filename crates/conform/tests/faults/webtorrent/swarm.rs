@@ -114,7 +114,10 @@ pub(super) fn handle_message(state: &mut State, from: (u64, IpAddr), message: &[
     };
     if !is_silent {
         let mut reply = json!({ "failure reason": refusal.reason });
-        let action = refusal.action.or((fault != Fault::WsRefusalHasNoAction).then_some("announce"));
+        let action = match fault {
+            Fault::WsRefusalAlwaysIsAnAnnounce => Some("announce"),
+            _ => refusal.action.filter(|&action| action != "announce" || refusal.hash.is_some()),
+        };
         if let Some(action) = action {
             reply["action"] = action.into();
         }
