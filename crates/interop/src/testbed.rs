@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-use crate::client::{LaunchOptions, PEER_PORT, Participant, QUIT_SIGNAL, Role};
+use crate::client::{Client, LaunchOptions, PEER_PORT, Participant, QUIT_SIGNAL, Role};
 use crate::cluster::{NatsHost, SecondNode};
 use crate::ingress::Ingress;
 use crate::metrics::Metrics;
@@ -29,6 +29,9 @@ const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// happen within the timeouts. No other setting departs from the defaults.
 const SHORT_INTERVALS: [Setting; 2] =
     [("SHOAL_WEBTORRENT_INTERVAL_S", "20"), ("SHOAL_WEBTORRENT_INTERVAL_JITTER_S", "5")];
+
+/// The words of a browser that has connected to another: the peer ids of WebTorrent begin with "-WW".
+const CONNECTED_TO_BROWSER: &str = "connected to 2d5757";
 
 /// A network with a tracker, and the clients that were started on it.
 #[derive(Debug)]
@@ -170,6 +173,18 @@ impl Testbed {
         wait_for("every client should show the words of the tracker", ANNOUNCE_TIMEOUT, || {
             self.check_clients_run()?;
             Ok(self.peers.iter().all(|peer| peer.process.has_said(words)).then_some(()))
+        })
+    }
+
+    /// Waits until every browser has connected to another browser.
+    ///
+    /// # Errors
+    /// Returns an error on a timeout, or if a client has ended.
+    pub fn wait_for_browsers_to_meet(&mut self) -> Result<()> {
+        wait_for("the browsers should connect to each other", ANNOUNCE_TIMEOUT, || {
+            self.check_clients_run()?;
+            let mut browsers = self.peers.iter().filter(|peer| peer.participant.client == Client::WebTorrent);
+            Ok(browsers.all(|peer| peer.process.has_said(CONNECTED_TO_BROWSER)).then_some(()))
         })
     }
 

@@ -108,6 +108,23 @@ impl Transfer<'_> {
         })
     }
 
+    /// Runs the scenario with clients that all have the files from the start. Pages whose torrent is only a meeting place
+    /// depend on it that browsers get each other's offers nevertheless.
+    ///
+    /// # Errors
+    /// Returns an error, with the output of all programs, if two browsers do not connect, or another step fails.
+    pub fn run_among_seeders(&self) -> Result<()> {
+        self.with_testbed(|testbed| {
+            testbed.start_client(self.seeder, Role::Seeder)?;
+            self.leechers.iter().try_for_each(|&other| testbed.start_client(other, Role::Seeder))?;
+            testbed.wait_for_browsers_to_meet()?;
+            testbed.wait_for_remaining_seeders()?;
+            testbed.stop_clients()?;
+            testbed.check_swarm_is_gone()?;
+            testbed.stop_tracker()
+        })
+    }
+
     /// Checks the tracker when all `leechers` have the files, and stops the clients one by one.
     fn check_and_stop(&self, testbed: &mut Testbed, leechers: usize) -> Result<()> {
         let counts = self.counts(leechers.try_into()?);

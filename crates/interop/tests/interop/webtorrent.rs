@@ -47,6 +47,22 @@ mod ws_v4 {
     }
 }
 
+/// Clients that have the files from the start connect all the same.
+mod among_seeders {
+    use super::*;
+
+    #[test]
+    fn two_browsers_meet() -> Result<()> {
+        transfer(WebTorrent.via(Ws), &[WebTorrent.via(Ws)], Seeder, Family::V4).run_among_seeders()
+    }
+
+    #[test]
+    fn two_browsers_meet_beside_libtorrent_over_ipv6() -> Result<()> {
+        let others = [WebTorrent.via(Wss), Libtorrent.via(Wss)];
+        transfer(WebTorrent.via(Wss), &others, Seeder, Family::V6).run_among_seeders()
+    }
+}
+
 mod wss_v4 {
     use super::*;
 

@@ -130,6 +130,20 @@ impl Browser {
         }
     }
 
+    /// Returns the messages up to now: those before the answer to a ping.
+    pub(crate) fn receive_all(&mut self) -> Vec<Value> {
+        self.send(Message::Ping(b"there?".as_slice().into()));
+        let mut messages = Vec::new();
+        loop {
+            match self.socket.read().expect("the tracker answers in time") {
+                Message::Text(text) => messages.push(serde_json::from_str(&text).expect("JSON")),
+                Message::Pong(_) => return messages,
+                Message::Ping(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
     /// Makes sure that the tracker still serves this socket, and has read everything before.
     pub(crate) fn check(&mut self) {
         self.send(Message::Ping(b"there?".as_slice().into()));

@@ -138,6 +138,59 @@ fn what_happened_is_counted() {
     assert_eq!((relays("offer"), relays("answer"), relays("unawaited")), (1, 1, 1));
 }
 
+#[test]
+fn the_browsers_of_one_address_get_offers_and_answers() {
+    everyone_meets(0);
+}
+
+#[test]
+fn the_browsers_of_one_address_get_offers_and_answers_beside_others() {
+    everyone_meets(50);
+}
+
+/// Lets 200 browsers of one address and `others` of other networks announce, until each of the 200 has got an offer and an
+/// answer.
+fn everyone_meets(others: u8) {
+    const NEIGHBOURS: usize = 200;
+    // A browser is left out of a round with a probability of less than one in a hundred.
+    const ROUNDS: usize = 6;
+    let way = Way::PLAIN;
+    let tracker = way.start(&[]);
+    let neighbours = (0..NEIGHBOURS).map(|_| Browser::open(way, &tracker));
+    let of_network = |n| Browser::knock_from([127, 1, n, 1], tracker.http[0], &[]).unwrap();
+    let mut browsers: Vec<Browser> = neighbours.chain((1..=others).map(of_network)).collect();
+    let as_peer = |mut message: Value, number: usize| {
+        message["peer_id"] = json!(format!("-WW0103-{number:012}"));
+        message
+    };
+    let (mut offered, mut answered) = ([0; NEIGHBOURS], [0; NEIGHBOURS]);
+    for _ in 0..ROUNDS {
+        for (number, browser) in browsers.iter_mut().enumerate() {
+            browser.send_json(&as_peer(announce('t', 'x', 5), number));
+        }
+        // The answers to the last offers of the first pass arrive in the second.
+        for _ in 0..2 {
+            for (number, browser) in browsers.iter_mut().enumerate() {
+                for message in browser.receive_all() {
+                    let counts = if message["offer"].is_object() {
+                        browser.send_json(&as_peer(answer('x', &message), number));
+                        &mut offered
+                    } else if message["answer"].is_object() {
+                        &mut answered
+                    } else {
+                        continue;
+                    };
+                    counts.get_mut(number).into_iter().for_each(|count| *count += 1);
+                }
+            }
+        }
+        if offered.iter().chain(&answered).all(|&count| count > 0) {
+            return;
+        }
+    }
+    panic!("offers: {offered:?}\nanswers: {answered:?}");
+}
+
 /// As behind a NAT, all have the same address.
 #[test]
 fn the_same_peer_id_on_two_connections_is_two_peers() {
