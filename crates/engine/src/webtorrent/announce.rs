@@ -236,7 +236,7 @@ impl Inner {
     }
 
     /// Records a change of a peer, if there are other nodes.
-    fn record(
+    pub(super) fn record(
         &mut self,
         member: &Member,
         change: PeerChange,

@@ -445,7 +445,7 @@ fn keys_come_from_a_url_and_a_server_that_fails_leaves_them_as_they_were() {
         |tracker: &Tracker, target: &str| reason(&Web::connect(tracker.http[0], false).get(target).body);
     let mut tracker = start("copies");
     assert_eq!((&*outcome(&tracker, &of_old), &*outcome(&tracker, &of_new)), ("", UNKNOWN_KEY));
-    let slow = |_: &str, _: &mut std::net::TcpStream| std::thread::sleep(std::time::Duration::from_secs(3));
+    let slow = |_: &str, _: &mut std::net::TcpStream| std::thread::sleep(Duration::from_secs(3));
     for fault in [
         reply("", "garbage"),
         reply("", jwks(&[])),
