@@ -5,7 +5,9 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use shoal_relay::{Address, Announce, AnswerMatch, ConnectedPeer, Membership, Rejection, Settings, Swarms};
+use shoal_relay::{
+    Address, Announce, AnswerMatch, ConnectedPeer, Membership, OfferKey, Rejection, Settings, Swarms,
+};
 use shoal_source::{HoldingLimits, Holdings};
 use shoal_transport::stream::Handle;
 use shoal_types::{Action, Counts, InfoHash, PeerId};
@@ -34,14 +36,25 @@ fn address(index: u32) -> Address {
 }
 
 fn announce(swarms: &Swarms, peer: u8, action: Action, now_s: u32) -> Result<Counts, Rejection> {
+    announce_from(swarms, peer, address(peer.into()), (action, now_s), &[])
+}
+
+/// Announces a peer with offers from a connection of choice.
+fn announce_from(
+    swarms: &Swarms,
+    peer: u8,
+    address: Address,
+    (action, now_s): (Action, u32),
+    offers: &[OfferKey],
+) -> Result<Counts, Rejection> {
     let announce = Announce {
-        address: address(peer.into()),
+        address,
         source: swarms.source(Ipv4Addr::from(u32::from(peer)).into()),
         peer_id: peer_id(peer),
         action,
         may_join: true,
         is_exempt: false,
-        offers: &[],
+        offers,
     };
     let rng = &mut fastrand::Rng::with_seed(1);
     let announced = swarms.announce(&swarms.swarm_key(&TORRENT), &announce, now_s, rng, &mut Vec::new());
@@ -92,18 +105,7 @@ fn a_peer_whose_id_another_connection_has_by_now_continues_beside_it() {
     }
     announce(&new, 1, Action::Leech, 100).unwrap();
     let offer = old.offer_key(b"an offer");
-    let source = old.source(Ipv4Addr::from(1).into());
-    let offering = Announce {
-        address: address(5),
-        source,
-        peer_id: peer_id(1),
-        action: Action::Leech,
-        may_join: true,
-        is_exempt: false,
-        offers: &[offer],
-    };
-    let rng = &mut fastrand::Rng::with_seed(1);
-    old.announce(&key, &offering, 100, rng, &mut Vec::new()).unwrap();
+    announce_from(&old, 1, address(5), (Action::Leech, 100), &[offer]).unwrap();
     let membership = old.membership(&key, &peer_id(1), address(5), 150).unwrap();
     resume(&new, 1, 7, &membership).unwrap();
     assert_eq!(new.scrape(&key).leechers, 3);
@@ -140,18 +142,7 @@ fn offers_that_are_pending_move_with_their_peer_for_as_long_as_they_were() {
     announce(&old, 2, Action::Leech, 100).unwrap();
     let offer = old.offer_key(b"an offer");
     let source = old.source(Ipv4Addr::from(1).into());
-    let offering = Announce {
-        address: address(1),
-        source,
-        peer_id: peer_id(1),
-        action: Action::Leech,
-        may_join: true,
-        is_exempt: false,
-        offers: &[offer],
-    };
-    let mut targets = Vec::new();
-    old.announce(&key, &offering, 100, &mut fastrand::Rng::with_seed(1), &mut targets).unwrap();
-    assert_eq!(targets.len(), 1);
+    announce_from(&old, 1, address(1), (Action::Leech, 100), &[offer]).unwrap();
     let membership = old.membership(&key, &peer_id(1), address(1), 150).unwrap();
     assert_eq!(membership.pending_offers.len(), 1);
     assert_eq!(membership.pending_offers[0].left_s, 70);

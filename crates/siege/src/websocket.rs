@@ -19,6 +19,9 @@ const PIECE_BYTES: usize = 64 << 10;
 /// The maximum size of a message.
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 
+/// The words before the reason why an upgrade was refused.
+pub(crate) const NO_WEBSOCKET: &str = "no WebSocket";
+
 /// The mask of all frames. A client must mask, but there is nothing to hide.
 const MASK: [u8; 4] = [0x5a, 0xc3, 0x11, 0x7e];
 
@@ -56,7 +59,7 @@ impl WebSocket {
         let mut unread = Vec::new();
         loop {
             let confirmed = handshake::confirm(&unread, &key);
-            if let Some(length) = confirmed.map_err(|reason| anyhow::anyhow!("no WebSocket: {reason:?}"))? {
+            if let Some(length) = confirmed.map_err(|reason| anyhow::anyhow!("{NO_WEBSOCKET}: {reason:?}"))? {
                 unread.drain(..length);
                 return Ok(Self { stream, unread });
             }

@@ -99,7 +99,7 @@ fn one_that_joins_as_a_seeder_downloads_nothing() {
         assert_eq!(announce(Action::Complete), PeerChange::Joined);
         assert_eq!(announce(Action::Stop), PeerChange::Left);
         assert_eq!(announce(Action::Leech), PeerChange::Joined);
-        assert_eq!(announce(Action::Complete), PeerChange::Completed, "it has come back without it");
+        assert_eq!(announce(Action::Complete), PeerChange::Completed, "it has returned without it");
     }
 }
 

@@ -78,7 +78,7 @@ struct OpenText {
     is_cut: bool,
 }
 
-/// The part of an escape that has come (RFC 8259, 7).
+/// The part of an escape that was read (RFC 8259, 7).
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Escape {
     #[default]

@@ -144,7 +144,7 @@ pub(super) const CASES: &[Case] = &[
     Case::should(
         "ws-offers-of-a-seeder-reach-leechers-first",
         "practice: a leecher needs the seeder, and another seeder hardly does",
-        "As long as there are leechers, a seeder's offers go to these.",
+        "As long as there are leechers, a seeder's offers go to leechers.",
         leechers_first,
     )
     .with_info_hashes(1),

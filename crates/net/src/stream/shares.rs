@@ -26,7 +26,7 @@ use super::slab::Slab;
 /// Minimum greed of a group that is ranked.
 const RANKED_GREED_MIN: usize = 2;
 
-/// A class of busy connections is spared while it has no more than one in so many, since some other has more.
+/// A class of busy connections is spared while it has no more than this part of them: some other class has more.
 const SPARED_PART: u32 = 8;
 
 const _: () = assert!(Class::COUNT < SPARED_PART as usize, "one class has more than the part");

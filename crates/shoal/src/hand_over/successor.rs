@@ -89,7 +89,7 @@ pub(crate) struct HandOver {
     is_handed: Notify,
 }
 
-/// How far a hand-over has come. By this, a stop of the tracker and a hand-over decide which of them comes first.
+/// The progress of a hand-over. It decides whether a stop of the tracker or the hand-over comes first.
 #[derive(Debug)]
 enum Progress {
     /// There is none.

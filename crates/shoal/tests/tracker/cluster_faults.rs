@@ -115,7 +115,7 @@ fn a_header_costs_neither_memory_nor_the_connection() {
         });
         assert_eq!(status(node)["connects"], 1);
     }
-    // They hear each other as before.
+    // They receive from each other as before.
     Client::new(one.udp[0]).announce(&Announce::seeder(TORRENT, 1001));
     wait_for_ports(&two, &[1001]);
 }

@@ -111,7 +111,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "malformed-headers",
-        tries: "headers of a few bytes that are none, and subjects that are no text, on every subject",
+        tries: "malformed headers of a few bytes, and subjects that are not text, on every subject",
         promise: "both nodes stay connected and serve, and each header is counted",
         run: headers::malformed,
         ..ATTACK

@@ -90,7 +90,7 @@ fn huge_file(context: &Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes single addresses that are no network together.
+/// Writes addresses, no two of which make up a network.
 fn write_networks(path: &Path, lines: u32) -> Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
     for number in 0..lines {
@@ -138,7 +138,7 @@ fn bomb(begin: &[u8], piece: &[u8], times: usize, end: &[u8]) -> Result<Vec<u8>>
     Ok([member(begin)?, member(&piece.repeat(AT_ONCE))?.repeat(times / AT_ONCE), member(end)?].concat())
 }
 
-/// Waits until so many sources have a fault, which contains a text, and checks the memory that the process has taken meanwhile.
+/// Waits until this number of sources have a fault that contains a text, and checks the memory of the process meanwhile.
 fn wait_for_faults(context: &Context<'_>, wanted: usize, text: &str) -> Result<()> {
     let mut faults = Vec::new();
     while !context.is_over() {

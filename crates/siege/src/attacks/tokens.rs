@@ -13,7 +13,7 @@ use crate::context::{Context, TIMEOUT};
 use crate::http::{self, HttpClient, announce_target, get};
 use crate::measure::{self, count};
 use crate::udp::{Flow, Peer};
-use crate::websocket::{WebSocket, announce, random_id};
+use crate::websocket::{NO_WEBSOCKET, WebSocket, announce, random_id};
 
 pub(super) const ATTACKS: &[Attack] = &[Attack {
     // Honest clients of all protocols have no token; those of the attack have one, and each of their replies is checked.
@@ -171,10 +171,13 @@ fn flood_ws(context: &Context<'_>) -> Result<Refusals> {
                 message["interval"].as_u64().map(|_| true).or(message.get("failure reason").map(|_| false))
             })
         });
-        // A token may be refused by the upgrade already.
-        let is_accepted = announced.unwrap_or(false);
-        refusals.accepted += u64::from(is_accepted);
-        refusals.refused += u64::from(!is_accepted);
+        match announced {
+            Ok(true) => refusals.accepted += 1,
+            Ok(false) => refusals.refused += 1,
+            // A token may be refused by the upgrade already.
+            Err(error) if error.to_string().starts_with(NO_WEBSOCKET) => refusals.refused += 1,
+            Err(error) => return Err(error),
+        }
     }
     Ok(refusals)
 }
