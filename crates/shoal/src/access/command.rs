@@ -28,6 +28,9 @@ use crate::control_client::{ClientError, ControlClient, Endpoint};
 use crate::failure::Failure;
 use crate::{config_file, log};
 
+/// The exit code if lists have faults, as for a faulty configuration.
+const UNREADABLE: u8 = 2;
+
 /// The exit code of a `check` that finds a torrent refused, and of a `remove` that finds nothing to remove.
 const NEGATIVE: u8 = 3;
 
@@ -406,10 +409,9 @@ fn run_check_of_lists(check: &Check) -> Result<Outcome, Failure> {
     }
     let Checked { text, faults } = checked;
     if faults.is_empty() {
-        Ok(Outcome::new(text, ExitCode::SUCCESS))
-    } else {
-        Err(Failure::Configuration(faults))
+        return Ok(Outcome::new(text, ExitCode::SUCCESS));
     }
+    Ok(Outcome { text, code: ExitCode::from(UNREADABLE), warning: Some(faults.trim_end().to_owned()) })
 }
 
 fn run_reload(reload: &Reload) -> Result<Outcome, Failure> {

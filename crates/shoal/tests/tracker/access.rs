@@ -476,7 +476,7 @@ fn wrong_arguments_change_nothing() {
 
 #[test]
 fn a_check_without_a_configuration_asks_the_running_tracker() {
-    let listed = Listed::start("", &line('a', "a notice"));
+    let listed = Listed::start(&line('c', ""), &line('a', "a notice"));
     let [a, b] = ["61", "62"].map(|byte| byte.repeat(20));
     let denied = run_locally(&listed.tracker, &["access", "check", &a, &b]);
     let text = String::from_utf8(denied.stdout).unwrap();
