@@ -187,7 +187,8 @@ fn a_file_that_is_no_snapshot_is_set_aside() {
 fn a_directory_that_cannot_be_used_is_refused_with_the_reason() {
     let place = Place::new();
     let _tracker = Tracker::start(&place.settings(&[]));
-    let refused = run(&[], &place.settings(&[("SHOAL_UDP_LISTEN", "127.0.0.1:0")]));
+    let any_port = [("SHOAL_UDP_LISTEN", "127.0.0.1:0"), ("SHOAL_CONTROL_LISTEN", "")];
+    let refused = run(&[], &place.settings(&any_port));
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("another tracker uses it"), "{refused:?}");
     let file = place.parent.path().join("file");
@@ -195,7 +196,7 @@ fn a_directory_that_cannot_be_used_is_refused_with_the_reason() {
     for path in
         [file.display().to_string(), file.join("state").display().to_string(), "/proc/state".to_owned()]
     {
-        let refused = run(&[], &[("SHOAL_STATE_PATH", path.as_str())]);
+        let refused = run(&[], &[("SHOAL_STATE_PATH", path.as_str()), ("SHOAL_CONTROL_LISTEN", "")]);
         assert_eq!(refused.status.code(), Some(2), "{path}: {refused:?}");
         let text = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(text.contains("state.path") && text.contains(&path) && text.contains("expected"), "{text}");

@@ -376,7 +376,8 @@ fn a_reload_turns_tokens_on_and_off_and_changes_their_rules() {
 #[test]
 fn keys_that_cannot_be_read_stop_the_start() {
     let refused = |path: &Path| {
-        let output = command(&[("SHOAL_TOKENS_JWKS", path.to_str().unwrap())]).output().unwrap();
+        let settings = [("SHOAL_TOKENS_JWKS", path.to_str().unwrap()), ("SHOAL_CONTROL_LISTEN", "")];
+        let output = command(&settings).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
