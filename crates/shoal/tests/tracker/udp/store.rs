@@ -43,9 +43,10 @@ fn a_source_that_fills_the_store_is_refused_and_existing_swarms_go_on(way: Way) 
 
     // The peers of a full store stay, may change, and may leave.
     for number in [0, taken / 2, taken - 1] {
-        let again = client.announce(&Announce { event: COMPLETED, ..Announce::seeder(hash(number), 1001) });
-        assert_eq!((again.seeders, again.leechers), (1, 0));
-        assert_eq!(client.scrape(&[hash(number)]), [Counts { seeders: 1, completed: 1, leechers: 0 }]);
+        let again = client.announce(&Announce::leecher(hash(number), 1001));
+        assert_eq!((again.seeders, again.leechers), (0, 1));
+        client.announce(&Announce { event: COMPLETED, ..Announce::seeder(hash(number), 1001) });
+        assert_eq!(client.scrape(&[hash(number)]), [Counts { seeders: 1, completed: 0, leechers: 0 }]);
         client.announce(&Announce { event: STOPPED, ..Announce::seeder(hash(number), 1001) });
         assert_eq!(client.scrape(&[hash(number)]), [Counts::default()]);
     }
