@@ -657,14 +657,15 @@ fn assert_follows(tracker: &Tracker, server: &Side, client: &Side, later: &str) 
 
 #[test]
 fn an_interface_that_cannot_have_it_is_refused_unless_it_is_optional() {
-    let no_interface = [("SHOAL_UDP_XDP_INTERFACES", "nosuch0"), ("SHOAL_UDP_LISTEN", "127.0.0.1:0")];
-    let output = run(&[], &no_interface);
+    let no_interface = ("SHOAL_UDP_XDP_INTERFACES", "nosuch0");
+    let any_port = [("SHOAL_UDP_LISTEN", "127.0.0.1:0"), ("SHOAL_CONTROL_LISTEN", "")];
+    let output = run(&[], &[no_interface, any_port[0], any_port[1]]);
     let log = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success(), "{log}");
     for part in ["udp.xdp.interfaces", "nosuch0", "udp.xdp.optional = true"] {
         assert!(log.contains(part), "{part}: {log}");
     }
-    let tracker = Tracker::start(&[no_interface[0], ("SHOAL_UDP_XDP_OPTIONAL", "true")]);
+    let tracker = Tracker::start(&[no_interface, ("SHOAL_UDP_XDP_OPTIONAL", "true")]);
     assert!(tracker.log().contains("no XDP data path on this interface"), "{}", tracker.log());
     Client::new(tracker.udp[0]).connect();
 }
