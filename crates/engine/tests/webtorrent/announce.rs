@@ -173,15 +173,15 @@ fn bad_messages_are_told_what_is_wrong_and_about_what() {
     let mut client = tracker.newcomer();
     let peer_id = peer_id(1);
     for (message, action, info_hash) in [
-        ("nonsense".to_owned(), "announce", None),
-        (String::new(), "announce", None),
-        ("[]".to_owned(), "announce", None),
-        ("{}".to_owned(), "announce", None),
-        (r#"{"action":"dance"}"#.to_owned(), "announce", None),
-        (r#"{"action":"announce"}"#.to_owned(), "announce", None),
+        ("nonsense".to_owned(), "", None),
+        (String::new(), "", None),
+        ("[]".to_owned(), "", None),
+        ("{}".to_owned(), "", None),
+        (r#"{"action":"dance"}"#.to_owned(), "", None),
+        (r#"{"action":"announce"}"#.to_owned(), "", None),
         (format!(r#"{{"action":"announce","info_hash":"{HASH}"}}"#), "announce", Some(HASH)),
         (format!(r#"{{"action":"announce","info_hash":"{HASH}","peer_id":"x"}}"#), "announce", Some(HASH)),
-        (format!(r#"{{"action":"announce","peer_id":"{peer_id}"}}"#), "announce", None),
+        (format!(r#"{{"action":"announce","peer_id":"{peer_id}"}}"#), "", None),
         (format!(r#"{{"action":"announce","info_hash":"{HASH}","peer_id""#), "announce", Some(HASH)),
         (r#"{"action":"scrape","info_hash":"short"}"#.to_owned(), "scrape", None),
         (format!(r#"{{"action":"scrape","info_hash":"{HASH}""#), "scrape", Some(HASH)),

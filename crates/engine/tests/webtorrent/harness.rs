@@ -128,9 +128,12 @@ pub(crate) fn reply(complete: u32, incomplete: u32) -> String {
     )
 }
 
+/// Returns a refusal. An empty `action` is left out.
 pub(crate) fn failure(action: &str, info_hash: Option<&str>, reason: &str) -> String {
-    let info_hash = info_hash.map_or_else(String::new, |hash| format!(r#","info_hash":"{hash}""#));
-    format!(r#"{{"action":"{action}"{info_hash},"failure reason":"{reason}"}}"#)
+    let member = |name, value: &str| format!(r#""{name}":"{value}","#);
+    let action = if action.is_empty() { String::new() } else { member("action", action) };
+    let info_hash = info_hash.map(|hash| member("info_hash", hash)).unwrap_or_default();
+    format!(r#"{{{action}{info_hash}"failure reason":"{reason}"}}"#)
 }
 
 impl Tracker {
