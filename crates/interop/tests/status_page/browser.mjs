@@ -106,7 +106,7 @@ function load () {
   shown.top_swarms = [{ info_hash: 'abcdef0123456789abcdef0123456789abcdef01', seeders: 888888, leechers: 888888, completed: 888888888 }]
   shown.clients = [{ software: 'libtorrent (Rasterbar)', share: 0.8888, versions: [['4.6.5', 0.8888], ['5.0.1', 0.0888]] }]
   shown.certificates = [{ file: '/etc/shoal/tls/tracker.example.org/fullchain.pem', names: ['tracker.example.org'], not_after_unix_s: shown.now_unix_s + 8e6 }]
-  shown.list_sources = [{ list: 'deny', source: 'https://lists.example.org/some/long/path/of/a/blocklist.txt', failures: 88888, age_s: 266400 }]
+  shown.list_sources = [{ list: 'deny', source: 'https://lists.example.org/some/long/path/of/a/blocklist.txt', failures: 88888, faulty_lines: 8888, age_s: 266400 }]
   show({ stats: shown, samples: [null, null] })
   const isCut = node => node.scrollWidth > node.clientWidth
   return [...document.querySelectorAll('.card, .card > div, .note')].filter(isCut).map(node => `${node.scrollWidth - node.clientWidth} px of ${node.textContent}`)
@@ -213,7 +213,7 @@ found.markup = await evaluate(`(() => {
   stats.refusals.push({ protocol: name, family: name, reason: name, count: 1 })
   stats.clients.push({ software: name, share: 1, versions: [[name, 1]] })
   stats.top_swarms.push({ info_hash: name, seeders: 1, leechers: 1, completed: 1 })
-  stats.list_sources.push({ list: name, source: name, failures: 1, age_s: 1 })
+  stats.list_sources.push({ list: name, source: name, failures: 1, faulty_lines: 0, age_s: 1 })
   stats.certificates.push({ file: name, names: [name], not_after_unix_s: 1 })
   show({ stats, samples: [null, null] })
   return { images: document.querySelectorAll('main img').length, title: document.title, texts: document.body.textContent.includes('<img src=x') }
