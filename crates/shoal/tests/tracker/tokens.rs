@@ -387,7 +387,7 @@ fn keys_that_cannot_be_read_stop_the_start() {
         ("garbage".to_owned(), "it is not a JWK set"),
         (jwks(&[]), "it has no key that can be used"),
         (jwks(&[json!({ "kty": "oct", "k": "AA" })]), "keys of the type"),
-        (" ".repeat(300_000), "bytes"),
+        (" ".repeat(300_000), "it has more than 256 KiB"),
     ] {
         let keys = Keys::new(&[]);
         keys.replace(&text);
