@@ -1,22 +1,31 @@
 //! A plot of the answers over time around an event, as SVG.
+//!
+//! Each lane has a panel of its own, since lanes have different rates. A panel ends at twice the rate before the event:
+//! the burst of answers behind a gap would otherwise flatten everything else.
 
 use anyhow::{Result, anyhow};
 use plotters::prelude::{
     DrawingArea, IntoDrawingArea as _, IntoFont as _, PathElement, RGBColor, SVGBackend, Text, WHITE,
 };
 use plotters::style::Color as _;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::event::EventKind;
 use crate::measure::{Window, milliseconds};
 use crate::record::Lane;
 
 const WIDTH: i32 = 900;
-const HEIGHT: i32 = 320;
-/// The edges of the plot: left, right, top, bottom.
-const EDGES: (i32, i32, i32, i32) = (70, WIDTH - 20, 40, HEIGHT - 40);
+/// The left and right edges of the panels.
+const EDGES: (i32, i32) = (80, WIDTH - 20);
+/// The heights of the names of the events, of a panel with its title, of the title alone, and of the times.
+const HEAD: i32 = 30;
+const PANEL: i32 = 130;
+const TITLE: i32 = 30;
+const FOOT: i32 = 40;
 const SIZE: u32 = 15;
 
-const GREY: RGBColor = RGBColor(150, 150, 150);
+const GREY: RGBColor = RGBColor(110, 110, 110);
+const LIGHT: RGBColor = RGBColor(210, 210, 210);
 const BLACK: RGBColor = RGBColor(30, 30, 30);
 const COLOURS: [(Lane, RGBColor); 3] = [
     (Lane::Udp, RGBColor(0, 90, 160)),
@@ -25,57 +34,86 @@ const COLOURS: [(Lane, RGBColor); 3] = [
 ];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Drawn = Result<(), Box<dyn std::error::Error>>;
 
-/// Draws the answers of each lane, each as a share of its busiest moment, since lanes have different rates.
+/// Draws the answers of each lane.
 ///
 /// # Errors
 /// Returns an error if plotters fails.
 pub(crate) fn answers(event: EventKind, window: &Window, lanes: &[(Lane, Vec<u64>)]) -> Result<String> {
     let mut out = String::new();
-    let size = (WIDTH.unsigned_abs(), HEIGHT.unsigned_abs());
+    let panels = i32::try_from(lanes.len())?;
+    let size = (WIDTH.unsigned_abs(), (HEAD + panels * PANEL + FOOT).unsigned_abs());
     let area = SVGBackend::with_string(&mut out, size).into_drawing_area();
     draw(&area, event, window, lanes).map_err(|error| anyhow!("the plot: {error}"))?;
     drop(area);
     Ok(out)
 }
 
-fn draw(
-    area: &Area<'_>,
-    event: EventKind,
-    window: &Window,
-    lanes: &[(Lane, Vec<u64>)],
-) -> Result<(), Box<dyn std::error::Error>> {
-    let (left, right, top, bottom) = EDGES;
-    let text = |text: String, at: (i32, i32), colour: &RGBColor| {
-        Text::new(text, at, ("sans-serif", SIZE).into_font().color(colour))
-    };
+fn draw(area: &Area<'_>, event: EventKind, window: &Window, lanes: &[(Lane, Vec<u64>)]) -> Drawn {
     area.fill(&WHITE)?;
-    area.draw(&PathElement::new(vec![(left, top), (left, bottom), (right, bottom)], BLACK))?;
     let length_ms = milliseconds(window.ended_ns - window.began_ns).max(1.0);
-    for (ns, name) in [(window.acted_ns, event.name()), (window.done_ns, "done")] {
-        let x = left + position(milliseconds(ns - window.began_ns) / length_ms, right - left);
-        area.draw(&PathElement::new(vec![(x, top), (x, bottom)], GREY))?;
-        area.draw(&text(name.to_owned(), (x + 3, top), &GREY))?;
+    let acted_ms = milliseconds(window.acted_ns - window.began_ns);
+    let done_ms = milliseconds(window.done_ns - window.began_ns);
+    let x = |ms: f64| EDGES.0 + position(ms / length_ms, EDGES.1 - EDGES.0);
+    let mut bottom = HEAD;
+    for (lane, answers) in lanes {
+        bottom += PANEL;
+        panel(area, bottom, *lane, answers, (acted_ms / length_ms, length_ms))?;
     }
-    for (number, (lane, answers)) in (0..).zip(lanes) {
-        let colour = COLOURS.iter().find(|(of, _)| of == lane).map_or(BLACK, |(_, colour)| *colour);
-        let most = answers.iter().copied().max().unwrap_or(0).max(1);
-        let points = (0..).zip(answers).map(|(index, count): (u32, &u64)| {
-            #[expect(clippy::cast_precision_loss, reason = "a plot needs no more than 2^53")]
-            let (x, y) = (f64::from(index) / answers.len().max(1) as f64, *count as f64 / most as f64);
-            (left + position(x, right - left), bottom - position(y, bottom - top))
-        });
-        area.draw(&PathElement::new(points.collect::<Vec<_>>(), colour.stroke_width(2)))?;
-        #[expect(clippy::cast_precision_loss, reason = "a plot needs no more than 2^53")]
-        let most_per_s = most as f64 * answers.len() as f64 / (length_ms / 1000.0);
-        let legend = format!("{} (up to {most_per_s:.0}/s)", lane.name());
-        area.draw(&text(legend, (left + number * 270, 12), &colour))?;
+    // The names are on both sides of the event, so that they do not overlap.
+    for (ms, name, side, margin) in
+        [(acted_ms, event.name(), HPos::Right, -5), (done_ms, "done", HPos::Left, 5)]
+    {
+        area.draw(&PathElement::new(vec![(x(ms), HEAD), (x(ms), bottom)], GREY))?;
+        text(area, name, (x(ms) + margin, HEAD - 20), side, GREY)?;
     }
-    area.draw(&text("0".to_owned(), (left - 15, bottom - 12), &BLACK))?;
-    area.draw(&text("answers".to_owned(), (8, top), &BLACK))?;
-    let seconds = format!("{:.1} s", length_ms / 1000.0);
-    area.draw(&text(seconds, (right - 45, bottom + 8), &BLACK))?;
+    let mut ms = acted_ms % 1000.0;
+    while ms <= length_ms {
+        text(area, &format!("{:.0} s", (ms - acted_ms) / 1000.0), (x(ms), bottom + 8), HPos::Center, BLACK)?;
+        ms += 1000.0;
+    }
     area.present()?;
+    Ok(())
+}
+
+/// Draws the answers of a lane above `bottom`. The window has a length in milliseconds, and this share of it is before the
+/// event.
+fn panel(
+    area: &Area<'_>,
+    bottom: i32,
+    lane: Lane,
+    answers: &[u64],
+    (share_before, length_ms): (f64, f64),
+) -> Drawn {
+    let (left, right) = EDGES;
+    let height = PANEL - TITLE;
+    #[expect(clippy::cast_precision_loss, reason = "a plot needs no more than 2^53")]
+    let counts: Vec<f64> = answers.iter().map(|count| *count as f64).collect();
+    #[expect(clippy::cast_precision_loss, reason = "there are hundreds of parts")]
+    let parts = counts.len().max(1) as f64;
+    let per_s = |count: f64| count * parts / (length_ms / 1000.0);
+    let before = counts.iter().take(usize::try_from(position(share_before, i32::try_from(counts.len())?))?);
+    let (sum, number) = before.fold((0.0, 0.0), |(sum, number), count| (sum + count, number + 1.0));
+    let most = counts.iter().copied().fold(0.0, f64::max);
+    let usual = if sum > 0.0 { sum / number } else { most.max(1.0) };
+    let y = |count: f64| bottom - position((count / (2.0 * usual)).min(1.0), height);
+    let colour = COLOURS.iter().find(|(of, _)| *of == lane).map_or(BLACK, |(_, colour)| *colour);
+    area.draw(&PathElement::new(vec![(left, y(usual)), (right, y(usual))], LIGHT))?;
+    area.draw(&PathElement::new(vec![(left, bottom - height), (left, bottom), (right, bottom)], BLACK))?;
+    let points = (0..).zip(&counts).map(|(index, count): (u32, &f64)| {
+        (left + position(f64::from(index) / parts, right - left), y(*count))
+    });
+    area.draw(&PathElement::new(points.collect::<Vec<_>>(), colour.stroke_width(2)))?;
+    let title = format!("{}, answers a second (up to {:.0})", lane.name(), per_s(most));
+    text(area, &title, (left + 8, bottom - PANEL + 10), HPos::Left, colour)?;
+    text(area, &format!("{:.0}", per_s(usual)), (left - 8, y(usual) - 8), HPos::Right, BLACK)?;
+    text(area, "0", (left - 8, bottom - 14), HPos::Right, BLACK)
+}
+
+fn text(area: &Area<'_>, text: &str, at: (i32, i32), side: HPos, colour: RGBColor) -> Drawn {
+    let style = ("sans-serif", SIZE).into_font().color(&colour).pos(Pos::new(side, VPos::Top));
+    area.draw(&Text::new(text.to_owned(), at, style))?;
     Ok(())
 }
 
@@ -92,10 +130,16 @@ mod tests {
 
     #[test]
     fn a_plot_has_a_line_for_each_lane_and_marks_the_event() {
-        let window = Window { began_ns: 0, acted_ns: 10, done_ns: 20, ended_ns: 40 };
-        let lanes = [(Lane::Udp, vec![5, 0, 5]), (Lane::HttpKeepAlive, vec![0, 0, 0])];
+        let window =
+            Window { began_ns: 0, acted_ns: 2_000_000_000, done_ns: 3_000_000_000, ended_ns: 5_000_000_000 };
+        let lanes = [(Lane::Udp, vec![5, 5, 0, 500, 5]), (Lane::HttpKeepAlive, vec![0; 5])];
         let svg = answers(EventKind::Kill, &window, &lanes).unwrap();
-        assert_eq!(svg.matches("<polyline").count(), 5, "{svg}");
-        assert!(svg.contains("kill") && svg.contains("UDP (up to") && svg.contains("done"), "{svg}");
+        assert_eq!(svg.matches("<polyline").count(), 8, "{svg}");
+        for expected in ["kill", "done", "UDP, answers a second (up to 500)", "-2 s", "0 s", "3 s"] {
+            assert!(svg.contains(expected), "{expected} is not in\n{svg}");
+        }
+        // The burst behind the gap does not flatten the usual rate, which is in the middle of the panel.
+        let middle = HEAD + PANEL - (PANEL - TITLE) / 2;
+        assert!(svg.contains(&format!("80,{middle} ")), "{svg}");
     }
 }

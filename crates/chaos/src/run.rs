@@ -261,6 +261,9 @@ impl Stage<'_> {
 
     /// Carries out an event, with some time of load before and after it. Afterwards the tracker runs.
     fn event(&mut self, event: EventKind) -> Result<()> {
+        if self.tracker.is_damaged() {
+            self.stop_and_start(|tracker| tracker.repair().map(|()| None)).context("after the damage")?;
+        }
         let before = self.sample.count();
         let drops = socket_drops::read(self.load.udp_ports());
         let began_ns = self.load.now_ns();
@@ -306,13 +309,11 @@ impl Stage<'_> {
             }
             EventKind::Restart => self.stop_and_start(|_| Ok(None)),
             EventKind::Damage => self.stop_and_start(|tracker| {
-                let (file, _) = tracker.state_file().context("there is no state to damage")?;
-                disk::change_a_byte(&file).context("its state cannot be damaged")?;
+                tracker.damage(disk::change_a_byte)?;
                 Ok(Some("a byte in the middle of its state was changed"))
             }),
             EventKind::Truncate => self.stop_and_start(|tracker| {
-                let (file, _) = tracker.state_file().context("there is no state to damage")?;
-                disk::truncate(&file).context("its state cannot be damaged")?;
+                tracker.damage(disk::truncate)?;
                 Ok(Some("the last quarter of its state was cut off"))
             }),
             EventKind::Kill => {
@@ -348,10 +349,10 @@ impl Stage<'_> {
     /// Asks the tracker to exit, and starts it again after `between`, which may return a remark.
     fn stop_and_start(
         &mut self,
-        between: impl FnOnce(&Tracker) -> Result<Option<&'static str>>,
+        between: impl FnOnce(&mut Tracker) -> Result<Option<&'static str>>,
     ) -> Result<Done> {
         let killed = self.tracker.stop();
-        let note = between(&self.tracker);
+        let note = between(&mut self.tracker);
         let started_ns = self.load.now_ns();
         self.tracker.start_again()?;
         self.wait_for_answer(started_ns)?;

@@ -1,9 +1,10 @@
 //! The tracker under test: its folder, its process, and the signals and commands that disturb it.
 
 use std::fs;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -27,6 +28,9 @@ const POLL: Duration = Duration::from_millis(2);
 
 /// Time for a hand-over, with that in which the old process closes its WebSockets.
 const UPGRADE_PATIENCE: Duration = Duration::from_secs(600);
+
+/// The copy of the state before it was damaged, in the folder of the tracker.
+const UNDAMAGED: &str = "undamaged";
 
 /// Lines of its output in a message.
 const LAST_LINES: usize = 3;
@@ -55,8 +59,10 @@ pub(crate) struct Tracker {
     clock: Clock,
     disk: Option<StateDisk>,
     state: Option<PathBuf>,
+    /// The file of its state that was damaged. Its content is in [`UNDAMAGED`].
+    damaged: Option<PathBuf>,
     /// Its files. They are removed last.
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Tracker {
@@ -91,7 +97,7 @@ impl Tracker {
         };
         let process = program.start().with_context(|| format!("cannot start {}", program.file.display()))?;
         let (subject, clock) = (subject.clone(), Clock::start());
-        Ok(Self { address, subject, program, process, values, clock, disk, state, _folder: folder })
+        Ok(Self { address, subject, program, process, values, clock, disk, state, damaged: None, folder })
     }
 
     /// Starts it again.
@@ -166,6 +172,27 @@ impl Tracker {
     /// Returns the largest file of its state, and its size.
     pub(crate) fn state_file(&self) -> Option<(PathBuf, u64)> {
         disk::largest_file(self.state.as_deref()?)
+    }
+
+    /// Damages the largest file of its state, of which a copy is kept.
+    pub(crate) fn damage(&mut self, damage: fn(&Path) -> io::Result<()>) -> Result<()> {
+        let (file, _) = self.state_file().context("there is no state to damage")?;
+        fs::copy(&file, self.folder.path().join(UNDAMAGED)).context("its state cannot be copied")?;
+        damage(&file).context("its state cannot be damaged")?;
+        self.damaged = Some(file);
+        Ok(())
+    }
+
+    /// Returns whether its state was damaged and not repaired since.
+    pub(crate) const fn is_damaged(&self) -> bool {
+        self.damaged.is_some()
+    }
+
+    /// Puts the copy of its state in place of what it has written since the damage.
+    pub(crate) fn repair(&mut self) -> Result<()> {
+        let Some(file) = self.damaged.take() else { return Ok(()) };
+        fs::copy(self.folder.path().join(UNDAMAGED), file).context("its state cannot be repaired")?;
+        Ok(())
     }
 
     /// Returns the resident memory of all its processes in bytes, if the kernel tells it.

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::installation::on_path;
+use crate::installation::{missing_libraries, on_path};
 
 /// The release of aquatic for which the descriptions were written.
 const AQUATIC: &str = "0.9.0";
@@ -172,17 +172,31 @@ fn unpack(package: &str, program: &str, tools: &Path) -> Result<()> {
     let program = folder.join(program);
     ensure!(program.is_file(), "the package has no {}", program.display());
     // No package manager checks that the libraries of an unpacked program are installed.
-    if let Ok(output) = Command::new("ldd").arg(&program).output() {
-        let text = String::from_utf8_lossy(&output.stdout);
-        let missing = text.lines().filter(|line| line.contains("not found"));
-        let missing: Vec<&str> = missing.filter_map(|line| line.split_whitespace().next()).collect();
-        let list = missing.join(", ");
-        ensure!(missing.is_empty(), "its libraries {list} are missing: apt-get install the package");
+    let missing = missing_libraries(&program);
+    if !missing.is_empty() {
+        // It would be found, but cannot start.
+        fs::remove_file(&program)?;
+        let (missing, packages) = (missing.join(", "), absent_dependencies(&archive)?.join(" "));
+        bail!("it cannot start without {missing}: apt-get install {packages}");
     }
     // The name is PACKAGE_VERSION_ARCHITECTURE.deb. The unpacked program may not print its version.
     let name = archive.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let version = name.split('_').nth(1).unwrap_or("unknown").replace("%3a", ":");
     note_version(&program, &version)
+}
+
+/// Returns the packages that a Debian package depends on and that are not installed.
+fn absent_dependencies(archive: &Path) -> Result<Vec<String>> {
+    let output = Command::new("dpkg-deb").arg("--field").arg(archive).arg("Depends").output()?;
+    let depends = String::from_utf8_lossy(&output.stdout).into_owned();
+    // "libc6 (>= 2.34), libowfat0 (>= 0.30-2~), adduser | useradd". The first alternative is the usual one.
+    let names = depends.split(',').filter_map(|depend| depend.split_whitespace().next());
+    let is_installed = |name: &str| {
+        let status =
+            Command::new("dpkg-query").args(["--show", "--showformat=${db:Status-Status}", name]).output();
+        status.is_ok_and(|output| output.stdout == b"installed")
+    };
+    Ok(names.filter(|name| !is_installed(name)).map(str::to_owned).collect())
 }
 
 /// Writes the version to the file in which [`crate::installation`] looks for it.

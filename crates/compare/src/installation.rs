@@ -79,6 +79,10 @@ impl SearchPaths {
         name: Option<&str>,
     ) -> Result<Installation, String> {
         let program = self.program(find, name)?;
+        let missing = missing_libraries(&program);
+        if !missing.is_empty() {
+            return Err(format!("{} cannot start without {}", program.display(), missing.join(", ")));
+        }
         let printed = self.version(version, &program);
         let warnings = version_warnings(version, printed.as_deref());
         Ok(Installation { program, version: printed, warnings, front: None })
@@ -148,6 +152,15 @@ pub fn on_path(name: &OsStr) -> Option<PathBuf> {
     let program = directories.map(|directory: PathBuf| directory.join(name)).find(|file| is_program(file))?;
     // The PATH may contain relative directories, but programs are started from another directory.
     std::path::absolute(program).ok()
+}
+
+/// Returns the shared libraries of a program that this machine lacks. A script has none.
+pub(crate) fn missing_libraries(program: &Path) -> Vec<String> {
+    // Without ldd, a program shows it when it starts.
+    let Ok(output) = Command::new("ldd").arg(program).output() else { return Vec::new() };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let missing = text.lines().filter(|line| line.contains("=> not found"));
+    missing.filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
 }
 
 fn is_program(file: &Path) -> bool {
@@ -323,6 +336,20 @@ mod tests {
         let mut chosen = search_paths(directory.path());
         chosen.chosen.push(("mine".into(), "/no/such".into()));
         assert!(chosen.find(&missing, Protocol::Udp).unwrap_err().contains("/no/such"));
+    }
+
+    /// `--install` unpacks Debian packages without their dependencies.
+    #[test]
+    fn a_program_without_its_libraries_is_absent() {
+        let directory = tempfile::tempdir().unwrap();
+        let tool = script(directory.path(), "tools/mine", "");
+        let mut program = fs::read(on_path(OsStr::new("true")).unwrap()).unwrap();
+        let name = program.windows(9).position(|bytes| bytes == b"libc.so.6").unwrap();
+        program[name..name + 9].copy_from_slice(b"lib0.so.6");
+        fs::write(tool, program).unwrap();
+        let mine = description("tools = [\"mine\"]");
+        let reason = search_paths(directory.path()).find(&mine, Protocol::Udp).unwrap_err();
+        assert!(reason.ends_with("tools/mine cannot start without lib0.so.6"), "{reason}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::answers::ANSWERS;
 use crate::context::Context;
 
 /// The weight of a rule.
@@ -98,6 +99,14 @@ impl Case {
         check: fn(&Context<'_>) -> Checked,
     ) -> Self {
         Self { severity: Severity::Should, ..Self::must(id, source, rule, check) }
+    }
+
+    /// Returns the trackers that break the rule and why it is one all the same, if two or more are known to break it.
+    #[must_use]
+    pub fn answer(&self) -> Option<(&'static str, &'static str)> {
+        let broken = ANSWERS.iter().flat_map(|answer| answer.cases.iter().map(|case| (case, answer.text)));
+        let found = broken.into_iter().find(|((id, _), _)| *id == self.id);
+        found.map(|((_, trackers), text)| (*trackers, text))
     }
 
     /// Sets the number of info hashes.

@@ -13,6 +13,7 @@
 //! the cases of the latter two run over plain TCP and over TLS.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod case;
 mod connection;
 mod context;

@@ -24,7 +24,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::load::LoopBackend;
-use crate::load::args::duration;
+use crate::load::args::{duration, positive};
 use crate::process::or_usage;
 use crate::shape::ShapeArgs;
 use crate::terminal;
@@ -92,7 +92,7 @@ struct ProcessorArgs {
 #[command(next_help_heading = "The measurement")]
 struct MeasurementArgs {
     /// The number of rounds
-    #[arg(long, value_name = "N", default_value = "5")]
+    #[arg(long, value_name = "N", default_value = "5", value_parser = positive)]
     rounds: NonZeroUsize,
 
     /// How long each closed loop lasts
@@ -101,7 +101,7 @@ struct MeasurementArgs {
 
     /// Requests in flight in the closed loop, for each processor of the tracker; over HTTP, connections; with
     /// WebTorrent, announces, at most one per connection [default: that of the preset]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     window: Option<NonZeroUsize>,
 
     /// Threads that spin on each processor of the tracker in the closed loop: with N of them, the tracker has about one
@@ -124,12 +124,12 @@ struct MeasurementArgs {
     /// The number of idle connections for http-idle and similar presets [default: 10000, with WebTorrent 100000, or
     /// as many as open files allow], or of connections on which WebTorrent peers announce [default: that of the
     /// preset]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     connections: Option<NonZeroUsize>,
 
     /// Sockets of each thread of the load, at most 64; over HTTP and with WebTorrent, addresses of its connections
     /// [default: that of the preset]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     sockets: Option<NonZeroUsize>,
 
     /// The back end that moves the datagrams of a load over UDP: mmsg or uring

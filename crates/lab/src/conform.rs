@@ -35,7 +35,7 @@ The cases about rules of the operator (lists, limits) run only if an option name
 \"not configured\" otherwise.
 
 The suite does no harm to a tracker in use: it uses its own info hashes, and its peers leave. For a tracker that serves \
-listed torrents only, list the output of `--print-info-hashes --seed N`, then test with `--seed N`.
+listed torrents only, list the output of `--print-info-hashes --seed N URL...`, then test with `--seed N URL...`.
 
 Exit codes: 0 if every tracker was reachable and kept every must, 1 if not, 2 for an invalid command line.";
 
@@ -65,10 +65,10 @@ pub(crate) struct ConformArgs {
     /// Also write the report as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// The seed of the info hashes [default: random]
+    /// The seed of the info hashes of the first URL; the next URL has the next seed [default: random]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=u64::from(u32::MAX)))]
     seed: Option<u64>,
-    /// Print the info hashes that the chosen cases use with --seed, one per line, and exit
+    /// Print the info hashes that the chosen cases use with --seed for the URLs, one per line, and exit
     #[arg(long, requires = "seed")]
     print_info_hashes: bool,
     /// A local source address; twice for the cases that need two. Towards 127.0.0.0/8 there are two by default
@@ -116,16 +116,23 @@ impl ConformArgs {
             return Ok(ExitCode::SUCCESS);
         }
         let seed = self.seed.unwrap_or_else(random_seed);
+        // Each URL has torrents of its own: two URLs may lead to one tracker, or to one cluster.
+        let seeds = seed..;
         if self.print_info_hashes {
-            let lines = info_hashes(&cases, seed).into_iter().map(|hash| format!("{hash}\n"));
-            terminal::print(&lines.collect::<String>())?;
+            let hashes = seeds.take(self.urls.len().max(1)).flat_map(|seed| info_hashes(&cases, seed));
+            terminal::print(&hashes.map(|hash| format!("{hash}\n")).collect::<String>())?;
             return Ok(ExitCode::SUCCESS);
         }
         if let Some(url) = self.urls.iter().find(|url| of_scheme(url.scheme, &cases).is_empty()) {
             let url = &url.text;
             return refuse(&format!("--only, --skip and --slow leave no case for {url}; {LIST} prints them"));
         }
-        let runs = self.urls.iter().flat_map(|url| self.test_tracker(url, &cases, seed)).collect();
+        let runs = self
+            .urls
+            .iter()
+            .zip(seeds)
+            .flat_map(|(url, seed)| self.test_tracker(url, &cases, seed))
+            .collect();
         let report = Report::new(format!("shoal-lab {}", env!("CARGO_PKG_VERSION")), seed, runs);
         self.print(&report)?;
         Ok(if report.is_conforming { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -24,6 +24,7 @@ use shoal_tls::{CertificateFiles, Server, self_signed};
 use shoal_transport::datagram::DatagramService;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::load::args::positive;
 use crate::terminal;
 use http::HttpEcho;
 use stream::{EchoProtocol, EchoService};
@@ -52,7 +53,7 @@ pub(crate) struct EchoArgs {
     xdp: Option<String>,
 
     /// Threads, each with its own sockets
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
     workers: NonZeroUsize,
 
     /// Bytes of an announce reply, 20 to 1452, rounded down to whole peers; over HTTP, bytes of the body

@@ -46,6 +46,18 @@ pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     out
 }
 
+/// Says that no `what` has this name, and which have a similar one.
+pub(crate) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
+    let lower = name.to_lowercase();
+    let is_near = |known: &&&str| !lower.is_empty() && (known.contains(&lower) || lower.contains(**known));
+    let near: Vec<&str> = known.iter().filter(is_near).copied().collect();
+    let names = known.join(", ");
+    if near.is_empty() {
+        return format!("there is no {what} {name:?}: use {names}");
+    }
+    format!("there is no {what} {name:?}: did you mean {}? There are {names}", near.join(", "))
+}
+
 /// A live progress line on a terminal; nothing elsewhere.
 pub(crate) struct ProgressLine(Option<ProgressBar>);
 
@@ -87,6 +99,15 @@ impl ProgressLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_a_name_gets_a_suggestion() {
+        let known = ["shoal-mmsg", "shoal-uring", "echo-mmsg"];
+        let text = unknown("tracker", "Shoal", &known);
+        assert!(text.contains("did you mean shoal-mmsg, shoal-uring?"), "{text}");
+        assert!(unknown("tracker", "echo-mmsg-2", &known).contains("did you mean echo-mmsg?"));
+        assert_eq!(unknown("tracker", "x", &known[..1]), "there is no tracker \"x\": use shoal-mmsg");
+    }
 
     #[test]
     fn text_is_wrapped_to_the_columns_of_a_terminal() {

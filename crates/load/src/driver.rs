@@ -218,7 +218,12 @@ impl<P: Protocol> Driver<P> {
         let Self { protocol, run } = self;
         run.tally = Tally::default();
         run.is_connecting = matches!(order, Order::Connect);
-        run.fill = matches!(order, Order::Fill).then(|| Fill::new(&run.peers));
+        if matches!(order, Order::Fill) {
+            run.fill = Some(Fill::new(&run.peers));
+            run.tally.swarms = run.peers.swarms();
+        } else {
+            run.fill = None;
+        }
         let begun = protocol.begin(run, order);
         let (began_ns, cpu_before) = (run.now_ns(), protocol.cpu_time());
         (run.alive_ns, run.is_troubled) = (began_ns, false);
@@ -483,6 +488,13 @@ impl Run {
     pub(crate) fn note_latency(&mut self, latency_ns: u64) {
         self.tally.latency.record(latency_ns);
         self.live().record_latency(latency_ns);
+    }
+
+    /// Notes the number of peers that the tracker counts in the swarm of a peer.
+    pub(crate) fn note_swarm(&mut self, peer: u32, counted: u64) {
+        if let Some(swarm) = self.tally.swarms.get_mut(self.peers.torrent(peer) as usize) {
+            swarm.note(counted);
+        }
     }
 
     /// Counts a lost request. A fill announces its peer again.

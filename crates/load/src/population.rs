@@ -95,6 +95,14 @@ impl Peers {
         self.sockets
     }
 
+    /// Returns the swarm of each torrent, up to the last torrent that has a peer.
+    pub(crate) fn swarms(&self) -> Vec<Swarm> {
+        let torrents = self.peers.iter().map(|peer| peer.torrent as usize + 1).max();
+        let mut swarms = vec![Swarm::default(); torrents.unwrap_or(0)];
+        self.peers.iter().for_each(|peer| swarms[peer.torrent as usize].peers += 1);
+        swarms
+    }
+
     /// Draws a peer that uses `socket`.
     pub(crate) fn draw(&mut self, socket: usize) -> u32 {
         let rows = (self.peers.len() - socket).div_ceil(self.sockets);
@@ -167,6 +175,38 @@ fn announce(peer: u32, entry: &Peer, event: Event, left_bytes: i64) -> PeerAnnou
 fn chance_after_start(announces_per_life: u32) -> u32 {
     let further = announces_per_life.saturating_sub(1);
     u32::MAX.checked_div(further).unwrap_or(0)
+}
+
+/// A swarm of the load, and the size that the tracker gives it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Swarm {
+    /// Peers of the load.
+    pub(crate) peers: u32,
+    /// The highest count of peers in a reply; 0 if no reply had one.
+    pub(crate) counted: u32,
+}
+
+impl Swarm {
+    /// Notes the number of peers in a reply.
+    pub(crate) fn note(&mut self, counted: u64) {
+        self.counted = self.counted.max(u32::try_from(counted).unwrap_or(u32::MAX));
+    }
+
+    /// Returns about how many peers the tracker does not count, or fewer than that.
+    fn missing(&self) -> u64 {
+        const PORTS: u64 = 65_535;
+        // Peers of one address that have drawn the same port are one peer.
+        let peers = u64::from(self.peers).min(PORTS);
+        let different = peers - peers * peers / (2 * PORTS);
+        // A reply without counts shows nothing.
+        if self.counted == 0 { 0 } else { different.saturating_sub(self.counted.into()) }
+    }
+}
+
+/// Returns about how many peers the tracker does not count, or fewer than that. Some trackers leave the announcer out, so one
+/// peer of a swarm is none.
+pub(crate) fn unregistered(swarms: &[Swarm]) -> u64 {
+    swarms.iter().map(Swarm::missing).filter(|missing| *missing > 1).sum()
 }
 
 /// The peers that a fill still has to announce.

@@ -38,6 +38,10 @@ pub struct Report {
     pub first_error: Option<String>,
     /// Replies that break a rule, by rule.
     pub wrong: WrongReplies,
+    /// In a fill, about how many peers at least the tracker does not count in their swarms, although it may have answered
+    /// them.
+    #[serde(default)]
+    pub unregistered: u64,
     /// Replies that contained the announcing peer itself, if that does not count as wrong.
     pub own_address_tolerated: u64,
     /// Datagrams that the kernel of the generator refused to send.

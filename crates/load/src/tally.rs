@@ -5,6 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::clock::CpuTime;
+use crate::population::{Swarm, unregistered};
 use crate::report::{
     Bottleneck, ConnectionFailures, Connections, Kinds, LatencySummary, Percentile, Relays, Report,
     SCHEMA_VERSION, WrongRelays, WrongReplies,
@@ -44,6 +45,8 @@ pub(crate) struct Tally {
     pub(crate) connections: Option<ConnectionTally>,
     /// Only for WebTorrent.
     pub(crate) relays: Option<RelayTally>,
+    /// The swarm of each torrent, only while the tracker is filled.
+    pub(crate) swarms: Vec<Swarm>,
     pub(crate) latency: Durations,
     pub(crate) send_delay: Durations,
     pub(crate) elapsed: Duration,
@@ -183,6 +186,11 @@ impl Tally {
             (Some(relays), Some(other)) => relays.add(other),
             (relays, other) => *relays = relays.take().or(other),
         }
+        self.swarms.resize(self.swarms.len().max(other.swarms.len()), Swarm::default());
+        for (swarm, other) in self.swarms.iter_mut().zip(other.swarms) {
+            swarm.peers += other.peers;
+            swarm.counted = swarm.counted.max(other.counted);
+        }
         self.latency.0 += other.latency.0;
         self.send_delay.0 += other.send_delay.0;
         self.elapsed = self.elapsed.max(other.elapsed);
@@ -262,6 +270,7 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
     let generator_busy = tallies.iter().map(Tally::busy).fold(0.0, f64::max);
     let mut sum = Tally::default();
     tallies.into_iter().for_each(|tally| sum.add(tally));
+    let unregistered = unregistered(&sum.swarms);
     let latency = sum.latency.summary();
     let send_delay = is_open_loop.then(|| sum.send_delay.summary());
     let too_many_drops = float(sum.receive_drops) > DROPS_SHARE_MAX * float(sum.responses.total());
@@ -293,6 +302,7 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
         errors: sum.errors,
         first_error: sum.first_error,
         wrong: sum.wrong,
+        unregistered,
         own_address_tolerated: sum.own_address_tolerated,
         send_failures: sum.send_failures,
         peers_per_announce: ratio(sum.peers, float(sum.responses.announce)),
@@ -444,6 +454,24 @@ mod tests {
         assert!((report.latency.p50_us - 250.0).abs() < 1.0, "{:?}", report.latency);
         assert!((report.latency.max_us - 500.0).abs() < 1.0, "{:?}", report.latency);
         assert!(report.latency_curve.is_sorted_by_key(|point| point.percentile));
+    }
+
+    #[test]
+    fn peers_that_the_tracker_does_not_count_are_unregistered() {
+        let swarms = |counts: [(u32, u64); 4]| {
+            let mut tally = tally(1, 1);
+            tally.swarms = counts.map(|(peers, _)| Swarm { peers, counted: 0 }).to_vec();
+            for (torrent, (_, counted)) in counts.into_iter().enumerate() {
+                tally.swarms[torrent].note(counted);
+                tally.swarms[torrent].note(counted / 2);
+            }
+            tally
+        };
+        // 101 of 150 peers; one of two, whose announcer may not count; more than there are; no counts.
+        let limited =
+            [swarms([(70, 60), (1, 1), (5, 9), (9, 0)]), swarms([(80, 101), (1, 0), (1, 0), (9, 0)])];
+        assert_eq!(report(limited.to_vec(), false).unregistered, 49);
+        assert_eq!(report(vec![tally(1, 1)], false).unregistered, 0);
     }
 
     #[test]

@@ -78,6 +78,7 @@ pub(crate) fn report(responses: Kinds) -> Report {
         errors: 0,
         first_error: None,
         wrong: WrongReplies::default(),
+        unregistered: 0,
         own_address_tolerated: 0,
         send_failures: 0,
         peers_per_announce: 28.5,

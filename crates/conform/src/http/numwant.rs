@@ -29,13 +29,6 @@ pub(super) const CASES: &[Case] = &[
     )
     .with_info_hashes(1),
     Case::should(
-        "http-numwant-beyond-64-bits-gives-peers",
-        "practice: a number that does not fit is a large number",
-        "A numwant that fits no integer gives peers, not an error.",
-        |context| gives_peers(context, &["18446744073709551616", "99999999999999999999999"]),
-    )
-    .with_info_hashes(1),
-    Case::should(
         "http-numwant-0-gives-none",
         "practice: a client that only reports its state wants no peers",
         "A numwant of 0 gives no peers.",

@@ -61,14 +61,14 @@ pub(super) const CASES: &[Case] = &[
         unknown_action,
     )
     .with_info_hashes(1),
-    Case::must(
+    Case::should(
         "ws-info-hash-of-another-length-joins-nothing",
         "BEP 3, \"Trackers\"",
         "An announce whose info hash is not a string of 20 characters gets no announce reply.",
         |context| bad_info_hash(context, &BAD_IDS),
     )
     .with_info_hashes(1),
-    Case::must(
+    Case::should(
         "ws-peer-id-of-another-length-joins-nothing",
         "BEP 3, \"Trackers\"",
         "An announce whose peer id is not a string of 20 characters joins no swarm.",

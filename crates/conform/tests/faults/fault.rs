@@ -70,7 +70,6 @@ pub(crate) enum Fault {
     HttpHalfCloseIsEnd,
     HttpHeadHasBody,
     HttpHtml,
-    HttpHugeNumberIsError,
     HttpIgnoresClose,
     HttpKeepsOld,
     HttpLongValueIsError,

@@ -82,7 +82,11 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
     (Fault::WsHashesAreAscii, AtLeast(&["ws-bytes-are-read-raw-and-escaped"])),
     (
         Fault::WsEmptyOffersAreError,
-        Just(&["ws-fields-come-in-any-order", "ws-offers-may-be-absent-or-empty"]),
+        Just(&[
+            "ws-fields-come-in-any-order",
+            "ws-offers-may-be-absent-or-empty",
+            "ws-offers-of-a-seeder-reach-seeders",
+        ]),
     ),
     (Fault::WsNullOffersAreError, Just(&["ws-offers-may-be-null"])),
     (Fault::WsNullLeftIsError, Just(&["ws-left-may-be-null", "ws-unknown-left-is-a-leecher"])),
@@ -103,7 +107,7 @@ pub(crate) const FAULTS: &[(Fault, Fails)] = &[
         Just(&["ws-completed-counts-once", "ws-seeding-from-the-start-is-no-download"]),
     ),
     (Fault::EverySeederIsADownload, Just(&["ws-seeding-from-the-start-is-no-download"])),
-    (Fault::WsNeedsEvent, Just(&["ws-event-may-be-absent"])),
+    (Fault::WsNeedsEvent, AtLeast(&["ws-event-may-be-absent"])),
     (Fault::UnknownEventIsError, Just(&["ws-unknown-event-is-an-update"])),
     (Fault::WsNoOffers, AtLeast(&["ws-offer-is-relayed"])),
     (Fault::WsOfferLosesFields, AtLeast(&["ws-offer-arrives-as-it-was-made"])),

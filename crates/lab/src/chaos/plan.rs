@@ -21,6 +21,7 @@ use shoal_load::Population;
 
 use super::ChaosArgs;
 use crate::process::raise_open_files_limit;
+use crate::terminal;
 
 /// The name of a tracker that is given as a command.
 const COMMAND: &str = "command";
@@ -109,12 +110,11 @@ impl ChaosArgs {
             return Ok(description);
         }
         let with_chaos = |description: &&Description| description.chaos.is_some();
-        let names: Vec<String> =
-            all.iter().filter(with_chaos).map(|description| description.name.clone()).collect();
-        let found = all.into_iter().find(|description| description.name == self.tracker);
-        found.filter(|description| description.chaos.is_some()).with_context(|| {
-            format!("--tracker {:?}: use {}, --tracker-file, or -- COMMAND", self.tracker, names.join(", "))
-        })
+        let names: Vec<&str> =
+            all.iter().filter(with_chaos).map(|description| description.name.as_str()).collect();
+        let unknown = terminal::unknown("tracker for chaos", &self.tracker, &names);
+        let found = all.iter().filter(with_chaos).find(|description| description.name == self.tracker);
+        found.cloned().with_context(|| format!("{unknown}, --tracker-file, or -- COMMAND"))
     }
 
     fn fill_spec(&self) -> Result<LoadSpec> {

@@ -102,19 +102,15 @@ fn entry(contender: &Contender) -> ListEntry<'_> {
 /// Returns the text of a built-in description.
 pub(super) fn description(name: &str) -> Result<&'static str> {
     let known = BUILT_IN.iter().find(|(known, _)| *known == name);
-    let names = BUILT_IN.map(|(name, _)| name).join(", ");
-    Ok(known.with_context(|| format!("there is no description {name:?}: use {names}"))?.1)
+    let names = BUILT_IN.map(|(name, _)| name);
+    Ok(known.with_context(|| terminal::unknown("description", name, &names))?.1)
 }
 
 /// Returns the tools with these names, or all if there are no names.
 pub(super) fn chosen(names: &[String]) -> Result<Vec<InstallableTool>> {
     let known = TOOLS.map(|tool| tool.name);
     for name in names {
-        ensure!(
-            known.contains(&name.as_str()),
-            "--install: there is no tool {name:?}: use {}",
-            known.join(", ")
-        );
+        ensure!(known.contains(&name.as_str()), "--install: {}", terminal::unknown("tool", name, &known));
     }
     let is_chosen = |tool: &InstallableTool| names.is_empty() || names.iter().any(|name| name == tool.name);
     Ok(TOOLS.into_iter().filter(is_chosen).collect())

@@ -22,6 +22,7 @@ use shoal_load::Population;
 use super::{ANY_TRACKER, CompareArgs, Net};
 use crate::load::LoopBackend;
 use crate::process::raise_open_files_limit;
+use crate::terminal;
 
 impl CompareArgs {
     /// Returns the plan of the comparison. Its folder is still to be created.
@@ -68,7 +69,7 @@ impl CompareArgs {
         let names: Vec<&str> = all.iter().map(|description| description.name.as_str()).collect();
         let named = self.trackers.iter().chain(self.program.iter().map(|(name, _)| name));
         for name in named {
-            ensure!(names.contains(&name.as_str()), "there is no tracker {name:?}: use {}", names.join(", "));
+            ensure!(names.contains(&name.as_str()), terminal::unknown("tracker", name, &names));
         }
         let is_own = |index: usize| index >= built_in;
         let protocol = self.preset()?.transport.protocol();

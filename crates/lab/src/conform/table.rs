@@ -24,6 +24,9 @@ pub(super) fn list(cases: &[&Case]) -> String {
         let _ = writeln!(text, "{} ({}{slow})", case.id, case.severity.as_str());
         let _ = writeln!(text, "    {}", case.rule);
         let _ = writeln!(text, "    {}", case.source);
+        if let Some((trackers, answer)) = case.answer() {
+            let _ = writeln!(text, "    broken by {trackers}: {answer}");
+        }
     }
     let info_hashes: usize = cases.iter().map(|case| case.info_hashes).sum();
     let _ = writeln!(text, "{} cases, with {info_hashes} info hashes in each family", cases.len());

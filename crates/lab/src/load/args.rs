@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow};
 #[derive(Debug, clap::Args)]
 pub(super) struct Threads {
     /// Threads of the generator
-    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "cpus")]
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "cpus", value_parser = positive)]
     workers: NonZeroUsize,
 
     /// Run one thread on each of these processors, such as 2,3
@@ -26,6 +26,11 @@ impl Threads {
             self.cpus.iter().copied().map(Some).collect()
         }
     }
+}
+
+/// Parses a count of at least one.
+pub(crate) fn positive(text: &str) -> Result<NonZeroUsize> {
+    text.parse().ok().context("give a whole number from 1")
 }
 
 pub(crate) fn rate(text: &str) -> Result<f64> {
@@ -55,6 +60,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_begin_at_one() {
+        assert_eq!(positive("64").unwrap().get(), 64);
+        for refused in ["0", "-1", "", "1.5", "99999999999999999999"] {
+            assert_eq!(positive(refused).unwrap_err().to_string(), "give a whole number from 1", "{refused}");
+        }
+    }
 
     #[test]
     fn times_are_parsed_or_refused() {

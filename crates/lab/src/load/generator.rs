@@ -9,7 +9,7 @@ use shoal_load::{Plan, Preset, Sources};
 use shoal_net::Backend;
 
 use super::address::source_for;
-use super::args::{Threads, duration};
+use super::args::{Threads, duration, positive};
 use super::target::LoadTarget;
 use crate::shape::ShapeArgs;
 
@@ -27,7 +27,7 @@ pub(super) struct ConnectionGeneratorArgs {
     /// The number of consecutive source addresses of each worker, at most 64; this host must have them. An address has
     /// about 28,000 ports, and a closed connection keeps its port for a minute [default: towards an IPv4 loopback
     /// address as many as connections, or 64 if each request has its own; otherwise 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     sources: Option<NonZeroUsize>,
 
     /// How long to wait for a reply until the request counts as lost

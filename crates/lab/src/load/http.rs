@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use shoal_load::http::{HttpSettings, PRESETS, Preset, Reuse, open};
 
+use super::args::positive;
 use super::generator::{ConnectionGeneratorArgs, SOURCES_MAX};
 use super::measure::{LoadRun, MeasureArgs};
 use super::target::{LoadTarget, scrape_path};
@@ -68,7 +69,7 @@ pub(crate) struct HttpArgs {
 #[command(next_help_heading = "The connections")]
 struct HttpTransportArgs {
     /// Connections per worker
-    #[arg(long, value_name = "N", default_value = "64")]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = positive)]
     connections: NonZeroUsize,
 
     /// Open a connection for each request
@@ -76,12 +77,12 @@ struct HttpTransportArgs {
     connection_per_request: bool,
 
     /// Requests in flight on a connection
-    #[arg(long, value_name = "N", default_value = "1", conflicts_with_all = ["connection_per_request", "rate"])]
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with_all = ["connection_per_request", "rate"], value_parser = positive)]
     pipelining: NonZeroUsize,
 
     /// Open this many connections, announce one peer on each, and hold them until the time is up
     #[arg(long, value_name = "N",
-        conflicts_with_all = ["connections", "connection_per_request", "pipelining", "rate", "requests"])]
+        conflicts_with_all = ["connections", "connection_per_request", "pipelining", "rate", "requests"], value_parser = positive)]
     hold: Option<NonZeroUsize>,
 
     /// Close connections by a reset: no host keeps them in TIME-WAIT for a minute, but ordinary clients do not do this

@@ -62,7 +62,18 @@ fn fill_lines(out: &mut String, peers: u32, fill: &Report) {
             value += &format!(", {count} {what}");
         }
     }
+    if let Some(first) = &fill.first_error {
+        value += &format!(", the first: \"{first}\"");
+    }
     line(out, "filled", &value);
+    if fill.unregistered > u64::from(peers / 100) {
+        let value = format!(
+            "{} of them or more, by the counts in the replies: the tracker limits the peers of an address or of a \
+             torrent, and the load has few addresses. In Shoal, add these to limits.exempt",
+            fill.unregistered
+        );
+        line(out, "NOT REGISTERED", &value);
+    }
     // WebTorrent connections are opened during the fill.
     if let (Some(made), Some(_)) = (&fill.connections, &fill.relays) {
         connection_lines(out, made);

@@ -12,7 +12,7 @@ use shoal_load::{Plan, Preset, Sources};
 use shoal_net::Backend;
 
 use super::address::{Addresses, source_for};
-use super::args::{Threads, duration};
+use super::args::{Threads, duration, positive};
 use super::herd::{self, HerdArgs};
 use super::measure::{LoadRun, MeasureArgs};
 use crate::shape::ShapeArgs;
@@ -63,7 +63,7 @@ struct UdpGeneratorArgs {
     threads: Threads,
 
     /// Sockets per thread, each with its own port, at most 64
-    #[arg(long, value_name = "N", default_value = "8")]
+    #[arg(long, value_name = "N", default_value = "8", value_parser = positive)]
     sockets: NonZeroUsize,
 
     /// The first source address [default: 127.0.0.1 towards a loopback address, otherwise the one of the route]
@@ -72,7 +72,7 @@ struct UdpGeneratorArgs {
 
     /// The number of consecutive source addresses, at most one per socket; more than one must be in 127.0.0.0/8
     /// [default: one per socket towards an IPv4 loopback address, otherwise 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     sources: Option<NonZeroUsize>,
 
     /// How long to wait for a reply until the request counts as lost

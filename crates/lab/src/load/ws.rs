@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use shoal_load::ws::{PRESETS, Preset, WsSettings, open};
 
-use super::args::rate;
+use super::args::{positive, rate};
 use super::generator::ConnectionGeneratorArgs;
 use super::measure::{LoadRun, MeasureArgs};
 use super::target::LoadTarget;
@@ -76,7 +76,7 @@ pub(crate) struct WsArgs {
 #[command(next_help_heading = "The connections")]
 struct WsTransportArgs {
     /// Connections on which peers announce, of all threads together [default: that of the preset]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive)]
     connections: Option<NonZeroUsize>,
 
     /// Open this many connections a second, including handshakes [default: as fast as possible]

@@ -62,16 +62,17 @@ fn the_tracker_returns_with_its_peers() {
     let laboratory = Laboratory::new();
     let program = tools::shoal().unwrap();
     let arguments = format!(
-        "--program {} --events pause,snapshot,restart,kill,damage --websockets 3 --output out \
+        "--program {} --events pause,snapshot,restart,kill,damage,truncate --websockets 3 --output out \
          --threshold restart.first_answer_ms=1e9 --threshold kill.first_answer_ms=1e9 \
-         --threshold damage.first_answer_ms=1e9 --threshold damage.peers_lost_percent=100",
+         --threshold damage.first_answer_ms=1e9 --threshold damage.peers_lost_percent=100 \
+         --threshold truncate.first_answer_ms=1e9 --threshold truncate.peers_lost_percent=100",
         program.display()
     );
     let output = laboratory.run(&arguments, &[]);
     let result = result(&output);
     let events = events(&result);
     let names: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
-    assert_eq!(names, ["pause", "snapshot", "restart", "kill", "damage"]);
+    assert_eq!(names, ["pause", "snapshot", "restart", "kill", "damage", "truncate"]);
     for event in events {
         assert_eq!(event["failure"], Value::Null, "{event:#}");
         let doubled = event["lanes"].as_array().unwrap().iter().map(|lane| lane["doubled"].as_u64().unwrap());
@@ -83,6 +84,16 @@ fn the_tracker_returns_with_its_peers() {
     for event in &events[..4] {
         assert_eq!(peers(event, "before"), peers(event, "after"), "{event:#}");
     }
+    assert!(
+        peers(&events[4], "after") < peers(&events[4], "before"),
+        "the damage costs peers: {:#}",
+        events[4]
+    );
+    assert_eq!(
+        peers(&events[4], "before"),
+        peers(&events[5], "before"),
+        "the state is whole again: {events:#?}"
+    );
     assert_eq!(events[1]["lanes"][0]["lost"], 0, "a snapshot loses nothing: {:#}", events[1]);
     assert!(events[3]["lanes"][0]["lost"].as_u64().unwrap() > 0, "no tracker answers while it is dead");
     assert_eq!(events[3]["websockets"]["ended"], 3, "{:#}", events[3]);

@@ -1,7 +1,10 @@
 //! The command line: lists, patterns, invalid options, and unreachable trackers.
 
+use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
 
 use crate::{conform, stderr, stdout};
 
@@ -72,6 +75,45 @@ fn info_hashes_are_printed_for_lists() {
     assert_ne!(seven, print("8"));
 }
 
+/// Answers connects and announces at a socket, and sends the info hash of each announce, until a datagram is empty.
+fn serve(socket: &UdpSocket, announced: &mpsc::Sender<String>) {
+    let mut request = [0; 2048];
+    loop {
+        let (length, from) = socket.recv_from(&mut request).unwrap();
+        if length == 0 {
+            return;
+        }
+        let (action, transaction_id) = (&request[8..12], &request[12..16]);
+        let reply = if action == [0; 4] {
+            [action, transaction_id, &[7; 8]].concat()
+        } else {
+            announced.send(request[16..36].iter().map(|byte| format!("{byte:02x}")).collect()).unwrap();
+            [action, transaction_id, &[0, 0, 7, 8], &[0; 8]].concat()
+        };
+        socket.send_to(&reply, from).unwrap();
+    }
+}
+
+/// Two URLs may lead to one tracker, or to one cluster, whose counts the first would change for the second.
+#[test]
+fn each_url_has_torrents_of_its_own() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let url = format!("udp://{}", socket.local_addr().unwrap());
+    let (sender, announced) = mpsc::channel();
+    let output = thread::scope(|scope| {
+        scope.spawn(|| serve(&socket, &sender));
+        let output = conform(&["--seed", "7", "--only", "udp-announce-layout", &url, &url]);
+        UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[], socket.local_addr().unwrap()).unwrap();
+        output
+    });
+    let announced: BTreeSet<String> = announced.try_iter().collect();
+    assert_eq!(announced.len(), 2, "{announced:?}\n{}", stdout(&output));
+    let listed =
+        conform(&["--print-info-hashes", "--seed", "7", "--only", "udp-announce-layout", &url, &url]);
+    let listed = stdout(&listed);
+    assert!(announced.iter().all(|hash| listed.contains(hash)), "{announced:?} are not all in\n{listed}");
+}
+
 #[test]
 fn an_invalid_command_line_is_exit_code_2() {
     let wrong: [(&[&str], &str); 7] = [
@@ -116,9 +158,19 @@ fn the_documentation_has_every_case() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/conformance.md");
     let page = std::fs::read_to_string(page).unwrap();
     let list = stdout(&conform(&["--list"]));
-    let lines: Vec<&str> = list.lines().map(str::trim).collect();
-    let (cases, sum) = lines.as_chunks::<3>();
+    let (answers, cases): (Vec<&str>, Vec<&str>) =
+        list.lines().map(str::trim).partition(|line| line.starts_with("broken by "));
+    let (cases, sum) = cases.as_chunks::<3>();
     assert_eq!(sum.len(), 1, "{sum:?}");
+    assert!(answers.len() > 50, "{answers:?}");
+    for answer in answers {
+        let (trackers, text) = answer.trim_start_matches("broken by ").split_once(": ").unwrap();
+        let row = page.lines().find(|line| line.ends_with(&format!("| {text} |")));
+        assert!(
+            row.is_some_and(|row| row.contains(&format!("({trackers})"))),
+            "docs/conformance.md lacks\n{answer}"
+        );
+    }
     for [head, rule, source] in cases {
         let (id, weight) = head.trim_end_matches(')').split_once(" (").unwrap();
         let weight = weight.replace(", only with --slow", " (slow)");

@@ -61,6 +61,9 @@ impl Checker<'_> {
             announce.peers.addresses().any(|peer| peer == own) || announce.peers_v6.iter().any(is_own_v6);
         let swarm = announce.complete.zip(announce.incomplete);
         let swarm = swarm.map(|(complete, incomplete)| u64::from(complete) + u64::from(incomplete));
+        if let Some(swarm) = swarm {
+            self.run.note_swarm(request.peer, swarm);
+        }
         let Run { tally, rules, .. } = &mut *self.run;
         if !rules.allows(count) {
             tally.wrong.count += 1;

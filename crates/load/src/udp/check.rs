@@ -68,7 +68,8 @@ impl Checker<'_> {
                 (socket.connection_id, socket.connected_ns) = (Some(connection_id), self.now_ns);
                 self.count(request);
             }
-            (Ok(Reply::Announce { peers, .. }), Kind::Announce) => {
+            (Ok(Reply::Announce { leechers, seeders, peers, .. }), Kind::Announce) => {
+                self.run.note_swarm(request.peer, u64::from(leechers) + u64::from(seeders));
                 self.check_peers(request, peers, reply.len());
             }
             (Ok(Reply::Scrape { entries, .. }), Kind::Scrape) => {

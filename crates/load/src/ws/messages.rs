@@ -151,6 +151,7 @@ impl Client {
             run.tally.note_fault(|| "the swarm is empty, although the announcer is in it".to_owned());
             return;
         }
+        run.note_swarm(request.peer, complete + incomplete);
         let others = if is_seeder { incomplete } else { (complete + incomplete).saturating_sub(1) };
         let wanted = u64::try_from(run.rules.numwant).unwrap_or(u64::MAX);
         run.tally.relays().offers_due += u64::from(offers).min(others).min(wanted);

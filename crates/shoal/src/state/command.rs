@@ -62,7 +62,7 @@ pub(crate) enum Action {
 
 /// A swarm of one address family, or a part of it.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a swarm such as {\"info_hash\": \"…\", \"peers\": […]}")]
 struct Line {
     info_hash: String,
     #[serde(default)]
@@ -75,7 +75,7 @@ struct Line {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a peer such as {\"address\": \"192.0.2.1:6881\"}")]
 struct Peer {
     address: SocketAddr,
     #[serde(default)]

@@ -169,9 +169,6 @@ fn fault_refusal(fault: Fault, parameters: &[Parameter], query: &str) -> Option<
         Fault::HttpEmptyEventIsError => event == Some(b""),
         Fault::HttpPausedIsError => event == Some(b"paused"),
         Fault::HttpStoppedIsError => event == Some(b"stopped"),
-        Fault::HttpHugeNumberIsError => {
-            number(parameters, "numwant").is_some_and(|number| number > i64::MAX.into())
-        }
         _ => false,
     };
     is_wrong.then_some("refused by a fault")
