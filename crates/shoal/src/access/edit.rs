@@ -25,7 +25,25 @@ const LIST_MODE: u32 = 0o666;
 /// Appends lines to a file of records, which is created if it does not exist. `lines` ends with the end of a line, or
 /// is empty.
 pub(super) fn append(path: &Path, lines: &str) -> io::Result<()> {
+    match OpenOptions::new().write(true).create_new(true).mode(RECORDS_MODE).open(path) {
+        Ok(created) => give_to_owner_of_directory(&created, path)?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
     write_end(&open_locked(path, Some(RECORDS_MODE))?, lines)
+}
+
+/// Gives a new file of records to the owner of its directory, if this process may: a command of root creates it, and the tracker, to
+/// which its directory belongs, appends to it as well. The file was created without following a link, so the owner of the directory
+/// gains no other one.
+fn give_to_owner_of_directory(file: &File, path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (owner, own) = (fs::metadata(directory)?, file.metadata()?);
+    if (owner.uid(), owner.gid()) != (own.uid(), own.gid()) {
+        // Another user keeps its file.
+        let _ = fchown(file, Some(owner.uid()), Some(owner.gid()));
+    }
+    Ok(())
 }
 
 /// Maximum size of a file in which an addition looks for the torrents first. Otherwise the search of a large file would

@@ -86,6 +86,9 @@ pub(crate) fn paths(config: &Config, file: Option<&Path>) -> Vec<Need> {
     if let AccessLogTarget::File(file) = &config.log.access {
         needs.add("log.access", [file], Use::WriteFile);
     }
+    // So that a reload can name the first file of records.
+    let logs = std::env::var_os("LOGS_DIRECTORY");
+    needs.add("LOGS_DIRECTORY", logs.iter().flat_map(std::env::split_paths), Use::WriteTree);
     needs.add("http.listen", socket_files(&config.http.listen), Use::RemoveFile);
     needs.add("tls.listen", socket_files(&config.tls.listen), Use::RemoveFile);
     needs.add("metrics of the process", ["/proc/self"], Use::ReadTree);

@@ -26,26 +26,21 @@ const CONTROL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4A
 /// The sockets of two workers: two of UDP and two of TCP, a Unix socket, and the control listener.
 const SOCKETS: &str = "6";
 
-/// The configuration is the file itself, so that the tracker can read it again.
-const WITHOUT_CREDENTIAL: &str = "\
-LoadCredential=
-ExecStartPre=
-ExecStart=
-ExecStart=/usr/local/bin/shoal --config /etc/shoal/shoal.toml
-";
+/// The program, within the machine.
+const SHOAL: &str = "/usr/local/bin/shoal";
 
-/// Returns the file of this name beside the unit that a page of the documentation lists.
-fn documented(page: &str, name: &str) -> String {
+/// Returns the file with this comment at its beginning that a page of the documentation lists.
+fn documented(page: &str, beginning: &str) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
     let text = fs::read_to_string(page).unwrap();
-    let beginning = format!("```ini\n# /etc/systemd/system/shoal.service.d/{name}\n");
-    let (_, rest) = text.split_once(&beginning).expect("the page lists the file");
-    rest.split_once("```").unwrap().0.to_owned()
+    let is_it = |block: &&str| block.contains(&format!("\n# {beginning}\n"));
+    let block = text.split("```").skip(1).step_by(2).find(is_it).expect("the page lists the file");
+    block.split_once('\n').unwrap().1.to_owned()
 }
 
 /// Makes a token of an administrator, and configures the tracker to accept it.
 fn make_token(machine: &Machine) {
-    let token = machine.run("/usr/local/bin/shoal", &["ctl", "token", "--role", "admin", "--name", "test"]);
+    let token = machine.run(SHOAL, &["ctl", "token", "--role", "admin", "--name", "test"]);
     let lines: Vec<&str> = token.lines().collect();
     fs::write(machine.etc("shoal/token"), lines[1]).unwrap();
     fs::write(machine.etc("shoal/tokens"), lines[4]).unwrap();
@@ -55,7 +50,7 @@ fn make_token(machine: &Machine) {
 /// Upgrades the tracker, and waits until systemd follows.
 fn upgrade(machine: &Machine) {
     let first = machine.show("MainPID");
-    machine.run("/usr/local/bin/shoal", &["upgrade", "--token-file", "/etc/shoal/token"]);
+    machine.run(SHOAL, &["upgrade", "--token-file", "/etc/shoal/token"]);
     eventually("systemd follows", || (machine.show("MainPID") != first).then_some(()));
 }
 
@@ -151,7 +146,7 @@ fn the_sockets_survive_a_crash_and_go_when_they_are_listed_no_more() {
 
 #[test]
 fn a_reload_changes_the_sockets_that_survive_a_crash() {
-    let machine = Machine::boot(WITHOUT_CREDENTIAL);
+    let machine = Machine::boot("");
     machine.systemctl(&["start", "shoal"]);
     machine.wait_for("NFileDescriptorStore", SOCKETS);
     machine.configure("unix:/run/shoal/http", "unix:/run/shoal/other");
@@ -165,6 +160,70 @@ fn a_reload_changes_the_sockets_that_survive_a_crash() {
     assert!(!machine.log().contains("closed a socket"), "{}", machine.log());
     Client::new(TRACKER).connect();
     Client::new(SocketAddr::new([127, 0, 0, 2].into(), 6969)).connect();
+    machine.configure("workers.count = 2", "workers.count = \"two\"");
+    let refused = machine.command("systemctl", &["reload", "shoal"]).output().unwrap();
+    assert!(!refused.status.success(), "{refused:?}");
+    assert_eq!(machine.show("ActiveState"), "active");
+}
+
+#[test]
+fn a_takedown_needs_no_restart() {
+    let machine = Machine::boot("");
+    machine.systemctl(&["start", "shoal"]);
+    let client = Client::new(TRACKER);
+    fill(&client);
+    fs::write(machine.etc("shoal/denied"), "").unwrap();
+    let lists = "\
+access.torrents_deny = [\"/etc/shoal/denied\"]
+access.audit_file = \"/var/log/shoal/audit.jsonl\"
+workers.count";
+    machine.configure("workers.count", lists);
+    machine.systemctl(&["reload", "shoal"]);
+    machine.wait_for_log("the configuration was read again", 1);
+    let torrent: String = hash(2).iter().map(|byte| format!("{byte:02x}")).collect();
+    let check = || machine.command(SHOAL, &["access", "check", &torrent]).output().unwrap().status.code();
+    assert_eq!(check(), Some(0));
+    let add = ["access", "add", "--deny", &torrent, "--reason", "removed", "--config"];
+    machine.run(SHOAL, &[&add[..], &["/etc/shoal/shoal.toml"]].concat());
+    eventually("its peers are removed", || (client.scrape(&[hash(2)])[0].leechers == 0).then_some(()));
+    assert_eq!(check(), Some(3));
+    // The tracker appends to the file that the command of root has created.
+    machine.run(SHOAL, &["ctl", "log", "info"]);
+    let audit = machine.run("cat", &["/var/log/shoal/audit.jsonl"]);
+    assert_eq!((audit.lines().count(), audit.matches("uid 0").count()), (2, 2), "{audit}");
+}
+
+#[test]
+fn the_documented_hook_of_certbot_hands_over_what_it_renews() {
+    let machine = Machine::boot("");
+    let hook = machine.etc("hook");
+    fs::write(&hook, documented("operators.md", "/etc/letsencrypt/renewal-hooks/deploy/shoal")).unwrap();
+    let renew = |name| {
+        let folder = "/etc/letsencrypt/live/tracker.example";
+        machine.run("mkdir", &["-p", "-m", "700", "/etc/letsencrypt/live", folder]);
+        let [certificate, key] = ["fullchain", "privkey"].map(|file| format!("{folder}/{file}.pem"));
+        let made = ["tls", "self-signed", "--force", "--name", name, "--cert", &certificate, "--key", &key];
+        machine.run(SHOAL, &made);
+        machine.run("sh", &["/etc/hook"]);
+    };
+    renew("old.example");
+    let tls = "\
+tls.listen = [\"127.0.0.1:6443\"]
+tls.certificates = [\"/etc/shoal/tls/fullchain.pem\"]
+tls.keys = [\"/etc/shoal/tls/privkey.pem\"]
+workers.count";
+    machine.configure("workers.count", tls);
+    machine.systemctl(&["start", "shoal"]);
+    let names = || {
+        let stats = machine.run(SHOAL, &["ctl", "stats", "--json"]);
+        let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+        stats["certificates"][0]["names"].clone()
+    };
+    assert_eq!(names(), serde_json::json!(["old.example"]));
+    renew("new.example");
+    eventually("the tracker has the new one", || {
+        (names() == serde_json::json!(["new.example"])).then_some(())
+    });
 }
 
 #[test]
@@ -179,7 +238,7 @@ fn a_tracker_that_hangs_is_started_anew() {
 
 #[test]
 fn an_upgrade_leaves_the_service_as_it_was() {
-    let machine = Machine::boot(WITHOUT_CREDENTIAL);
+    let machine = Machine::boot("");
     make_token(&machine);
     machine.systemctl(&["start", "shoal"]);
     machine.wait_for("NFileDescriptorStore", SOCKETS);
@@ -228,7 +287,8 @@ Service=shoal.service
 
 #[test]
 fn the_documented_file_permits_a_port_below_1024() {
-    let machine = Machine::boot(&documented("operators.md", "ports.conf"));
+    let machine =
+        Machine::boot(&documented("operators.md", "/etc/systemd/system/shoal.service.d/ports.conf"));
     machine.configure("http.listen = [\"127.0.0.1:6969\"", "http.listen = [\"127.0.0.1:80\"");
     machine.systemctl(&["start", "shoal"]);
     TcpStream::connect("127.0.0.1:80").unwrap();
@@ -237,7 +297,7 @@ fn the_documented_file_permits_a_port_below_1024() {
 
 #[test]
 fn the_documented_file_permits_the_xdp_data_path() {
-    let machine = Machine::boot(&format!("{WITHOUT_CREDENTIAL}{}", documented("xdp.md", "xdp.conf")));
+    let machine = Machine::boot(&documented("xdp.md", "/etc/systemd/system/shoal.service.d/xdp.conf"));
     for line in ["link add server type veth peer name client", "link set client up", "link set server up"] {
         machine.run("ip", &line.split(' ').collect::<Vec<_>>());
     }

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -132,12 +132,16 @@ impl Machine {
         }
         for (file, text) in [
             ("machine-id", "0123456789abcdef0123456789abcdef\n"),
-            ("passwd", "root:x:0:0:root:/root:/bin/sh\n"),
-            ("group", "root:x:0:\n"),
+            ("passwd", "root:x:0:0:root:/root:/bin/sh\nshoal:x:997:997::/nonexistent:/usr/sbin/nologin\n"),
+            ("group", "root:x:0:\nshoal:x:997:\n"),
             ("shoal/shoal.toml", CONFIGURATION),
         ] {
             fs::write(directory.path().join("etc").join(file), text).unwrap();
         }
+        // As docs/operators.md installs it.
+        let configuration = directory.path().join("etc/shoal/shoal.toml");
+        chown(&configuration, Some(0), Some(997)).unwrap();
+        fs::set_permissions(&configuration, fs::Permissions::from_mode(0o640)).unwrap();
         let group = group(directory.path());
         let mut unshare = Command::new("unshare");
         unshare.args(["--pid", "--mount", "--net", "--ipc", "--uts", "--fork", "--kill-child", "--"]);
