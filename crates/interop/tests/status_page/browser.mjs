@@ -1,6 +1,6 @@
-// Opens the status page in a headless browser and prints what it finds as JSON.
+// Opens the status page and the public statistics in a headless browser and prints what it finds as JSON.
 //
-// Usage: browser.mjs BROWSER URL STATE TOKEN [SCREENSHOTS]. An empty TOKEN means that none is asked for.
+// Usage: browser.mjs BROWSER URL PUBLIC_URL STATE TOKEN [SCREENSHOTS]. An empty TOKEN means that none is asked for.
 //
 // It speaks the DevTools protocol over a pipe (file descriptors 3 and 4 of the browser), so it needs no package.
 
@@ -17,7 +17,7 @@ const VIEWS = [
   { name: 'desktop-dark', width: 1440, height: 900, mobile: false, theme: 'dark' }
 ]
 
-const [program, url, state, token, screenshots] = process.argv.slice(2)
+const [program, url, publicUrl, state, token, screenshots] = process.argv.slice(2)
 
 // Killed together with this process, so that no browser outlives the test.
 const browser = spawn('setpriv', ['--pdeathsig', 'KILL', '--', program,
@@ -89,6 +89,14 @@ async function press (key, code, text = '') {
   await page('Input.dispatchKeyEvent', { type: 'keyUp', key, windowsVirtualKeyCode: code })
 }
 
+async function takeScreenshot (name, width) {
+  if (!screenshots) return
+  const { cssContentSize } = await page('Page.getLayoutMetrics')
+  const clip = { x: 0, y: 0, width, height: cssContentSize.height, scale: 1 }
+  const { data } = await page('Page.captureScreenshot', { clip, captureBeyondViewport: true })
+  await writeFile(join(screenshots, `${name}.png`), Buffer.from(data, 'base64'))
+}
+
 /** Runs in the page: shows the figures of a large tracker, with long numbers and names. Returns the cards whose content is cut. */
 function load () {
   const large = (value, key) => {
@@ -106,7 +114,7 @@ function load () {
   shown.top_swarms = [{ info_hash: 'abcdef0123456789abcdef0123456789abcdef01', seeders: 888888, leechers: 888888, completed: 888888888 }]
   shown.clients = [{ software: 'libtorrent (Rasterbar)', share: 0.8888, versions: [['4.6.5', 0.8888], ['5.0.1', 0.0888]] }]
   shown.certificates = [{ file: '/etc/shoal/tls/tracker.example.org/fullchain.pem', names: ['tracker.example.org'], not_after_unix_s: shown.now_unix_s + 8e6 }]
-  shown.list_sources = [{ list: 'deny', source: 'https://lists.example.org/some/long/path/of/a/blocklist.txt', failures: 88888, faulty_lines: 8888, age_s: 266400 }]
+  shown.list_sources = [{ list: 'deny', source: 'https://lists.example.org/some/long/path/of/a/blocklist.txt', failures: 88888, faulty_lines: 88888, age_s: 266400 }]
   show({ stats: shown, samples: [null, null] })
   const isCut = node => node.scrollWidth > node.clientWidth
   return [...document.querySelectorAll('.card, .card > div, .note')].filter(isCut).map(node => `${node.scrollWidth - node.clientWidth} px of ${node.textContent}`)
@@ -175,12 +183,7 @@ for (const { name, width, height, mobile, theme } of VIEWS) {
   view.documents = requests.filter(address => address === url).length
   view.foreign = requests.filter(address => !address.startsWith(url) && !address.startsWith('data:'))
   found.views[name] = view
-  if (screenshots) {
-    const { cssContentSize } = await page('Page.getLayoutMetrics')
-    const clip = { x: 0, y: 0, width, height: cssContentSize.height, scale: 1 }
-    const { data } = await page('Page.captureScreenshot', { clip, captureBeyondViewport: true })
-    await writeFile(join(screenshots, `${name}.png`), Buffer.from(data, 'base64'))
-  }
+  await takeScreenshot(name, width)
   view.cut = await evaluate(`(${load})()`)
   await until('total(state.stats.traffic[0].requests) < 888888888')
 }
@@ -202,6 +205,17 @@ found.times = await evaluate(`(() => {
   const samples = [[1, null, null], [11, 25, 250], [21, null, null]];
   chart.show(samples.map(([time, p50_us, p99_us]) => ({ time, p50_us, p99_us })), 21, 60, 10);
   return { label: chart.svg.getAttribute('aria-label'), curves: chart.svg.querySelectorAll('.curve').length };
+})()`)
+// Ticks are at times that hours and minutes tell, for each period of the charts and both widths.
+found.ticks = await evaluate(`[600, 1800, 3600, 14400, 43200, 86400].map(span => [4, 6].map(max => {
+  const times = ticks(1700000123 - span, 1700000123, max);
+  const isExact = times.every(time => time % 60 === 0 && time >= 1700000123 - span && time <= 1700000123);
+  return isExact && times.length >= 2 && times.length <= max;
+}))`)
+found.collecting = await evaluate(`(() => {
+  CHARTS[0].show(state.history.hour.samples.slice(0, 1), state.stats.now_unix_s, 600, 10);
+  const { svg } = CHARTS[0];
+  return { curves: svg.querySelectorAll('.curve').length, says: svg.textContent.includes('Collecting samples') };
 })()`)
 found.figures = await evaluate('({ stats: state.stats, tiles: Object.fromEntries([...document.querySelectorAll("[data-tile]")].map(node => [node.dataset.tile, node.textContent])) })')
 
@@ -235,6 +249,15 @@ found.refused = await evaluate(`[${problem}.textContent, document.getElementById
 await page('Fetch.disable')
 await until(`document.getElementById("link").textContent === "Live" && ${problem}.hidden`)
 found.pause = await evaluate('[0, 1, 30].map(failures => { state.failures = failures; return pauseMs() })')
+// The public statistics of a large tracker fit the width of a phone.
+await page('Emulation.setDeviceMetricsOverride', { width: 360, height: 844, deviceScaleFactor: 1, mobile: true })
+await page('Page.navigate', { url: publicUrl })
+await until('document.readyState === "complete" && document.querySelectorAll("td").length > 0')
+found.public = await evaluate(`(() => {
+  for (const cell of document.querySelectorAll('td')) cell.textContent = '8,888,888,888'
+  return Math.max(document.documentElement.scrollWidth, ...[...document.querySelectorAll('table')].map(table => table.getBoundingClientRect().right))
+})()`)
+await takeScreenshot('public', 360)
 process.stdout.write(JSON.stringify(found) + '\n')
 input.end()
 browser.kill('SIGTERM')

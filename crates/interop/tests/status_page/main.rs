@@ -1,4 +1,4 @@
-//! The status page in a real browser: headless Chromium at the size of a phone and of a desktop, light and dark.
+//! The status page and the public statistics in a real browser: headless Chromium at the size of a phone and of a desktop, light and dark.
 //!
 //! `browser.mjs` drives it and prints what it finds; this file says what that has to be.
 #![forbid(unsafe_code)]
@@ -16,6 +16,7 @@ use shoal_interop::tools;
 struct Tracker {
     child: Child,
     udp: String,
+    http: String,
     control: String,
 }
 
@@ -29,7 +30,10 @@ impl Tracker {
         for listener in ["SHOAL_UDP_LISTEN", "SHOAL_HTTP_LISTEN", "SHOAL_CONTROL_LISTEN"] {
             command.env(listener, "127.0.0.1:0");
         }
-        command.env("SHOAL_LOG_FORMAT", "json").env("SHOAL_WORKERS_COUNT", "2");
+        command
+            .env("SHOAL_LOG_FORMAT", "json")
+            .env("SHOAL_WORKERS_COUNT", "2")
+            .env("SHOAL_STATISTICS_PAGE", "true");
         command.env("SHOAL_STORE_MEMORY_MAX", "64MiB").envs(settings.iter().copied());
         let mut child = command.stderr(Stdio::piped()).spawn()?;
         let mut log = BufReader::new(child.stderr.take().context("it was asked for")?).lines();
@@ -38,7 +42,7 @@ impl Tracker {
         // The pipe of the log is read to its end, so that the tracker never waits for it.
         std::thread::spawn(move || log.for_each(drop));
         let address = |field: &str| ready["fields"][field].as_str().unwrap_or_default().to_owned();
-        Ok(Self { child, udp: address("udp"), control: address("control") })
+        Ok(Self { child, udp: address("udp"), http: address("http"), control: address("control") })
     }
 
     /// Lets the tracker refuse a request and serve another one, over UDP (BEP 15).
@@ -61,6 +65,7 @@ impl Tracker {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/status_page/browser.mjs");
         let mut driver = Command::new(tools::program("node")?);
         driver.arg(script).arg(tools::program("chromium")?).arg(format!("http://{}/", self.control));
+        driver.arg(format!("http://{}/stats", self.http));
         driver.arg(state.path()).arg(token).env("HOME", state.path());
         let output = driver.output()?;
         let log = String::from_utf8_lossy(&output.stderr);
@@ -93,6 +98,9 @@ fn check(found: &Value) {
     assert_eq!(found["markup"], json!({ "images": 0, "title": "Shoal status", "texts": true }));
     let times = "Time in the tracker: 50 % –, from 25 µs to 25 µs; 99 % –, from 250 µs to 250 µs";
     assert_eq!(found["times"], json!({ "label": times, "curves": 2 }));
+    assert_eq!(found["ticks"], json!(vec![[true, true]; 6]));
+    assert_eq!(found["collecting"], json!({ "curves": 0, "says": true }));
+    assert_eq!(found["public"], 360);
     assert_eq!(found["policy"], "require-trusted-types-for");
     let refused = "The tracker refuses to show its figures: too many feeds are open";
     assert_eq!(found["refused"], json!([refused, "Refused"]));

@@ -19,6 +19,11 @@ table { border-collapse: collapse; width: 100%; margin: 1rem 0 2rem; }
 caption { text-align: left; font-weight: bold; padding: .3rem 0; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid #8886; text-align: right; font-variant-numeric: tabular-nums; }
 th:first-child { text-align: left; }
+@media (max-width: 30rem) {
+  body { margin: 1rem auto; padding: 0 .5rem; }
+  table { font-size: .7rem; }
+  th, td { padding: .3rem .15rem; }
+}
 </style>
 </head>
 <body>

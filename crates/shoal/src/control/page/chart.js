@@ -44,7 +44,8 @@ class Chart {
     this.svg.replaceChildren();
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.drawGrid(width);
-    for (const series of this.series) this.drawSeries(series);
+    if (this.samples.length < 2) this.text((this.box.left + this.box.right) / 2, height / 2, "Collecting samples", "middle");
+    else for (const series of this.series) this.drawSeries(series);
     this.cursor = drawn("line", { class: "cursor", y1: this.box.top, y2: this.box.bottom, visibility: "hidden" });
     this.svg.append(this.cursor);
     this.describe();
@@ -67,11 +68,10 @@ class Chart {
       this.svg.append(drawn("line", { class: "grid", x1: left, x2: right, y1: y, y2: y }));
       this.text(left - 6, y + 4, this.format(this.max * part), "end");
     }
-    const parts = width < 420 ? 2 : 4;
-    for (let number = 0; number <= parts; number += 1) {
-      const time = this.end - this.span * (1 - number / parts);
-      const anchor = number === 0 ? "start" : number === parts ? "end" : "middle";
-      this.text(this.x(time), bottom + 16, clockTime(time), anchor);
+    for (const time of ticks(this.end - this.span, this.end, width < 420 ? 4 : 6)) {
+      const x = this.x(time);
+      this.svg.append(drawn("line", { class: "grid", x1: x, x2: x, y1: bottom, y2: bottom + 4 }));
+      this.text(Math.max(left + 15, Math.min(x, right - 15)), bottom + 16, clockTime(time), "middle");
     }
   }
 
@@ -138,6 +138,15 @@ class Chart {
     this.tip.hidden = true;
     this.cursor?.setAttribute("visibility", "hidden");
   }
+}
+
+/** The times of some `max` ticks: whole minutes or hours of the local clock, which its hours and minutes tell exactly. */
+function ticks(begin, end, max) {
+  const minutes = [1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720];
+  const step = 60 * (minutes.find((step) => (end - begin) / (60 * step) <= max) ?? 1440);
+  const zone = 60 * new Date(end * 1000).getTimezoneOffset();
+  const first = Math.ceil((begin - zone) / step) * step + zone;
+  return Array.from({ length: Math.max(0, Math.floor((end - first) / step) + 1) }, (_, index) => first + index * step);
 }
 
 /** The next value above that is 1, 2 or 5 times a power of ten, or a power of two for bytes. */

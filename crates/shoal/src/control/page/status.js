@@ -243,7 +243,7 @@ function listTable(stats) {
   const rows = stats.lists.map((list) => [words(list.name), whole(list.torrents), bytes(list.memory_bytes), list.applied_unix_s ? `${duration(Math.max(0, now - list.applied_unix_s))} ago` : "never"]);
   const sources = stats.list_sources.map((source) => [source.source, whole(source.failures), whole(source.faulty_lines), duration(source.age_s)]);
   const parts = [table(["List", "Torrents", "Memory", "Read"], rows, "Lists of torrents")];
-  if (sources.length) parts.push(table(["Source", "Failures", "Faulty", "Age"], sources, "Sources of the lists"));
+  if (sources.length) parts.push(table(["Source", { minor: "Failures" }, "Faulty lines", "Age"], sources, "Sources of the lists"));
   return element("div", {}, ...parts);
 }
 
