@@ -422,12 +422,12 @@ impl Value for Option<SocketAddr> {
     }
 }
 
-/// A file, or `""` for none.
+/// The path of a file or a directory, or `""` for none.
 impl Value for Option<PathBuf> {
     type Bound = Infallible;
 
     fn accepts(_: Option<&RangeInclusive<Infallible>>) -> String {
-        "a file, or \"\" for none".to_owned()
+        "a path, or \"\" for none".to_owned()
     }
 
     fn parse(raw: &Raw) -> Option<Self> {

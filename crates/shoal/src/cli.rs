@@ -80,24 +80,25 @@ enum ConfigAction {
 /// The text that `--help` prints after the arguments.
 const HELP: &str = "\
 Examples:
-  shoal                                    start with the defaults
-  shoal config > shoal.toml                write a configuration file to edit
-  shoal config check shoal.toml            check it
-  shoal --config shoal.toml                start with it
-  shoal tls self-signed --name localhost --out tls   make a certificate to try HTTPS with
-  shoal access add --deny HASH --reason TEXT --config shoal.toml   refuse a torrent from now on
-  shoal ctl --help                         ban networks, drain, reload: what a running tracker can be told
-  SHOAL_UDP_LISTEN=0.0.0.0:1337 shoal      override one key, here udp.listen
+  shoal                                 start with the defaults
+  shoal config > shoal.toml             write a configuration file to edit
+  shoal config check shoal.toml         check it
+  shoal --config shoal.toml             start with it
+  SHOAL_UDP_LISTEN=0.0.0.0:1337 shoal   override one key, here udp.listen
+  shoal tls self-signed --help          make a certificate to try HTTPS with
+  shoal access add --help               refuse torrents from now on
+  shoal ctl --help                      ban networks, drain, reload, and more
 
 Watching it:
-  shoal top                                requests, refusals, swarms, memory and more, in the terminal
-  shoal cluster status                     the nodes of the cluster, and the connection to NATS
-  curl http://127.0.0.1:6970/health        does every worker answer?
-  curl http://127.0.0.1:6970/metrics       metrics for Prometheus
+  shoal top                             figures of the tracker in the terminal
+  shoal cluster status                  nodes of the cluster, connection to NATS
+  curl http://127.0.0.1:6970/health     does every worker answer?
+  curl http://127.0.0.1:6970/metrics    metrics for Prometheus
 
-SIGHUP reads configuration and certificates again without dropping a connection; `shoal config` tells which keys it
-applies.
-Stopping it: SIGTERM or SIGINT (Ctrl-C) stop it after it has answered queued requests; a second one stops it at once.
+SIGHUP reads configuration and certificates again without dropping a connection; `shoal config` tells which keys it applies.
+
+SIGTERM or SIGINT (Ctrl-C) stop it after it has answered queued requests; a second one stops it at once.
+
 Exit codes: 0 stopped on request, 1 failed, 2 the command line or the configuration is invalid.";
 
 /// Executes the command line.
@@ -174,4 +175,23 @@ fn check(file: &Path) -> Result<(), Failure> {
 /// Writes to standard output. A reader that closes it early, as `head` does, is not an error.
 fn print(text: &str) -> Result<(), Failure> {
     output::print(text).map(|_is_closed| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn lines_in_columns_fit_a_terminal() {
+        fn check(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in help.lines().filter(|line| line.starts_with("  ")) {
+                assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Arguments::command());
+    }
 }

@@ -61,13 +61,13 @@ impl From<Upgrade> for Ctl {
 /// The text that `shoal ctl --help` prints after the arguments.
 const HELP: &str = "\
 Examples:
-  shoal ctl token --role admin --name kim          make a token and print the line for control.tokens
+  shoal ctl token --role admin --name kim    make a token for a client
   shoal ctl bans add 192.0.2.0/24 --for 1h --reason floods
-  shoal ctl lists add --deny HASH --reason TEXT    refuse a torrent from now on
-  shoal ctl drain --wait 30s                       leave the ones behind a load balancer, then end
-  shoal ctl log debug                              until the next reload or restart
+  shoal ctl lists add --deny HASH            refuse a torrent from now on
+  shoal ctl drain --wait 30s                 tell the load balancer, then end
+  shoal ctl log debug                        until the next reload or restart
 
-Exit codes: 0 done, 1 no reply or the tracker failed, 2 the arguments or the request are invalid, 3 nothing of that name,
+Exit codes: 0 done, 1 no reply or the tracker failed, 2 the arguments or the request are invalid, 3 nothing of that name, \
 5 the token does not permit it.";
 
 #[derive(Debug, Subcommand)]

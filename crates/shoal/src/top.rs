@@ -64,20 +64,22 @@ pub(crate) struct Top {
 /// The text that `shoal top --help` prints after the arguments.
 const HELP: &str = "\
 Keys:
-  q, Ctrl-C      quit                       tab, 1 to 4    another view
-  ?              all keys                   arrows         scroll
-  p              pause, go on               s              sort by something else
-  + and -        ask less often, more often
+  q, Ctrl-C   quit                          tab, 1 to 4   another view
+  ?           all keys                      arrows        scroll
+  p           pause, go on                  s             sort by something else
+  + and -     ask less often, more often
 
 Examples:
-  shoal top                                       the tracker on this host
-  shoal top --url https://tracker.example:6970 --token-file token --ca-file ca.pem
-  shoal top --once --view torrents                the largest swarms, as text
-  shoal top --interval 10s >> figures.txt         without a terminal: a block of text every ten seconds
-  shoal top --json --interval 1m | jq .swarms     for programs; docs/openapi.json describes the object (Stats)
+  shoal top                                     the tracker on this host
+  shoal top --url https://tracker.example:6970 --token-file token
+  shoal top --once --view torrents              the largest swarms, as text
+  shoal top --interval 10s >> figures.txt       text every ten seconds
+  shoal top --json --interval 1m | jq .swarms   for programs
 
-A rate is that of the last interval. Times in the tracker are those of samples, and `≤` is the end of a bucket of a histogram.
-If the tracker goes away, the last figures stay, and it is asked again until it is back. NO_COLOR turns colours off.
+A rate is that of the last interval. Times in the tracker are those of samples, and `≤` is the end of a bucket of a histogram. \
+If the tracker goes away, the last figures stay, and it is asked again until it is back. NO_COLOR turns colours off. \
+docs/openapi.json describes the object that --json prints (Stats).
+
 Exit codes: 0 done, 1 no reply or the tracker failed, 2 the arguments are invalid, 5 the token does not permit it.";
 
 /// A reply of the tracker.

@@ -64,7 +64,7 @@ pub const BLOCK_BYTES: usize = 256 << 10;
 pub const BLOCK_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum length of the name of the program in a header.
-const PROGRAM_BYTES_MAX: usize = 44;
+pub const PROGRAM_BYTES_MAX: usize = 44;
 
 /// The header of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]

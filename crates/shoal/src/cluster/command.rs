@@ -53,7 +53,7 @@ enum Action {
 
 /// The text that `shoal cluster --help` prints after the arguments.
 const HELP: &str = "\
-Exit codes: 0 connected to NATS, 1 no reply or the tracker failed, 2 the arguments are invalid, 3 the tracker is not part of
+Exit codes: 0 connected to NATS, 1 no reply or the tracker failed, 2 the arguments are invalid, 3 the tracker is not part of \
 a cluster, 4 NATS is away, 5 the token does not permit it.
 
 Examples:

@@ -17,6 +17,10 @@ pub(super) fn show(action: &Action, reply: &Value) -> String {
             bans(&[rows(&reply["bans"]), rows(&reply["cluster"])].concat())
         }
         Action::Bans { action: Some(BanAction::Add { .. }) } => bans(core::slice::from_ref(reply)),
+        Action::Bans { action: Some(BanAction::Remove { .. }) } => {
+            format!("the ban of {} is lifted\n", text(&reply["network"]))
+        }
+        Action::Drain { .. } => drain(reply),
         Action::Lists { action: None | Some(ListAction::Sources) } => {
             columns(&reply["sources"], &["list", "source", "entries", "fault"], "no lists")
         }
@@ -41,6 +45,24 @@ fn bans(bans: &[Value]) -> String {
         [text(&ban["network"]), end(&ban["until_unix_s"], now_unix_s), text(&ban["by"]), text(&ban["reason"])]
     });
     table(["network", "ends", "by", "reason"], rows.collect(), "no bans")
+}
+
+/// Returns whether the tracker drains, how long, and what follows.
+fn drain(reply: &Value) -> String {
+    let state = ("state", text(&reply["state"]));
+    if reply["state"] == "serving" {
+        return lines(&[state]);
+    }
+    let then = match reply["then"].as_str() {
+        Some("exit") => "the tracker ends",
+        _ => "announces are refused until `shoal ctl drain --cancel`",
+    };
+    lines(&[
+        state,
+        ("since", number(&reply["since_unix_s"], utc)),
+        ("left", number(&reply["remaining_s"], duration)),
+        ("then", then.to_owned()),
+    ])
 }
 
 fn torrent(reply: &Value) -> String {
@@ -102,13 +124,10 @@ fn source(reply: &Value) -> String {
 }
 
 fn snapshot(reply: &Value) -> String {
-    let number = |field: &str, shown: fn(u64) -> String| {
-        reply[field].as_u64().map_or_else(|| UNKNOWN.to_owned(), shown)
-    };
     lines(&[
-        ("begun", number("begun_unix_s", utc)),
-        ("took", number("duration_ms", |ms| crate::top::numbers::time(ms as f64 / 1000.0))),
-        ("size", number("bytes", |size| bytes(size as f64))),
+        ("begun", number(&reply["begun_unix_s"], utc)),
+        ("took", number(&reply["duration_ms"], |ms| crate::top::numbers::time(ms as f64 / 1000.0))),
+        ("size", number(&reply["bytes"], |size| bytes(size as f64))),
         ("swarms", text(&reply["swarms"])),
         ("peers", text(&reply["peers"])),
     ])
@@ -121,6 +140,11 @@ fn upgrade(reply: &Value) -> String {
         ("pause", format!("{} ms", text(&reply["gap_ms"]))),
         ("swarms", swarms.to_owned()),
     ])
+}
+
+/// Returns a number as `shown` writes it.
+fn number(value: &Value, shown: fn(u64) -> String) -> String {
+    value.as_u64().map_or_else(|| UNKNOWN.to_owned(), shown)
 }
 
 /// Returns the end of a ban.
@@ -190,6 +214,16 @@ mod tests {
         {
             assert_eq!(end(&until_unix_s, 1000), shown);
         }
+    }
+
+    #[test]
+    fn a_drain_is_told_in_words() {
+        let action = Action::Drain { wait: 60, stay: false, cancel: false, status: true };
+        assert_eq!(show(&action, &json!({ "state": "serving", "then": null })), "state: serving\n");
+        let reply = json!({ "state": "draining", "since_unix_s": 86_399, "remaining_s": 90, "then": "exit" });
+        let shown =
+            "state: draining\nsince: 1970-01-01 23:59:59 UTC\nleft: 1 min 30 s\nthen: the tracker ends\n";
+        assert_eq!(show(&action, &reply), shown);
     }
 
     #[test]

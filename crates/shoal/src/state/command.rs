@@ -310,7 +310,7 @@ fn import(directory: &Path, replaces: bool, timeout_s: u32) -> Result<String, Fa
         keys: 0,
         has_fingerprints: false,
         swarms: [0; SwarmSet::ALL.len()],
-        program: format!("shoal {}", version::LONG),
+        program: version::PROGRAM.to_owned(),
     };
     let mut fault = None;
     let written = replace(&file, |new| {

@@ -215,7 +215,7 @@ impl SnapshotWriter {
             keys: *keys,
             has_fingerprints: !store.has_info_hashes(),
             swarms: store.swarm_counts(),
-            program: format!("shoal {}", version::LONG),
+            program: version::PROGRAM.to_owned(),
         };
         let mut writer = Writer::new(file, &header)?;
         let mut export = Export::default();

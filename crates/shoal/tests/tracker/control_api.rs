@@ -206,7 +206,9 @@ fn ctl_shows_and_changes_what_the_api_does() {
     let ban: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(ban["network"], "192.0.2.0/24", "{ban}");
     assert!(text(&controlled.ctl(&["bans"]).stdout).contains("SHOAL_CONTROL_ADMIN_TOKEN  floods"));
-    assert_eq!(controlled.ctl(&["bans", "remove", "192.0.2.0/24"]).status.code(), Some(0));
+    let lifted = controlled.ctl(&["bans", "remove", "192.0.2.0/24"]);
+    assert_eq!(text(&lifted.stdout), "the ban of 192.0.2.0/24 is lifted\n", "{lifted:?}");
+    assert_eq!(text(&controlled.ctl(&["drain", "--status"]).stdout), "state: serving\n");
     let output = controlled.ctl(&["bans", "remove", "192.0.2.0/24"]);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     assert!(text(&output.stderr).contains("has no ban"), "{output:?}");
