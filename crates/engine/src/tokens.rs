@@ -389,7 +389,7 @@ impl Tokens {
     /// Returns whether a WebSocket began with a token that has expired since, or whose key was removed.
     pub(crate) fn is_spent(&self, socket: &SocketToken, now: Now) -> bool {
         let claims = socket.0.as_deref().and_then(|token| token.claims.as_ref().ok());
-        claims.is_some_and(|claims| !self.keys().has(claims.key) || claims.check_time(now.unix_s).is_err())
+        claims.is_some_and(|claims| !self.keys().has(claims.key) || now.unix_s >= claims.expires_s)
     }
 
     /// Returns the key by which the signature of a token is wrong, if that is why it is refused.

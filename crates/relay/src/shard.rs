@@ -165,7 +165,10 @@ impl Shard {
                 let swarm = &mut torrent.into_mut().swarm;
                 let found = swarm.find(peer, announce.address);
                 if found.is_none() {
-                    if call.share_max > 0 && swarm.exceeds_share(announce.source, call.share_max, rng) {
+                    if announce.may_join
+                        && call.share_max > 0
+                        && swarm.exceeds_share(announce.source, call.share_max, rng)
+                    {
                         return Err(Rejection::Excess(Excess::ShareOfSwarm));
                     }
                     admit()?;
@@ -191,7 +194,6 @@ impl Shard {
                 } else {
                     call.change_since(swarm.peer(position).announced_s)
                 };
-                let position = swarm.represent(position);
                 (swarm.set_role(position, seeds), change)
             }
             None => {
@@ -201,6 +203,7 @@ impl Shard {
                 (swarm.insert(new, seeds), PeerChange::Joined)
             }
         };
+        let position = swarm.represent(position);
         *totals.role_mut(seeds) += 1;
         swarm.peer_mut(position).announced_s = *now_s;
         if announce.action == Action::Complete {
@@ -258,7 +261,6 @@ impl Shard {
         let position = match found {
             Some(position) => {
                 *totals.role_mut(swarm.is_seeder(position)) -= 1;
-                let position = swarm.represent(position);
                 swarm.set_role(position, seeds)
             }
             None => {
@@ -268,6 +270,7 @@ impl Shard {
                 swarm.insert(new, seeds)
             }
         };
+        let position = swarm.represent(position);
         *totals.role_mut(seeds) += 1;
         swarm.peer_mut(position).announced_s = now_s;
         let is_download = announce.action == Action::Complete && swarm.complete(position, || true);

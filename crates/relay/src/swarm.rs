@@ -1,9 +1,9 @@
 //! One swarm: its peers, in four zones.
 //!
-//! One peer of each source represents it: offers of other sources go to representatives only, as long as there are enough
-//! of them. So a source that has a thousand peers receives as many offers of others as a source that has one. Among
-//! themselves, the peers of a source have no limit. A peer that has announced since the representative of its source last
-//! did takes its place.
+//! One peer of each source represents it, a leecher if there is one. Offers of other sources go to representatives only, as
+//! long as there are enough of them and of the offerer's own neighbours. So a source that has a thousand peers receives as
+//! many offers of others as a source that has one. Among themselves, the peers of a source have no limit. A peer that has
+//! announced since the representative of its source last did takes its place.
 //!
 //! The zones are contiguous, so that a sample is a draw of positions: seeders that do not represent their source, leechers
 //! that do not, seeders that do, and leechers that do. Most swarms consist of the last two. A small swarm is searched from
@@ -37,6 +37,9 @@ const SHARE_SAMPLE: usize = 128;
 
 /// Maximum number of peers of a swarm that are all counted before one is refused for the share of its source.
 const SHARE_COUNTED: usize = 4096;
+
+/// Maximum number of draws for a receiver, when most peers that are drawn are surplus of other sources.
+const DRAWS_MAX: usize = 64;
 
 /// The zones, see [`zone`].
 const ZONES: usize = 4;
@@ -325,14 +328,15 @@ impl Swarm {
     }
 
     /// Makes a peer that announces the representative of its source, if the present one has not announced since this one last
-    /// did. Returns its new position.
+    /// did, or is a seeder and this one is a leecher: seeders offer to leechers first. Returns its new position.
     pub(crate) fn represent(&mut self, position: usize) -> usize {
         if position >= self.representatives() {
             return position;
         }
         let &Peer { peer_id, hash, address, source, announced_s, .. } = &self.peers[position];
         if let Some(present) = self.representative(source) {
-            if self.peers[present].announced_s >= announced_s {
+            let is_outranked = self.is_seeder(present) && !self.is_seeder(position);
+            if !is_outranked && self.peers[present].announced_s >= announced_s {
                 return position;
             }
             self.remove_representative(present);
@@ -429,25 +433,38 @@ impl Swarm {
     ) {
         let start = targets.len();
         self.sample([surplus, representatives], own, wanted, rng, targets);
-        if surplus.is_empty() {
-            return;
-        }
         let (first, source) = (self.representatives(), self.peers[own].source);
-        let is_surplus = |target: &OfferTarget| as_usize(target.position) < first;
-        let is_own = |target: &OfferTarget| self.peers[as_usize(target.position)].source.is_same_site(source);
-        if !targets[start..].iter().any(|target| is_surplus(target) && !is_own(target)) {
-            return;
-        }
-        // The places of other sources' surplus, and those of representatives, go to representatives.
-        let mut retained = start;
-        for drawn in start..targets.len() {
-            if is_surplus(&targets[drawn]) && is_own(&targets[drawn]) {
-                targets.swap(retained, drawn);
-                retained += 1;
+        let is_foreign_surplus =
+            |position: usize| position < first && !self.peers[position].source.is_same_site(source);
+        let sampled = targets.len();
+        for drawn in (start..sampled).rev() {
+            if is_foreign_surplus(as_usize(targets[drawn].position)) {
+                targets.swap_remove(drawn);
             }
         }
-        targets.truncate(retained);
-        self.sample([&(0..0), representatives], own, wanted - (retained - start), rng, targets);
+        if targets.len() == sampled || sampled - start < wanted {
+            return;
+        }
+        // The places of other sources' surplus go to the rest by further draws. An attacker whose surplus is hundreds of times
+        // as large as the rest makes these fail; then they go to representatives.
+        let others = surplus.len() + representatives.len();
+        let missing = sampled - targets.len();
+        for _ in 0..(DRAWS_MAX * missing).min(4 * others) {
+            if targets.len() - start == wanted {
+                return;
+            }
+            let drawn = rng.usize(..others);
+            let position = if drawn < surplus.len() {
+                surplus.start + drawn
+            } else {
+                representatives.start + drawn - surplus.len()
+            };
+            let is_drawn = |target: &OfferTarget| as_usize(target.position) == position;
+            if position != own && !is_foreign_surplus(position) && !targets[start..].iter().any(is_drawn) {
+                targets.push(self.target(position));
+            }
+        }
+        self.add([&(0..0), representatives], own, start + wanted, rng, targets);
     }
 
     /// Draws more receivers among the peers that do not represent their source, until there are `wanted`.
@@ -460,16 +477,27 @@ impl Swarm {
             &[[&zones[1], &zones[0]]]
         };
         for &zones in rounds {
-            let start = targets.len();
-            // Some of them may be receivers already.
-            self.sample(zones, own, wanted, rng, targets);
-            for drawn in (start..targets.len()).rev() {
-                if targets[..start].iter().any(|target| target.position == targets[drawn].position) {
-                    targets.swap_remove(drawn);
-                }
-            }
-            targets.truncate(wanted.max(start));
+            self.add(zones, own, wanted, rng, targets);
         }
+    }
+
+    /// Draws more receivers of two zones, some of whom may be receivers already, until there are `wanted`.
+    fn add(
+        &self,
+        zones: [&Range<usize>; 2],
+        own: usize,
+        wanted: usize,
+        rng: &mut fastrand::Rng,
+        targets: &mut Vec<OfferTarget>,
+    ) {
+        let start = targets.len();
+        self.sample(zones, own, wanted, rng, targets);
+        for drawn in (start..targets.len()).rev() {
+            if targets[..start].iter().any(|target| target.position == targets[drawn].position) {
+                targets.swap_remove(drawn);
+            }
+        }
+        targets.truncate(wanted.max(start));
     }
 
     /// Draws up to `wanted` peers of two zones, other than the one at `own`, each at most once.
@@ -492,13 +520,8 @@ impl Swarm {
             let number = drawn + usize::from(own.is_some_and(|own| drawn >= own));
             if number < front.len() { front.start + number } else { back.start + number - front.len() }
         };
-        let target = |position: usize| OfferTarget {
-            address: self.peers[position].address,
-            peer_id: self.peers[position].peer_id,
-            position: as_u32(position),
-        };
         if wanted >= others {
-            targets.extend((0..others).map(|drawn| target(position(drawn))));
+            targets.extend((0..others).map(|drawn| self.target(position(drawn))));
             return;
         }
         let start = targets.len();
@@ -506,8 +529,13 @@ impl Swarm {
         for last in others - wanted..others {
             let drawn = position(rng.usize(0..=last));
             let is_new = targets[start..].iter().all(|target| as_usize(target.position) != drawn);
-            targets.push(target(if is_new { drawn } else { position(last) }));
+            targets.push(self.target(if is_new { drawn } else { position(last) }));
         }
+    }
+
+    fn target(&self, position: usize) -> OfferTarget {
+        let Peer { address, peer_id, .. } = self.peers[position];
+        OfferTarget { address, peer_id, position: as_u32(position) }
     }
 
     /// Moves a peer to a zone. Returns its new position. On the way to a later zone, only peers from behind it move.

@@ -197,6 +197,50 @@ fn all_peers_of_an_address_get_offers() {
     }
 }
 
+/// The browsers of a school stay each other's peers, whatever another address holds.
+#[test]
+fn many_peers_of_another_address_leave_neighbours_to_each_other() {
+    for (neighbours, others, greedy, offers) in
+        [(50, 0, 100, 5), (50, 0, 1000, 5), (200, 50, 1000, 10), (50, 0, 4000, 5)]
+    {
+        let mut swarm = Swarm::of(0, 0);
+        (0..greedy).for_each(|n| drop(swarm.announce_from(10_000 + n, 66, Action::Leech, 0)));
+        (0..others).for_each(|n| drop(swarm.announce(n, Action::Leech, 0)));
+        (0..neighbours).for_each(|n| drop(swarm.announce_from(1000 + n, 77, Action::Leech, 0)));
+        let (mut to_greedy, mut all) = (0, 0);
+        for _ in 0..4 {
+            for n in 0..neighbours {
+                let chosen = swarm.announce_from(1000 + n, 77, Action::Leech, offers);
+                assert_eq!(chosen.len(), offers);
+                to_greedy += chosen.iter().filter(|&&n| n >= 10_000).count();
+                all += chosen.len();
+            }
+        }
+        // With eighty times as many peers as the others, it gets some places of draws that fail.
+        let allowed = if greedy > 1000 { 4 } else { 20 };
+        assert!(to_greedy * allowed < all, "{to_greedy} of {all} offers beside {greedy} peers");
+    }
+}
+
+/// A leecher gets the offers of seeders, whatever its neighbours are.
+#[test]
+fn a_leecher_represents_its_address_before_a_seeder() {
+    for leecher_is_first in [false, true] {
+        let mut swarm = Swarm::of(0, 12);
+        let join = |swarm: &mut Swarm, leeches: bool| {
+            let (number, action) = if leeches { (101, Action::Leech) } else { (100, Action::Seed) };
+            swarm.announce_from(number, 77, action, 0);
+        };
+        for _ in 0..3 {
+            join(&mut swarm, leecher_is_first);
+            join(&mut swarm, !leecher_is_first);
+            for seeder in 0..12 {
+                assert_eq!(swarm.announce(seeder, Action::Seed, 10)[0], 101);
+            }
+        }
+    }
+}
+
 /// If there are not enough other sources, all offers find receivers.
 #[test]
 fn the_peers_of_a_source_get_what_is_left_over() {

@@ -195,7 +195,7 @@ fn is_listed(config: &Config, socket: &InheritedSocket) -> bool {
 
 /// Returns whether a socket is the control socket for the users of this host.
 fn is_local(config: &Config, kind: &SocketKind) -> bool {
-    let path = config.control.listen.and_then(|address| control::local_path(address.port()));
+    let path = config.control.listen.and_then(control::local_path);
     path.is_some_and(|path| kind.listens_at(&ListenAddress::Unix(path)))
 }
 

@@ -99,8 +99,8 @@ pub(crate) struct ControlSockets {
 impl ControlSockets {
     async fn open(address: SocketAddr, inherited: &InheritedSockets) -> anyhow::Result<Self> {
         let tcp = listen_for_operators(address, inherited).await?;
-        let port = tcp.local_addr().context("cannot use the socket for control.listen")?.port();
-        Ok(Self { local: LocalSocket::open(port, inherited), tcp })
+        let listener = tcp.local_addr().context("cannot use the socket for control.listen")?;
+        Ok(Self { local: LocalSocket::open(listener, inherited), tcp })
     }
 
     /// Returns further descriptors of all of them, with their kinds.

@@ -41,7 +41,7 @@ use self::auth::{Auth, Need};
 use self::connections::Connections;
 use self::latest::LatestStats;
 pub(crate) use self::listener::bind;
-pub(crate) use self::local::{LocalSocket, candidates as local_candidates, path as local_path};
+pub(crate) use self::local::{LocalSocket, candidates as local_candidates, path as local_path, reachable};
 pub(crate) use self::metrics::{Sources, WorkerSources};
 use self::problem::Problem;
 pub(crate) use self::tokens::{Role, TokenSet, Tokens, is_name as is_token_name, line as token_line};

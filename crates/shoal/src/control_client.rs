@@ -7,7 +7,7 @@ mod local;
 
 use core::fmt;
 use std::io::{BufRead, BufReader};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -115,7 +115,7 @@ impl Endpoint {
         let scheme = if config.control.certificate.is_some() { "https" } else { "http" };
         let unset = |variable| std::env::var_os(variable).is_none();
         Ok(Self {
-            url: unset(URL_VARIABLE).then(|| format!("{scheme}://{}", reachable(address))),
+            url: unset(URL_VARIABLE).then(|| format!("{scheme}://{}", control::reachable(address))),
             token_file: None,
             ca_file: config.control.certificate.clone().filter(|_| unset(CA_FILE_VARIABLE)),
         })
@@ -126,20 +126,9 @@ impl Endpoint {
 fn local_socket(url: &str) -> Option<PathBuf> {
     let uri: Uri = url.parse().ok()?;
     let host = uri.host()?.trim_matches(['[', ']']);
-    let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
-    let mut sockets = control::local_candidates(port).filter(|_| is_here);
-    sockets.find(|socket| UnixStream::connect(socket).is_ok())
-}
-
-/// Returns an address of this host for a listener on all addresses.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
+    let ip = if host == "localhost" { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { host.parse().ok()? };
+    control::local_candidates(SocketAddr::new(ip, port)).find(|socket| UnixStream::connect(socket).is_ok())
 }
 
 impl ControlClient {
@@ -391,15 +380,6 @@ mod tests {
     use std::fs;
 
     use super::*;
-
-    #[test]
-    fn a_listener_on_all_addresses_is_reached_by_loopback() {
-        for (listen, reached) in
-            [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("192.0.2.1:1", "192.0.2.1:1")]
-        {
-            assert_eq!(reachable(listen.parse().unwrap()), reached.parse().unwrap());
-        }
-    }
 
     #[test]
     fn no_error_controls_the_terminal() {

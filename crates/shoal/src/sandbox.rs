@@ -86,7 +86,7 @@ impl Sandbox {
         let advice = "a restart sets the sandbox up anew, and process.landlock = false turns it off";
         if let Some(held) = &self.files {
             let is_new = |need: &Need| !self.needs.contains(need);
-            let mut new = needs::paths(config, file).into_iter().filter(is_new);
+            let mut new = needs::paths_of_reload(config, file).into_iter().filter(is_new);
             if let Some(need) = new.find(|need| !rules::permit(held, need)) {
                 let Need { why, path, .. } = need;
                 return Err(format!(

@@ -37,8 +37,13 @@ const LINKS_MAX: usize = 1000;
 /// Maximum length of a link.
 pub const LINK_BYTES_MAX: usize = 1024;
 
-/// The memory that a document takes while it is read: four copies of a tag, and the links of it and of an item.
-pub const READING_BYTES: u64 = (4 * EVENT_BYTES_MAX + 2 * LINKS_MAX * LINK_BYTES_MAX) as u64;
+/// Maximum length of the name of an element. The parser keeps the names of all elements that are open.
+const NAME_BYTES_MAX: usize = 1024;
+
+/// The memory that a document takes while it is read: four copies of a tag, the names of the open elements, and the links of the
+/// document and of an item.
+pub const READING_BYTES: u64 =
+    (5 * EVENT_BYTES_MAX + 2 * DEPTH_MAX * NAME_BYTES_MAX + 2 * LINKS_MAX * LINK_BYTES_MAX) as u64;
 
 /// The media type of .torrent files.
 const METAINFO_TYPE: &str = "application/x-bittorrent";
@@ -198,6 +203,9 @@ impl Feed<'_> {
     }
 
     fn start(&mut self, element: &BytesStart<'_>) -> Result<(), String> {
+        if element.name().as_ref().len() > NAME_BYTES_MAX {
+            return Err(format!("the name of an element has more than {NAME_BYTES_MAX} bytes"));
+        }
         let name = plain_name(&String::from_utf8_lossy(element.local_name().as_ref()));
         self.text.clear();
         if self.root.is_none() {
@@ -433,6 +441,14 @@ mod tests {
             let error = read(&format!("{begin}{}", "x".repeat(EVENT_BYTES_MAX + 1))).2.unwrap_err();
             assert!(error.fault.contains("a tag or a text has more than 256 KiB"), "{error}");
         }
+    }
+
+    #[test]
+    fn names_of_elements_have_a_longest() {
+        let document = |bytes: usize| format!("<rss><{0}><item/></{0}></rss>", "n".repeat(bytes));
+        assert!(read(&document(NAME_BYTES_MAX)).2.is_ok());
+        let refused = read(&document(NAME_BYTES_MAX + 1)).2.unwrap_err().to_string();
+        assert!(refused.contains("1024 bytes"), "{refused}");
     }
 
     #[test]

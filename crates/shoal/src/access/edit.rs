@@ -7,11 +7,15 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, BufWriter, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
 use shoal_access::text::{UTF8_MARK, decode, without_end};
 use shoal_access::torrents::{Entry, LINE_BYTES_MAX};
 use shoal_types::InfoHash;
@@ -22,28 +26,41 @@ const RECORDS_MODE: u32 = 0o640;
 /// The mode of a list, which the umask of the user restricts.
 const LIST_MODE: u32 = 0o666;
 
+/// How often a lock is tried, and the pause before the next time: half a minute in all.
+const LOCK_TRIES: u32 = 1500;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
 /// Appends lines to a file of records, which is created if it does not exist. `lines` ends with the end of a line, or
 /// is empty.
 pub(super) fn append(path: &Path, lines: &str) -> io::Result<()> {
-    match OpenOptions::new().write(true).create_new(true).mode(RECORDS_MODE).open(path) {
-        Ok(created) => give_to_owner_of_directory(&created, path)?,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
-    }
-    write_end(&open_locked(path, Some(RECORDS_MODE))?, lines)
+    write_end(&open_locked(path, || open_records(path))?, lines)
 }
 
-/// Gives a new file of records to the owner of its directory, if this process may: a command of root creates it, and the tracker, to
-/// which its directory belongs, appends to it as well. The file was created without following a link, so the owner of the directory
-/// gains no other one.
-fn give_to_owner_of_directory(file: &File, path: &Path) -> io::Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let (owner, own) = (fs::metadata(directory)?, file.metadata()?);
-    if (owner.uid(), owner.gid()) != (own.uid(), own.gid()) {
-        // Another user keeps its file.
-        let _ = fchown(file, Some(owner.uid()), Some(owner.gid()));
-    }
-    Ok(())
+/// Opens a file of records, and creates it if it does not exist. A new one belongs to the owner of its directory, if this process
+/// may give it away: a command of root creates it, and the tracker, to which the directory belongs, appends to it as well.
+///
+/// That owner may change the directory at any moment, while root acts in it. So the directory is looked up once, and a link in it is
+/// an error.
+fn open_records(path: &Path) -> io::Result<File> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = File::open(parent)?;
+    let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let open =
+        |more| openat(&directory, name, flags | more, Mode::from_raw_mode(RECORDS_MODE)).map(File::from);
+    let file = match open(OFlags::CREATE | OFlags::EXCL) {
+        Ok(created) => {
+            let (owner, own) = (directory.metadata()?, created.metadata()?);
+            if (owner.uid(), owner.gid()) != (own.uid(), own.gid()) {
+                // Another user keeps its file.
+                let _ = fchown(&created, Some(owner.uid()), Some(owner.gid()));
+            }
+            created
+        }
+        Err(Errno::EXIST) => open(OFlags::empty())?,
+        Err(error) => return Err(error.into()),
+    };
+    if file.metadata()?.is_file() { Ok(file) } else { Err(shoal_file::Fault::NotRegular.into()) }
 }
 
 /// Maximum size of a file in which an addition looks for the torrents first. Otherwise the search of a large file would
@@ -53,7 +70,7 @@ const SEARCHED_BYTES_MAX: u64 = 16 << 20;
 /// Adds torrents with their lines to a file, which is created if it does not exist. Returns those that it did not have, as
 /// far as it was searched.
 pub(super) fn add(path: &Path, lines: &BTreeMap<InfoHash, String>) -> io::Result<Vec<InfoHash>> {
-    let file = open_locked(path, Some(LIST_MODE))?;
+    let file = open_locked(path, || open_list(path, true))?;
     let mut present = BTreeSet::new();
     if file.metadata()?.len() <= SEARCHED_BYTES_MAX {
         for_each_line(&file, |line| {
@@ -99,7 +116,7 @@ pub(super) fn remove(path: &Path, info_hashes: &[InfoHash]) -> io::Result<Vec<In
 
 /// Returns `None` if the file was changed by another program meanwhile.
 fn try_remove(path: &Path, info_hashes: &[InfoHash]) -> io::Result<Option<Vec<InfoHash>>> {
-    let file = open_locked(path, None)?;
+    let file = open_locked(path, || open_list(path, false))?;
     let seen = state(&file)?;
     let mut removed = Vec::new();
     without(&file, info_hashes, &mut removed, &mut io::sink())?;
@@ -257,18 +274,34 @@ fn is_named(file: &File, path: &Path) -> io::Result<bool> {
     Ok((opened.dev(), opened.ino()) == (named.dev(), named.ino()))
 }
 
-/// Opens a file and waits for its lock. Another command may replace the file in the meantime. With a mode, a file that
-/// does not exist is created.
-fn open_locked(path: &Path, create: Option<u32>) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).append(true).create(create.is_some()).mode(create.unwrap_or(LIST_MODE));
+fn open_list(path: &Path, create: bool) -> io::Result<File> {
+    shoal_file::open_with(path, OpenOptions::new().read(true).append(true).create(create).mode(LIST_MODE))
+}
+
+/// Opens a file and waits for its lock. Another command may replace the file in the meantime.
+fn open_locked(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<File> {
     loop {
-        let file = shoal_file::open_with(path, &mut options)?;
-        file.lock()?;
+        let file = open()?;
+        lock(&file)?;
         if is_named(&file, path)? {
             return Ok(file);
         }
     }
+}
+
+/// Waits for the lock of a file. Any user who can read the file can hold its lock, so the time has a limit.
+fn lock(file: &File) -> io::Result<()> {
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Ok(()) => return Ok(()),
+        }
+    }
+    Err(io::Error::new(
+        io::ErrorKind::TimedOut,
+        "another program has held its lock for half a minute (`lslocks` names it)",
+    ))
 }
 
 #[cfg(test)]
@@ -294,6 +327,18 @@ mod tests {
     }
 
     #[test]
+    fn records_are_not_written_through_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, other] = ["audit", "other"].map(|name| directory.path().join(name));
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        append(&path, "a\n").unwrap_err();
+        assert!(!other.exists(), "nothing is created behind a link");
+        fs::write(&other, "").unwrap();
+        append(&path, "a\n").unwrap_err();
+        assert_eq!(fs::read_to_string(&other).unwrap(), "");
+    }
+
+    #[test]
     fn a_torrent_is_added_once_however_many_commands_add_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("list");
@@ -302,7 +347,7 @@ mod tests {
             let line = |byte: &u8| (hash(*byte), format!("{:?} new\n", hash(*byte)));
             bytes.iter().map(line).collect::<BTreeMap<_, _>>()
         };
-        let added = std::thread::scope(|scope| {
+        let added = thread::scope(|scope| {
             let add = || add(&path, &lines(&[1, 2, 3])).unwrap();
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(add)).collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
@@ -318,7 +363,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("list");
         append(&path, &format!("{:?}\n", hash(255))).unwrap();
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             for thread in 0..4_u8 {
                 let path = &path;
                 scope.spawn(move || {
@@ -340,7 +385,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("list");
         fs::write(&path, "one\n").unwrap();
-        let file = open_locked(&path, None).unwrap();
+        let file = open_locked(&path, || open_list(&path, false)).unwrap();
         let seen = state(&file).unwrap();
         // This one asks for no lock.
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"two\n").unwrap();
@@ -356,12 +401,12 @@ mod tests {
         );
         assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file is left");
-        let file = open_locked(&path, None).unwrap();
+        let file = open_locked(&path, || open_list(&path, false)).unwrap();
         // A command that was killed had the same process number.
         fs::write(directory.path().join(format!("list.{}.new", std::process::id())), "left").unwrap();
         assert!(replace(&path, (&file, state(&file).unwrap()), |new| new.write_all(b"four\n")).unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "four\n");
-        let file = open_locked(&path, None).unwrap();
+        let file = open_locked(&path, || open_list(&path, false)).unwrap();
         fs::remove_file(&path).unwrap();
         assert!(
             !replace(&path, (&file, state(&file).unwrap()), |new| new.write_all(b"five\n")).unwrap(),

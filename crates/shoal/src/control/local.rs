@@ -1,10 +1,11 @@
 //! The Unix socket of the control listener, by which root and the user of the tracker act on this host without a token.
 //!
-//! The kernel tells which user is at the other end (`SO_PEERCRED`), so the mode of the file is a second lock. The socket has the port
-//! of the control listener in its name, and no two trackers of a host have the same one. A client finds it without any
+//! The kernel tells which user is at the other end (`SO_PEERCRED`), so the mode of the file is a second lock. The socket has the
+//! address and the port of the control listener in its name, and no two trackers of a host have the same ones. A client finds it without any
 //! configuration, because it lies in the directory that the system has for sockets: `/run/shoal` of root and of the unit for systemd,
 //! or that of the user's session. It is no part of `state.path`, which a client would have to be told, and which many trackers lack.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,9 @@ const SYSTEM_DIRECTORY: &str = "/run/shoal";
 const DIRECTORY_MODE: u32 = 0o755;
 const SOCKET_MODE: u32 = 0o600;
 
+/// The number that the kernel shows of any user from outside of a user namespace (user_namespaces(7)).
+const OVERFLOW_USER: u32 = 65_534;
+
 /// The socket, which accepts connections.
 #[derive(Debug)]
 pub(crate) struct LocalSocket {
@@ -30,20 +34,33 @@ pub(crate) struct LocalSocket {
     path: PathBuf,
 }
 
-/// Returns where the socket of a tracker with this control port lies, or `None` if the user of this process has no directory for it.
-pub(crate) fn path(port: u16) -> Option<PathBuf> {
+/// Returns where the socket of a tracker with this control listener lies, or `None` if the user of this process has no directory for
+/// it.
+pub(crate) fn path(listener: SocketAddr) -> Option<PathBuf> {
     let of_root = || geteuid().is_root().then(|| PathBuf::from(SYSTEM_DIRECTORY));
-    of_service().or_else(of_root).or_else(of_session).map(|directory| directory.join(name(port)))
+    of_service().or_else(of_root).or_else(of_session).map(|directory| directory.join(name(listener)))
 }
 
-/// Returns where a client looks for the socket of a tracker with this control port on this host, in this order.
-pub(crate) fn candidates(port: u16) -> impl Iterator<Item = PathBuf> {
+/// Returns where a client looks for the socket of a tracker with this control listener on this host, in this order.
+pub(crate) fn candidates(listener: SocketAddr) -> impl Iterator<Item = PathBuf> {
     let directories = [of_service(), Some(PathBuf::from(SYSTEM_DIRECTORY)), of_session()];
-    directories.into_iter().flatten().map(move |directory| directory.join(name(port)))
+    directories.into_iter().flatten().map(move |directory| directory.join(name(listener)))
 }
 
-fn name(port: u16) -> String {
-    format!("control-{port}")
+/// Returns the name of the socket. A listener on all addresses is reached by the loopback address.
+fn name(listener: SocketAddr) -> String {
+    let listener = reachable(listener);
+    format!("control-{}-{}", listener.ip(), listener.port())
+}
+
+/// Returns an address of this host for a listener on all addresses.
+pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 /// Returns the directory that systemd made for the service (systemd.exec(5), `RuntimeDirectory=`).
@@ -60,10 +77,15 @@ fn variable(name: &str) -> Option<std::ffi::OsString> {
 }
 
 impl LocalSocket {
-    /// Opens the socket of a tracker with this control port, or takes over the one of the running tracker. Without it, the tracker
-    /// serves as usual, and its operator needs a token.
-    pub(crate) fn open(port: u16, inherited: &InheritedSockets) -> Option<Self> {
-        let path = path(port)?;
+    /// Opens the socket of a tracker with this control listener, or takes over the one of the running tracker. Without it, the
+    /// tracker serves as usual, and its operator needs a token.
+    pub(crate) fn open(listener: SocketAddr, inherited: &InheritedSockets) -> Option<Self> {
+        let Some(path) = path(listener) else {
+            tracing::warn!(
+                "no control socket, because XDG_RUNTIME_DIR is not set: `shoal ctl` and `shoal upgrade` need a token (control.tokens)"
+            );
+            return None;
+        };
         let opened = open(&path, inherited);
         opened
             .map(|listener| Self { listener, path: path.clone() })
@@ -82,7 +104,7 @@ impl LocalSocket {
     /// # Errors
     /// Returns an error if the file is gone.
     pub(crate) fn give_to(&self, user: u32, group: u32) -> io::Result<()> {
-        std::os::unix::fs::chown(&self.path, Some(user), Some(group))
+        std::os::unix::fs::lchown(&self.path, Some(user), Some(group))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -113,7 +135,7 @@ impl LocalSocket {
 }
 
 const fn may_control(user: u32, own: u32) -> bool {
-    user == 0 || user == own
+    user == 0 || (user == own && user != OVERFLOW_USER)
 }
 
 fn open(path: &Path, inherited: &InheritedSockets) -> anyhow::Result<UnixListener> {
@@ -139,6 +161,18 @@ mod tests {
     fn only_root_and_the_own_user_control_a_tracker() {
         assert!(may_control(0, 1000) && may_control(1000, 1000) && may_control(0, 0));
         assert!(!may_control(1001, 1000) && !may_control(1000, 0));
+        assert!(!may_control(OVERFLOW_USER, OVERFLOW_USER), "any user of the host may seem to be this one");
+    }
+
+    #[test]
+    fn a_socket_is_named_by_the_address_that_reaches_the_listener() {
+        for (listen, expected) in [
+            ("0.0.0.0:1", "control-127.0.0.1-1"),
+            ("[::]:1", "control-::1-1"),
+            ("192.0.2.1:1", "control-192.0.2.1-1"),
+        ] {
+            assert_eq!(name(listen.parse().unwrap()), expected);
+        }
     }
 
     #[tokio::test]

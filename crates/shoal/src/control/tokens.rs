@@ -112,12 +112,6 @@ impl TokenSet {
         Ok(Self(tokens))
     }
 
-    /// Returns whether there may be tokens, now or when the file changes.
-    pub(crate) fn is_configured(config: &Config) -> bool {
-        let is_set = |variable: &str| std::env::var_os(variable).is_some_and(|value| !value.is_empty());
-        config.control.tokens.is_some() || VARIABLES.iter().any(|(_, variable)| is_set(variable))
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

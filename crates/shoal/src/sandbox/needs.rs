@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 
 use shoal_config::{AccessLogTarget, BindAddress, Config, ListSource, SourceUrl};
 
-use crate::control::TokenSet;
-
 /// A path that the tracker uses after its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
@@ -57,10 +55,21 @@ const PORTS_FOR_URLS: [u16; 2] = [80, 443];
 /// The port of servers of names, over TCP.
 const PORT_OF_NAMES: u16 = 53;
 
-/// Returns every path that a tracker with this configuration, which was read from `file`, needs after its start.
+/// Returns every path that a tracker with this configuration, which was read from `file`, needs after its start. It writes to lists
+/// of torrents if the API changes them.
 pub(crate) fn paths(config: &Config, file: Option<&Path>) -> Vec<Need> {
+    let is_changed = config.control.listen.is_some();
+    paths_with(config, file, if is_changed { Use::WriteFile } else { Use::ReadFile })
+}
+
+/// Returns every path that a tracker needs that reads another configuration while it runs. It can serve with a new list that it
+/// cannot change; the change fails then.
+pub(super) fn paths_of_reload(config: &Config, file: Option<&Path>) -> Vec<Need> {
+    paths_with(config, file, Use::ReadFile)
+}
+
+fn paths_with(config: &Config, file: Option<&Path>, torrents: Use) -> Vec<Need> {
     let access = &config.access;
-    let torrents = if TokenSet::is_configured(config) { Use::WriteFile } else { Use::ReadFile };
     let mut needs = Needs(Vec::new());
     needs.add("--config", file, Use::ReadFile);
     needs.add("tls.certificates", &config.tls.certificates, Use::ReadFile);

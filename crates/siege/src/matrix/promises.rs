@@ -187,7 +187,7 @@ pub const PROMISES: &[Promise] = &[
         ],
     },
     Promise {
-        text: "In a swarm with 50 honest peers, one address or one IPv6 /48 cannot supply more than 5 % of the peers in replies, or receive more than 5 % of the offers.",
+        text: "In a swarm with honest peers of 50 addresses, one address or one IPv6 /48 cannot supply more than 5 % of the peers in replies, or receive more than 5 % of the offers.",
         tests: &[
             on(&[Udp, Ipv4], Attacks(&["store/poisoning-one-address", "store/poisoning-one-address-first"])),
             on(&[Udp, Ipv6], Attacks(&["store/poisoning-one-prefix", "store/poisoning-one-prefix-first"])),
