@@ -238,10 +238,7 @@ pub(crate) const ANSWERS: &[Answer] = &[
     },
     Answer {
         text: "Stands as a should. The client of bittorrent-tracker reconnects on a message without an action, with all its torrents.",
-        cases: &[
-            ("ws-refusal-has-action-and-info-hash", "aquatic, bittorrent-tracker, wt-tracker"),
-            ("ws-failure-reason-of-bad-json-has-an-action", "aquatic, bittorrent-tracker, wt-tracker"),
-        ],
+        cases: &[("ws-refusal-has-action-and-info-hash", "aquatic, bittorrent-tracker, wt-tracker")],
     },
     Answer {
         text: "Stands as a should. Memory of the tracker is otherwise in the hands of its slowest client.",
