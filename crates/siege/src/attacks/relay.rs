@@ -81,19 +81,25 @@ pub(super) const ATTACKS: &[Attack] = &[
         "many-peers-on-one-socket",
         "one socket takes part in a swarm of 50 honest browsers with a thousand peer ids",
         OFFERS_ANSWERED,
-        |context| swarm::flood(context, 1, 1000, hostile_v4),
+        |context| swarm::flood(context, (1, 1000), swarm::apart, hostile_v4),
     ),
     Layer::Relay.attack(
         "many-sockets-of-one-address",
         "a thousand sockets of one address take part in a swarm of 50 honest browsers",
         OFFERS_ANSWERED,
-        |context| swarm::flood(context, context.pick(250, 1000), 1, |_| hostile_v4(1)),
+        |context| swarm::flood(context, (context.pick(250, 1000), 1), swarm::apart, |_| hostile_v4(1)),
+    ),
+    Layer::Relay.attack(
+        "many-sockets-beside-neighbours",
+        "a thousand sockets of one address take part in a swarm of 50 honest browsers that all have another address",
+        OFFERS_ANSWERED,
+        |context| swarm::flood(context, (context.pick(250, 1000), 1), swarm::neighbours, |_| hostile_v4(1)),
     ),
     Layer::Relay.attack(
         "many-sockets-of-one-site",
         "a thousand sockets of one IPv6 /48, each in a /64 of its own, take part in a swarm of 50 honest browsers",
         OFFERS_ANSWERED,
-        |context| swarm::flood(context, context.pick(250, 1000), 1, hostile_v6),
+        |context| swarm::flood(context, (context.pick(250, 1000), 1), swarm::apart, hostile_v6),
     ),
     Layer::Relay.attack(
         "peer-id-of-another",

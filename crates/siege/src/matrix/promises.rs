@@ -195,7 +195,11 @@ pub const PROMISES: &[Promise] = &[
             on(&[Http, Https, Ipv4, Ipv6], Attacks(&["http/poisoning"])),
             on(
                 &[Ws, Ipv4],
-                Attacks(&["relay/many-peers-on-one-socket", "relay/many-sockets-of-one-address"]),
+                Attacks(&[
+                    "relay/many-peers-on-one-socket",
+                    "relay/many-sockets-of-one-address",
+                    "relay/many-sockets-beside-neighbours",
+                ]),
             ),
             on(&[Ws, Ipv6], Attacks(&["relay/many-sockets-of-one-site"])),
             on(&[Wss], Nothing("messages are the same after decryption")),

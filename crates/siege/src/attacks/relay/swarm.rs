@@ -34,18 +34,28 @@ fn some_offers() -> Vec<(String, String)> {
     (0..OFFERS).map(|_| (random_id(), random_id())).collect()
 }
 
+/// Returns an address for each honest browser.
+pub(super) fn apart(number: u32) -> IpAddr {
+    honest_v4(100 + number)
+}
+
+/// Returns the address that all honest browsers have.
+pub(super) fn neighbours(_number: u32) -> IpAddr {
+    honest_v4(100)
+}
+
 /// Takes part in the swarm with many peers of one source, none of which answers an offer: `sockets` sockets from the
-/// addresses that `source` returns, with `ids` peer ids each.
+/// addresses that `source` returns, with `ids` peer ids each. The honest browsers have the addresses that `honest` returns.
 pub(super) fn flood(
     context: &Context<'_>,
-    sockets: u32,
-    ids: u32,
+    (sockets, ids): (u32, u32),
+    honest: impl Fn(u32) -> IpAddr,
     source: impl Fn(u32) -> IpAddr,
 ) -> Result<()> {
     let hash = random_id();
     let mut browsers = Vec::new();
     for number in 0..BROWSERS {
-        let (mut socket, peer) = (open(context, honest_v4(100 + number))?, random_id());
+        let (mut socket, peer) = (open(context, honest(number))?, random_id());
         socket.send(&announce(&hash, &peer, &[]))?;
         browsers.push((socket, peer));
     }
