@@ -84,8 +84,8 @@ fn files_other_than_those_of_the_configuration_are_out_of_reach() {
     let (named, other) = (inside.path().join("deny"), outside.path().join("other"));
     fs::write(&named, "first").unwrap();
     fs::write(&other, "secret").unwrap();
-    let config = config("access.torrents_deny = [\"DIR/deny\"]", &inside);
-    with_files(&config, |_| {
+    let with = |more: &str| config(&format!("access.torrents_deny = [\"DIR/deny\"]\n{more}"), &inside);
+    with_files(&with("control.listen = \"\""), |_| {
         assert_eq!(kind(File::open(&other)), Some(ErrorKind::PermissionDenied));
         assert_eq!(kind(File::open("/etc/passwd")), Some(ErrorKind::PermissionDenied));
         assert_eq!(kind(fs::read_dir("/")), Some(ErrorKind::PermissionDenied));
@@ -93,6 +93,8 @@ fn files_other_than_those_of_the_configuration_are_out_of_reach() {
         assert_eq!(fs::read_to_string(&named).unwrap(), "first");
         assert_eq!(kind(fs::read("/proc/self/stat")), None);
     });
+    // The API changes lists.
+    with_files(&with(""), |_| assert_eq!(kind(fs::write(&named, "")), None));
 }
 
 #[test]
@@ -197,13 +199,20 @@ fn only_a_cluster_needs_the_ports_of_nats_and_the_files_of_its_credentials() {
 #[test]
 fn a_reload_may_need_no_more_than_the_start() {
     let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let start = config("access.torrents_deny = [\"DIR/deny\", \"DIR/missing/deny\"]", &inside);
+    let text = "access.torrents_deny = [\"DIR/deny\", \"DIR/missing/deny\"]\ncontrol.listen = \"\"";
+    let start = config(text, &inside);
     let check = |sandbox: &Sandbox, text: &str, directory: &TempDir| {
         sandbox.check(&config(text, directory), None).err().unwrap_or_default()
     };
     with_files(&start, |sandbox| {
         assert_eq!(sandbox.check(&start, None), Ok(()), "what it was set up for, even if it does not exist");
-        for text in ["", "access.networks_deny = [\"DIR/networks\"]", "tokens.jwks = \"DIR/a/b/jwks.json\""] {
+        for text in [
+            "",
+            "access.networks_deny = [\"DIR/networks\"]",
+            "tokens.jwks = \"DIR/a/b/jwks.json\"",
+            // It can serve with a new list, though it cannot change it.
+            "access.torrents_deny = [\"DIR/new\"]",
+        ] {
             assert_eq!(check(sandbox, text, &inside), "", "{text}");
         }
         let fault = check(sandbox, "access.networks_deny = [\"DIR/networks\"]", &outside);
