@@ -129,6 +129,12 @@ fn zone(seeds: bool, represents: bool) -> usize {
     2 * usize::from(represents) + usize::from(!seeds)
 }
 
+/// Returns the position of a peer by its number among the peers of both ranges.
+const fn position_in([front, back]: [&Range<usize>; 2], number: usize) -> usize {
+    let front_len = front.end - front.start;
+    if number < front_len { front.start + number } else { back.start + number - front_len }
+}
+
 /// Returns the hash of an IPv4 address or /48.
 fn site_hash(source: Source) -> u64 {
     source.site_hash().unwrap_or_else(|| source.network_hash())
@@ -453,12 +459,7 @@ impl Swarm {
             if targets.len() - start == wanted {
                 return;
             }
-            let drawn = rng.usize(..others);
-            let position = if drawn < surplus.len() {
-                surplus.start + drawn
-            } else {
-                representatives.start + drawn - surplus.len()
-            };
+            let position = position_in([surplus, representatives], rng.usize(..others));
             let is_drawn = |target: &OfferTarget| as_usize(target.position) == position;
             if position != own && !is_foreign_surplus(position) && !targets[start..].iter().any(is_drawn) {
                 targets.push(self.target(position));
@@ -517,8 +518,7 @@ impl Swarm {
         };
         let others = front.len() + back.len() - usize::from(own.is_some());
         let position = |drawn: usize| {
-            let number = drawn + usize::from(own.is_some_and(|own| drawn >= own));
-            if number < front.len() { front.start + number } else { back.start + number - front.len() }
+            position_in([front, back], drawn + usize::from(own.is_some_and(|own| drawn >= own)))
         };
         if wanted >= others {
             targets.extend((0..others).map(|drawn| self.target(position(drawn))));

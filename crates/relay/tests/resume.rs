@@ -111,7 +111,7 @@ fn a_peer_whose_id_another_connection_has_by_now_continues_beside_it() {
     assert_eq!(new.scrape(&key).leechers, 3);
     let answerer = (address(2), &peer_id(2));
     let matched = new.match_answer(&key, &peer_id(1), answerer, offer, 150);
-    assert_eq!(matched, AnswerMatch::Offerer(address(7)), "the offer is that of the one that has moved");
+    assert_eq!(matched, AnswerMatch::Offerer(address(7)), "the offer moves with its peer");
 }
 
 #[test]
