@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use shoal_interop::tools;
+use shoal_testkit::tools;
 
 use crate::shell::{build_release, cargo, run};
 
@@ -80,7 +80,7 @@ impl Bench {
     pub(crate) fn run(self) -> Result<()> {
         let (package, benches, arguments) = match self {
             Self::Store(BenchArguments { arguments }) => ("shoal-store", &["store"][..], arguments),
-            Self::Insight(BenchArguments { arguments }) => ("shoal-store", &["insight"][..], arguments),
+            Self::Insight(BenchArguments { arguments }) => ("shoal-engine", &["insight"][..], arguments),
             Self::Snapshot(BenchArguments { arguments }) => ("shoal-store", &["snapshot"][..], arguments),
             Self::Cores(BenchArguments { arguments }) => ("shoal-store", &["cores"][..], arguments),
             Self::Relay(BenchArguments { arguments }) => ("shoal-relay", &["relay"][..], arguments),

@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use shoal_interop::tools;
+use shoal_testkit::tools;
 
 use crate::shell::{self, cargo, title};
 
@@ -50,7 +50,7 @@ impl Siege {
     }
 
     fn build(&self) -> Result<()> {
-        let mut packages = vec!["shoal-siege"];
+        let mut packages = vec!["shoal-trial"];
         if !self.has_any(&["--list", "--help", "-h"]) {
             packages.push("shoal");
         }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::Result;
 use clap::Args;
-use shoal_interop::tools;
+use shoal_testkit::tools;
 
 use crate::shell::{build_release, run, title};
 

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::thread::available_parallelism;
 
 use anyhow::{Context, Result, bail, ensure};
-use shoal_interop::tools;
+use shoal_testkit::tools;
 
 pub(crate) use report::Counts;
 

@@ -15,8 +15,8 @@ use rustix::time::{ClockId, clock_gettime};
 use shoal_access::HashKey;
 use shoal_access::networks::{Network, NetworkTable};
 use shoal_access::torrents::{ListReader, TorrentLists, TorrentTable};
+use shoal_base::InfoHash;
 use shoal_store::prefetch;
-use shoal_types::InfoHash;
 
 const KEY: HashKey = HashKey::new([0x9e37, 0x79b9, 0x7f4a, 0x7c15]);
 

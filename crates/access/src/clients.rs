@@ -11,7 +11,7 @@ use core::fmt;
 use core::ops::RangeInclusive;
 use std::str::FromStr;
 
-use shoal_types::PeerId;
+use shoal_base::PeerId;
 
 use crate::{Reason, ReasonPlace};
 

@@ -11,10 +11,12 @@
 pub mod budget;
 pub mod clients;
 pub mod faults;
+pub mod fetch;
 mod hash;
 pub mod networks;
 pub mod ports;
 pub mod text;
+pub mod token;
 pub mod torrents;
 
 use std::sync::Arc;

@@ -14,7 +14,7 @@ mod table;
 
 use std::sync::Arc;
 
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 
 use crate::hash::HashKey;
 use crate::{Reason, ReasonPlace};

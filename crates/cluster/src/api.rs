@@ -6,7 +6,7 @@ use core::str::FromStr;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use shoal_types::{Delta, Presence};
+use shoal_base::{Delta, Presence};
 
 /// The identity of a run of a node: a random number that it draws at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

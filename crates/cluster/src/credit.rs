@@ -19,7 +19,7 @@
 //! | 20 bytes | the peer id, if the flags say so |
 //! | up to three numbers | bytes uploaded, downloaded and left, as far as the flags say so |
 
-use shoal_types::{Credit, CreditProtocol, Event, InfoHash, PeerId, SUBJECT_BYTES_MAX, Subject, Transfer};
+use shoal_base::{Credit, CreditProtocol, Event, InfoHash, PeerId, SUBJECT_BYTES_MAX, Subject, Transfer};
 
 use crate::NodeId;
 use crate::message::{Malformed, Reader};

@@ -13,7 +13,7 @@
 
 use core::net::IpAddr;
 
-use shoal_types::{Action, Delta, InfoHash, PeerId, PeerV4, PeerV6, Presence};
+use shoal_base::{Action, Delta, InfoHash, PeerId, PeerV4, PeerV6, Presence};
 
 use crate::message::{Malformed, Reader};
 

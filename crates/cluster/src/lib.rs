@@ -1,6 +1,6 @@
 //! The protocol by which several trackers behave as one.
 //!
-//! Each node answers from its own memory and tells the others what its announces change ([`Delta`](shoal_types::Delta)).
+//! Each node answers from its own memory and tells the others what its announces change ([`Delta`](shoal_base::Delta)).
 //! The state is soft: a live peer announces again within an interval and is told again then, so that whatever is lost
 //! heals by itself. Sequence numbers, resends and snapshots only make that quicker.
 //!

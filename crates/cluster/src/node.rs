@@ -7,7 +7,7 @@ mod snapshots;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use shoal_types::{Delta, Presence};
+use shoal_base::{Delta, Presence};
 
 use crate::allowance::Allowance;
 use crate::api::{Counters, NodeId, NodeState, Outgoing, Settings, Status, Swarms};

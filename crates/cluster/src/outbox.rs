@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use shoal_types::{Delta, InfoHash, Presence};
+use shoal_base::{Delta, InfoHash, Presence};
 
 use crate::api::NodeId;
 use crate::delta::{DELTA_BYTES_MAX, encode_delta, encode_presence};
@@ -148,7 +148,7 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
-    use shoal_types::Action;
+    use shoal_base::Action;
 
     use super::*;
     use crate::delta::{Deltas, decode_deltas};

@@ -1,6 +1,6 @@
 //! Subjects of the bus, and the shards of torrents that they name.
 
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 
 use crate::api::NodeId;
 

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use bytes::Bytes;
+use shoal_base::{Action, Delta, InfoHash, Presence};
 use shoal_cluster::message::{Decoded, Heads, Hello, Message, StreamHead, decode, encode};
 use shoal_cluster::{
     BATCH_BYTES_MAX, Damaged, Node, NodeId, NodeState, Outgoing, SHARDS, Scope, Settings, Swarms,
     WAITING_BYTES_MAX,
 };
-use shoal_types::{Action, Delta, InfoHash, Presence};
 
 const ME: NodeId = NodeId(1);
 const BAD: NodeId = NodeId(66);

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use shoal_tls::{SelfSigned, self_signed};
+use shoal_session::tls::{SelfSigned, self_signed};
 
 use crate::description::{CERTIFICATE, CERTIFICATE_AND_KEY, KEY};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
-use shoal_types::{Event, InfoHash};
+use shoal_base::{Event, InfoHash};
 
 use crate::certificate::server_name;
 

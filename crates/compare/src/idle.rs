@@ -4,8 +4,8 @@ use std::io::{self, Read};
 use std::net::{Ipv4Addr, TcpStream};
 
 use anyhow::{Context, Result, bail};
+use shoal_base::{Event, PeerId};
 use shoal_load::info_hash;
-use shoal_types::{Event, PeerId};
 
 use crate::http::Client;
 use crate::load::Transport;

@@ -2,7 +2,7 @@
 
 mod udp;
 
-use shoal_types::{Event, InfoHash, PeerId};
+use shoal_base::{Event, InfoHash, PeerId};
 
 use crate::http::Client;
 use crate::ws;

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::TcpStream;
 
-use shoal_types::{Event, InfoHash, PeerId};
+use shoal_base::{Event, InfoHash, PeerId};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::{self, Read, Role, handshake};
 use shoal_wire::webtorrent::received::{Received, decode};

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use std::path::Path;
 
-use shoal_types::PeerV4;
+use shoal_base::PeerV4;
 use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead};
 
 use crate::keys::Config;

@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
-use shoal_any_certificate::AnyCertificate;
+use shoal_testkit::certificate::AnyCertificate;
 
 use crate::case::Unmet;
 use crate::context::Context;

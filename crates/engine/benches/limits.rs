@@ -16,6 +16,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
+use shoal_base::source::{HoldingLimits, Holdings};
+use shoal_base::transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
+use shoal_base::{Event, InfoHash, PeerId};
 use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
@@ -23,10 +26,7 @@ use shoal_engine::counter::Tally;
 use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::Policy;
 use shoal_engine::udp::Responder;
-use shoal_source::{HoldingLimits, Holdings};
 use shoal_store::Store;
-use shoal_transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
-use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::udp::{Announce, Options, Request, TransactionId};
 
 const KEY: ConnectionKey = ConnectionKey::new(*b"fedcba9876543210");

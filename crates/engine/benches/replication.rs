@@ -15,6 +15,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
+use shoal_base::transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
+use shoal_base::{Action, Delta, Event, InfoHash, PeerId};
 use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
@@ -23,8 +25,6 @@ use shoal_engine::policy::Policy;
 use shoal_engine::replication::{Applier, RecordedDeltas, ring};
 use shoal_engine::udp::Responder;
 use shoal_store::{Settings, SharedStore};
-use shoal_transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
-use shoal_types::{Action, Delta, Event, InfoHash, PeerId};
 use shoal_wire::udp::{Announce, Options, Request, TransactionId};
 
 const KEY: ConnectionKey = ConnectionKey::new(*b"fedcba9876543210");

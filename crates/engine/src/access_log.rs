@@ -6,9 +6,9 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use shoal_base::metrics::Counter;
+use shoal_base::{Event, InfoHash, PeerId};
 use shoal_config::{LogConfig, LoggedAddresses};
-use shoal_metrics::Counter;
-use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::udp::{Reply, Request};
 
 use crate::Now;
@@ -183,8 +183,8 @@ impl Record {
                 let (counts, peers) = match Reply::decode(reply) {
                     Ok(Reply::Announce { seeders, leechers, peers, .. }) => {
                         let peer_bytes = match family {
-                            Family::V4 => size_of::<shoal_types::PeerV4>(),
-                            Family::V6 => size_of::<shoal_types::PeerV6>(),
+                            Family::V4 => size_of::<shoal_base::PeerV4>(),
+                            Family::V6 => size_of::<shoal_base::PeerV6>(),
                         };
                         (Some([seeders, leechers]), saturated(peers.as_bytes().len() / peer_bytes))
                     }

@@ -7,9 +7,9 @@
 //! datagrams comes last.
 
 use arrayvec::ArrayVec;
+use shoal_base::transport::datagram::BATCH_MAX;
+use shoal_base::{PeerV4, PeerV6};
 use shoal_store::{Announce, LockedShard, Place, SHARDS_MAX, Store, SwarmId, Swarms};
-use shoal_transport::datagram::BATCH_MAX;
-use shoal_types::{PeerV4, PeerV6};
 
 use crate::udp::SCRAPE_HASHES_MAX;
 

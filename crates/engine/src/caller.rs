@@ -6,7 +6,7 @@
 
 use core::net::IpAddr;
 
-use shoal_source::Excess;
+use shoal_base::source::Excess;
 use shoal_store::{Announce, Announced, LockedShard, Place, Rejection, SwarmId, Swarms};
 
 use crate::Now;

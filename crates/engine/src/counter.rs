@@ -8,7 +8,7 @@
 use core::net::IpAddr;
 use std::sync::Arc;
 
-use shoal_metrics::{Counter, Label as _, labels};
+use shoal_base::metrics::{Counter, Label as _, labels};
 
 use crate::refusal::Refusal;
 

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use shoal_metrics::Counter;
-use shoal_types::{Credit, CreditProtocol, Transfer};
+use shoal_base::metrics::Counter;
+use shoal_base::{Credit, CreditProtocol, Transfer};
 
 use crate::Now;
 use crate::policy::{Policy, Protocol, Request};
@@ -34,7 +34,7 @@ pub struct RecordedCredit {
 pub struct CreditCounters {
     /// Those that were lost because the ring was full.
     pub lost: Counter,
-    /// Those with a token that names no user, or not as [`Subject`](shoal_types::Subject) demands.
+    /// Those with a token that names no user, or not as [`Subject`](shoal_base::Subject) demands.
     pub without_subject: Counter,
     /// Those of clients that leave, with a token that is not valid. They are served, as such clients need none.
     pub invalid_token: Counter,

@@ -15,12 +15,12 @@ use core::fmt::Write;
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use crate::insight::Sampler;
+use shoal_access::token::Url;
 use shoal_access::torrents::{Publication, TorrentLists};
+use shoal_base::{Counts, InfoHash, Transfer};
 use shoal_config::OpentrackerMode;
-use shoal_insight::Sampler;
 use shoal_store::{SharedStore, Store, SwarmId};
-use shoal_token::Url;
-use shoal_types::{Counts, InfoHash, Transfer};
 use shoal_wire::http::query::{AnnounceQuery, QueryError, ScrapeQuery, transferred};
 use shoal_wire::http::reply::{self, AnnounceReply, RetryIn, ScrapeFile, ScrapeFormat};
 

@@ -18,6 +18,7 @@ pub mod connection_id;
 pub mod counter;
 pub mod credit;
 pub mod http;
+pub mod insight;
 pub mod limits;
 pub mod pace;
 pub mod policy;

@@ -1,16 +1,16 @@
 //! How often the sources of requests may ask.
 //!
 //! A source is an IPv4 address or an IPv6 /64, the least that a customer gets. A /56 and a /48 are several customers or
-//! one attacker, so they have limits too, wider ones ([`shoal_source::Width`]). All of these have buckets in one table of a fixed size
-//! ([`shoal_source::Rates`]), which all workers share and which outlives a reload.
+//! one attacker, so they have limits too, wider ones ([`shoal_base::source::Width`]). All of these have buckets in one table of a fixed size
+//! ([`shoal_base::source::Rates`]), which all workers share and which outlives a reload.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use shoal_access::networks::{Network, NetworkTable};
+use shoal_base::source::{Level, Rate, Rates, Width};
 use shoal_config::LimitsConfig;
-use shoal_source::{Level, Rate, Rates, Width};
 
 use crate::Now;
 use crate::policy::Protocol;

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use shoal_access::Access;
 use shoal_access::networks::NetworkTable;
 use shoal_access::ports::PortSet;
+use shoal_access::token::Url;
+use shoal_base::metrics::labels;
+use shoal_base::{Action, Event, InfoHash, PeerId};
 use shoal_config::{Config, PrivateAddresses};
-use shoal_metrics::labels;
 use shoal_store::PrivateNetwork;
-use shoal_token::Url;
-use shoal_types::{Action, Event, InfoHash, PeerId};
 
 use crate::limits::{self, Activity, Limits, SourceRates};
 use crate::pace::{Overload, Pace};

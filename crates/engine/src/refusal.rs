@@ -2,7 +2,7 @@
 
 use shoal_access::Reason;
 use shoal_access::torrents::Forbidden;
-use shoal_metrics::labels;
+use shoal_base::metrics::labels;
 use shoal_store::Rejection;
 
 labels! {

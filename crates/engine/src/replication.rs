@@ -1,6 +1,6 @@
 //! Replication: the swarms of this store as copies of those of other nodes, and the reverse.
 //!
-//! Announces over UDP and HTTP change peers. A responder records each change as a [`Delta`](shoal_types::Delta) in a ring
+//! Announces over UDP and HTTP change peers. A responder records each change as a [`Delta`](shoal_base::Delta) in a ring
 //! ([`Recorder`]), from which one thread takes them for the other nodes. The deltas of other nodes go into the store by the
 //! [`Applier`], and swarms of their snapshots by the [`Replica`], past the responders, so none of them is recorded again.
 //!

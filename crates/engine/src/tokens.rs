@@ -1,6 +1,6 @@
 //! Tokens: who is served only with one, and how many are verified.
 //!
-//! A token that was verified lately is recognised by its hash ([`shoal_token::Cache`]), without an allocation. Any other
+//! A token that was verified lately is recognised by its hash ([`shoal_access::token::Cache`]), without an allocation. Any other
 //! one costs a signature, some 20 to 100 µs, so attackers must not choose how many:
 //!
 //! - A source that has shown too many tokens with wrong signatures is refused before its next unknown token is read
@@ -16,12 +16,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use shoal_config::{Name, TokensConfig};
-use shoal_source::{Bucket, Level, Rate};
-use shoal_token::{
+use shoal_access::token::{
     Cache, Claims, HashKey, KeyNumber, KeySet, Rules, Tag, TokenError, Url, Verified, Verifier,
 };
-use shoal_types::{Event, InfoHash, Subject};
+use shoal_base::source::{Bucket, Level, Rate};
+use shoal_base::{Event, InfoHash, Subject};
+use shoal_config::{Name, TokensConfig};
 use shoal_wire::udp::Options;
 
 use crate::Now;
@@ -269,7 +269,7 @@ impl Tokens {
         {
             return Some(Err(refusal));
         }
-        let of = |token: Option<&[u8]>| Ok(token.and_then(shoal_token::subject));
+        let of = |token: Option<&[u8]>| Ok(token.and_then(shoal_access::token::subject));
         Some(match request.shown {
             Shown::Socket(SocketToken(token)) => of(token.as_deref().map(|token| &*token.text)),
             shown => self.with_token(shown, of),

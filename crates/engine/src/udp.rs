@@ -13,13 +13,13 @@ mod answer;
 use core::net::IpAddr;
 use std::sync::Arc;
 
+use crate::insight::Sampler;
 use arrayvec::ArrayVec;
 use shoal_access::torrents::TorrentLists;
+use shoal_base::transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
+use shoal_base::{Action, Event, InfoHash, PeerV4, PeerV6};
 use shoal_config::Config;
-use shoal_insight::Sampler;
 use shoal_store::{PrivateNetwork, SharedStore, prefetch};
-use shoal_transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
-use shoal_types::{Action, Event, InfoHash, PeerV4, PeerV6};
 use shoal_wire::udp::{
     self as wire, Announce, AnnounceHead, ConnectReply, Reply, RequestError, ScrapeEntry, ScrapeHead,
     TransactionId,

@@ -19,11 +19,11 @@ use core::fmt::Write;
 use core::net::IpAddr;
 use std::sync::Arc;
 
+use crate::insight::Sampler;
+use shoal_base::transport::stream::Handle;
+use shoal_base::{Action, Counts, InfoHash, PeerChange, Presence};
 use shoal_config::Config;
-use shoal_insight::Sampler;
 use shoal_relay::{Dispatcher, MessageKind, OfferKey, OfferTarget, Swarms, WriteError};
-use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, InfoHash, PeerChange, Presence};
 use shoal_wire::websocket::frame;
 use shoal_wire::webtorrent::{self as wire, Limits, Storage, Unreadable, reply};
 

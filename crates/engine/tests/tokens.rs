@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
+use shoal_access::token::{HashKey, KeySet, Url};
+use shoal_base::{Event, InfoHash};
 use shoal_config::{Config, TokensConfig};
 use shoal_engine::Now;
 use shoal_engine::limits::SourceRates;
@@ -12,9 +14,7 @@ use shoal_engine::pace::Pace;
 use shoal_engine::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
 use shoal_engine::refusal::Refusal;
 use shoal_engine::tokens::{Shown, SocketToken, TokenMemory, Tokens};
-use shoal_test_tokens::{Issuer, encode, jwks, message};
-use shoal_token::{HashKey, KeySet, Url};
-use shoal_types::{Event, InfoHash};
+use shoal_testkit::tokens::{Issuer, encode, jwks, message};
 use shoal_wire::udp::Options;
 
 const NOW_S: u64 = 1_800_000_000;

@@ -5,14 +5,14 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use shoal_counting_allocator::CountingAllocator;
+use shoal_base::transport::stream::Handle;
 use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Family, Kind, Outcome, Relay, Tally};
 use shoal_engine::refusal::Refusal;
 use shoal_engine::tokens::SocketToken;
 use shoal_engine::webtorrent::{Member, Responder};
 use shoal_relay::{Dispatcher, Mailboxes, Swarms};
-use shoal_transport::stream::Handle;
+use shoal_testkit::allocator::CountingAllocator;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -48,7 +48,7 @@ impl World {
             let dispatcher = Dispatcher::new(number, Arc::clone(&mailboxes));
             let rng = fastrand::Rng::with_seed(number.into());
             let responder = Responder::new(Arc::default(), Arc::clone(&swarms), dispatcher, tally, rng);
-            let before = shoal_counting_allocator::allocations();
+            let before = shoal_testkit::allocator::allocations();
             let enter = |index| {
                 let ip = IpAddr::V4(Ipv4Addr::from_bits(u32::from(number) << 16 | 0x4d00_0001 | index << 4));
                 (responder.enter(Handle { index, generation: 0 }, ip, SocketToken::default()), ip)
@@ -56,7 +56,7 @@ impl World {
             let mut members = Vec::with_capacity(CLIENTS as usize);
             members.extend((0..CLIENTS).map(enter));
             assert_eq!(
-                shoal_counting_allocator::allocations() - before,
+                shoal_testkit::allocator::allocations() - before,
                 1,
                 "none for who has not said anything"
             );
@@ -70,7 +70,7 @@ impl World {
     fn step(&mut self) -> u64 {
         let (number, index) = (self.rng.usize(..self.workers.len()), self.rng.u32(..CLIENTS));
         let message = message(&mut self.rng, number, index);
-        let before = shoal_counting_allocator::allocations();
+        let before = shoal_testkit::allocator::allocations();
         let Worker { responder, members, .. } = &mut self.workers[number];
         let (member, ip) = &mut members[index as usize];
         responder.receive(member, *ip, message.as_bytes(), NOW).unwrap();
@@ -84,7 +84,7 @@ impl World {
             }
             assert!(responder.dispatch().count() < 2);
         }
-        shoal_counting_allocator::allocations() - before
+        shoal_testkit::allocator::allocations() - before
     }
 
     fn count(&self, read: impl Fn(&Counters) -> u64) -> u64 {

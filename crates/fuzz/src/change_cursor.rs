@@ -1,7 +1,7 @@
 //! Cursors of the feed of changes, from the query of a reader on.
 
-use shoal_insight::{ChangeLog, Changes, Cursor};
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
+use shoal_engine::insight::{ChangeLog, Changes, Cursor};
 
 /// The epoch and the keys of the log.
 const NUMBERS: [u64; 3] = [1, 2, 3];

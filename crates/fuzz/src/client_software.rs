@@ -1,7 +1,7 @@
 //! The software that peer ids name.
 
-use shoal_insight::{Clients, Sample, Software, identify};
-use shoal_types::{InfoHash, PeerId};
+use shoal_base::{InfoHash, PeerId};
+use shoal_engine::insight::{Clients, Sample, Software, identify};
 
 /// The number of kinds of software that operators see.
 const LISTED_MAX: usize = 30;

@@ -12,9 +12,9 @@
 //! The node has the identity 0, as one sender. The kinds beyond those of messages are events at the node.
 
 use bytes::Bytes;
+use shoal_base::{Action, Delta, InfoHash, Presence};
 use shoal_cluster::message::{Decoded, decode};
 use shoal_cluster::{Damaged, Deltas, Node, NodeId, Scope, Settings, Swarms, decode_deltas};
-use shoal_types::{Action, Delta, InfoHash, Presence};
 
 use crate::cluster_message::seal;
 

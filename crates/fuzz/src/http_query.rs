@@ -1,6 +1,6 @@
 //! The queries of announces and scrapes, compared with a naive decoder.
 
-use shoal_types::{Event, InfoHash, PeerId};
+use shoal_base::{Event, InfoHash, PeerId};
 use shoal_wire::http::Version;
 use shoal_wire::http::head::{HEAD_BYTES_MAX, HeaderStorage, RequestHead};
 use shoal_wire::http::query::{AnnounceQuery, Parameters, PeersForm, QueryError, ScrapeQuery};

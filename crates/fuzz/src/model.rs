@@ -3,7 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
 
-use shoal_types::{Event, InfoHash};
+use shoal_base::{Event, InfoHash};
 use shoal_wire::udp::Announce;
 
 /// All swarms of both families.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use shoal_base::transport::stream::Handle;
+use shoal_base::{Action, InfoHash, PeerId};
 use shoal_engine::webtorrent::{Content, ForwardedMessage, Nodes, RemoteMessage};
 use shoal_relay::{Address, Announce, Mailboxes, OfferKey, Settings, Swarms};
-use shoal_transport::stream::Handle;
-use shoal_types::{Action, InfoHash, PeerId};
 
 /// The peer that is connected to the node, and its torrent.
 const PEER: PeerId = PeerId([b'p'; 20]);

@@ -1,6 +1,6 @@
 //! The file of a snapshot, and swarms that return from it.
 
-use shoal_snapshot::{Block, Event, HEADER_BYTES, Header, Reader, Writer};
+use shoal_store::snapshot_file::{Block, Event, HEADER_BYTES, Header, Reader, Writer};
 use shoal_store::{Ages, Settings, SharedStore, Store, SwarmSet};
 
 const TIMEOUT_S: u32 = 2700;

@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-use shoal_token::{Cache, HashKey, KeySet, Rules, TOKEN_BYTES_MAX, Url, Verifier};
-use shoal_types::InfoHash;
+use shoal_access::token::{Cache, HashKey, KeySet, Rules, TOKEN_BYTES_MAX, Url, Verifier};
+use shoal_base::InfoHash;
 
 /// The example of RFC 8037, appendix A, and that of RFC 7515, appendix A.3, as keys without ids.
 const JWKS: &[u8] = br#"{"keys":[
@@ -52,7 +52,7 @@ pub fn jwks(input: &[u8]) {
     let value: serde_json::Value = serde_json::from_slice(input).expect("it was just parsed");
     let count = value["keys"].as_array().map_or(0, Vec::len);
     assert!(!keys.is_empty() && keys.len() + keys.unusable().len() == count);
-    let mut last = shoal_token::KeyNumber::default();
+    let mut last = shoal_access::token::KeyNumber::default();
     let first = keys.clone().following(None, &mut last);
     let same = last;
     assert_eq!(format!("{:?}", keys.following(Some(&first), &mut last)), format!("{first:?}"));

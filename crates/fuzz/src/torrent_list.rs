@@ -8,7 +8,7 @@ use shoal_access::text::Text;
 use shoal_access::torrents::{
     Details, Entry, LINE_BYTES_MAX, ListReader, REASON_BYTES_MAX, REFERENCE_BYTES_MAX, info_hashes,
 };
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 use shoal_wire::http::bencode;
 
 const KEY: HashKey = HashKey::new([1, 2, 3, 4]);

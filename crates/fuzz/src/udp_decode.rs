@@ -1,6 +1,6 @@
 //! The codec of UDP packets, without a tracker.
 
-use shoal_types::{PeerV4, PeerV6};
+use shoal_base::{PeerV4, PeerV6};
 use shoal_wire::udp::{Reply, ReplyError, Request, RequestError};
 
 /// Largest payload of a datagram.

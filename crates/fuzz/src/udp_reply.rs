@@ -4,6 +4,8 @@ use core::net::{IpAddr, SocketAddr};
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use shoal_base::transport::datagram::{Exchange, REPLY_BYTES_MAX};
+use shoal_base::{Event, InfoHash, PeerV4, PeerV6};
 use shoal_config::{Config, PrivateAddresses};
 use shoal_engine::Now;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
@@ -11,8 +13,6 @@ use shoal_engine::counter::Tally;
 use shoal_engine::policy::Policy;
 use shoal_engine::udp::Responder;
 use shoal_store::Store;
-use shoal_transport::datagram::{Exchange, REPLY_BYTES_MAX};
-use shoal_types::{Event, InfoHash, PeerV4, PeerV6};
 use shoal_wire::udp::{
     Announce, AnnounceHead, Peers, Reply, Request, RequestError, ScrapeEntry, ScrapeHead, TransactionId,
 };

@@ -2,7 +2,7 @@
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use shoal_types::{Event, InfoHash, PeerId};
+use shoal_base::{Event, InfoHash, PeerId};
 use shoal_wire::webtorrent::received::{self, Failure, Received, RelayedAnswer, RelayedOffer};
 use shoal_wire::webtorrent::{
     Action, Announce, Answer, DEPTH_MAX, Fault, JsonError, Limits, OFFER_ID_BYTES_MAX, OfferId, Request,

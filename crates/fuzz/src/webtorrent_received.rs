@@ -1,6 +1,6 @@
 //! Messages to WebTorrent clients, as a client decodes them.
 
-use shoal_types::PeerId;
+use shoal_base::PeerId;
 use shoal_wire::webtorrent::received::{self, Received, ReceivedError};
 use shoal_wire::webtorrent::{Answer, Offer, reply};
 

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey, slot_at};
-use shoal_test_network::enter_behind;
+use shoal_testkit::network::enter_behind;
 use shoal_xdp::frame::model::{Model, Source, Verdict};
 use shoal_xdp::frame::{Checksum, Datagram, Head, parse};
 use shoal_xdp::interface::Segment;

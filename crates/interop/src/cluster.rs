@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 
 use crate::network::{Host, NODE_NAME, Network};
 use crate::process::{Process, wait_for};
-use crate::tools;
 use crate::tracker::{Setting, Tracker};
+use shoal_testkit::tools;
 
 /// The name of the host of the NATS server, and the setting that makes a tracker use it.
 const NATS_NAME: &str = "nats.test";

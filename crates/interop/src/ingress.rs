@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use crate::network::{Host, Network, PROXY_NAME, TRACKER_NAME};
 use crate::proxies::{Proxies, ProxyEnvironment};
 use crate::route::{HTTPS_PORT, PROXY_HEADER_PORT, PROXY_HEADER_TLS_PORT, Route, TRACKER_PORT};
-use crate::tools;
+use shoal_testkit::tools;
 
 /// The ingress of one tracker.
 #[derive(Debug)]

@@ -19,7 +19,6 @@ pub mod refusal;
 pub mod route;
 pub mod signalling;
 pub mod testbed;
-pub mod tools;
 pub mod tracker;
 pub mod transfer;
 pub mod workers;

@@ -10,12 +10,12 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use shoal_test_network::Side;
-use shoal_test_network::vlan::Vlan;
+use shoal_testkit::network::Side;
+use shoal_testkit::network::vlan::Vlan;
 use tempfile::TempDir;
 
 use crate::namespace::Namespace;
-use crate::tools;
+use shoal_testkit::tools;
 
 /// The name of the tracker's host. Some clients do not accept an IPv6 address in a URL.
 pub const TRACKER_NAME: &str = "tracker.test";

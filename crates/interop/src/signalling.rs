@@ -10,7 +10,7 @@ use crate::network::Family;
 use crate::payload::{Payload, Pieces};
 use crate::route::Route;
 use crate::testbed::Testbed;
-use crate::tools;
+use shoal_testkit::tools;
 
 /// The directory of the package below `node_modules`.
 const PACKAGE: &str = "bittorrent-tracker";

@@ -13,8 +13,8 @@ use crate::metrics::Metrics;
 use crate::network::Host;
 use crate::process::{Process, wait_for};
 use crate::route::{HTTPS_PORT, Protocol, TRACKER_PORT};
-use crate::tools;
 use crate::workers;
+use shoal_testkit::tools;
 
 /// The default address of the control listener of `shoal`.
 const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6970);

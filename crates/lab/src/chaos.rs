@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use shoal_chaos::event::EventKind;
-use shoal_chaos::report;
-use shoal_chaos::run::{ChaosPlan, RunEvent};
-use shoal_chaos::threshold::Threshold;
 use shoal_load::Popularity;
+use shoal_trial::chaos::event::EventKind;
+use shoal_trial::chaos::report;
+use shoal_trial::chaos::run::{ChaosPlan, RunEvent};
+use shoal_trial::chaos::threshold::Threshold;
 
 use crate::load::args::{duration, rate};
 use crate::process::{Cancellation, or_usage};
@@ -157,10 +157,11 @@ impl ChaosArgs {
     }
 
     fn run_plan(&self, plan: &ChaosPlan) -> Result<ExitCode> {
-        shoal_chaos::run::prepare(&plan.events)?;
+        shoal_trial::chaos::run::prepare(&plan.events)?;
         let cancellation = Cancellation::on_signals()?;
         let mut display = Display { events: plan.events.len(), ..Display::new() };
-        let outcome = shoal_chaos::run::run(plan, cancellation.flag(), &mut |event| display.show(event));
+        let outcome =
+            shoal_trial::chaos::run::run(plan, cancellation.flag(), &mut |event| display.show(event));
         display.end();
         let outcome = outcome?;
         let json = serde_json::to_string_pretty(&outcome.result)? + "\n";

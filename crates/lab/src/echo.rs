@@ -17,11 +17,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use shoal_base::transport::datagram::DatagramService;
 use shoal_load::udp::Echo as UdpEcho;
 use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{Backend, DatagramIo, SocketSettings, Sockets, XdpIo};
-use shoal_tls::{CertificateFiles, Server, self_signed};
-use shoal_transport::datagram::DatagramService;
+use shoal_session::tls::{CertificateFiles, Server, self_signed};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::load::args::positive;

@@ -2,7 +2,7 @@
 //! conformance, and disturbs them under load.
 //!
 //! This crate owns the command line, the terminal and the exit codes; each subcommand is a module. `shoal-load`,
-//! `shoal-compare`, `shoal-conform` and `shoal-chaos` define what is measured or judged, and how.
+//! `shoal-compare`, `shoal-conform` and `shoal-trial` define what is measured or judged, and how.
 #![forbid(unsafe_code)]
 
 mod chaos;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use shoal_chaos::soak::{self, SoakPlan};
+use shoal_trial::soak::{self, SoakPlan};
 
 use crate::load::args::duration;
 use crate::process::{Cancellation, or_usage};

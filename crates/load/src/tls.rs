@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, Error, NamedGroup, RootCertStore};
-use shoal_any_certificate::AnyCertificate;
+use shoal_testkit::certificate::AnyCertificate;
 
 use crate::OpenError;
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use session::watched;
 use shoal_load::http::{HttpSettings, Reuse, TlsSettings, TlsVersion, open};
 use shoal_load::{Connections, Pace, Plan, Population, Report, Stop};
-use shoal_tls::{CertificateFiles, Server};
+use shoal_session::tls::{CertificateFiles, Server};
 use tempfile::TempDir;
 
 /// A tracker by TLS, with a thread for each connection.
@@ -33,7 +33,7 @@ const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 54\r\n\r\n\
 impl Tracker {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let made = shoal_tls::self_signed(&["localhost".to_owned()]).unwrap();
+        let made = shoal_session::tls::self_signed(&["localhost".to_owned()]).unwrap();
         let chain = folder.path().join("certificate.pem");
         let key = folder.path().join("key.pem");
         fs::write(&chain, made.certificate_pem).unwrap();
@@ -72,7 +72,7 @@ impl Drop for Tracker {
 fn serve(mut stream: TcpStream, server: &Server, stop: &AtomicBool) {
     stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     stream.set_nodelay(true).unwrap();
-    let mut session = shoal_tls::Session::new(server);
+    let mut session = shoal_session::tls::Session::new(server);
     let (mut piece, mut heads) = ([0; 4096], Vec::new());
     while !stop.load(Ordering::Relaxed) {
         let bytes = match stream.read(&mut piece) {

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use shoal_transport::datagram::DatagramService;
+use shoal_base::transport::datagram::DatagramService;
 
 use crate::ring::Ring;
 use crate::stream::Readiness;

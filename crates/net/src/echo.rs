@@ -1,6 +1,6 @@
 //! The smallest possible service, for tests of the back ends and to measure the cost of the back ends alone.
 
-use shoal_transport::datagram::{DatagramService, Exchange};
+use shoal_base::transport::datagram::{DatagramService, Exchange};
 
 /// Answers each request with its own bytes.
 #[derive(Clone, Copy, Debug, Default)]

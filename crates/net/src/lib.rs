@@ -1,7 +1,7 @@
 //! I/O back ends for datagrams behind one short trait. The I/O of streams is in [`stream`].
 //!
 //! This crate owns sockets and rings, and moves bytes between them and a [`DatagramService`] or
-//! [`StreamService`](shoal_transport::stream::StreamService). It must not interpret what it receives, nor decide
+//! [`StreamService`](shoal_base::transport::stream::StreamService). It must not interpret what it receives, nor decide
 //! anything about the sender.
 //!
 //! A worker uses a back end as follows:
@@ -39,7 +39,7 @@ mod xdp;
 use std::io;
 use std::time::Duration;
 
-use shoal_transport::datagram::DatagramService;
+use shoal_base::transport::datagram::DatagramService;
 
 pub use backend::{AnyIo, Backend, Choice, PreparedIo, UnknownBackend, Unsupported};
 pub use counters::{Counter, Counters, FamilyCounters, Gauge, XdpCounters};

@@ -15,7 +15,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use shoal_transport::datagram::{BATCH_MAX, DatagramService, Exchange, REPLY_BYTES_MAX};
+use shoal_base::transport::datagram::{BATCH_MAX, DatagramService, Exchange, REPLY_BYTES_MAX};
 
 use crate::socket::{SOCKETS_MAX, decode_source};
 use crate::stream::Readiness;

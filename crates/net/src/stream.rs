@@ -1,7 +1,7 @@
 //! Stream I/O (TCP and Unix sockets).
 //!
 //! This module owns listeners, connections, their time limits and their number, and moves bytes between them and a
-//! [`StreamService`](shoal_transport::stream::StreamService). It must not interpret the bytes, nor decide anything
+//! [`StreamService`](shoal_base::transport::stream::StreamService). It must not interpret the bytes, nor decide anything
 //! about their sender.
 //!
 //! A worker uses it as follows:

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
-use shoal_transport::datagram::{BATCH_MAX, DatagramService, Exchange};
+use shoal_base::transport::datagram::{BATCH_MAX, DatagramService, Exchange};
 
 use crate::ring::provided::{BufferGroup, Filled};
 use crate::ring::{Completion, Ring};

@@ -12,7 +12,7 @@ use std::io;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use shoal_transport::datagram::{BATCH_MAX, DatagramService, Exchange};
+use shoal_base::transport::datagram::{BATCH_MAX, DatagramService, Exchange};
 use shoal_xdp::frame::{Datagram, REPLY_HEAD_BYTES_MAX, parse, write_reply_head};
 use shoal_xdp::socket::{Answered, Failure, Frame};
 

@@ -7,8 +7,8 @@ mod common;
 use std::time::Duration;
 
 use common::{Kind, PATIENCE, bind_one, connect};
-use shoal_counting_allocator::{CountingAllocator, allocations};
 use shoal_net::{DatagramIo, Echo, REQUEST_BYTES_MAX};
+use shoal_testkit::allocator::{CountingAllocator, allocations};
 
 over_every_back_end! {
     polls_allocate_nothing,

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Kind, PATIENCE, Server, ask, bind, bind_one, connect, connect_from, receive, settings};
+use shoal_base::transport::datagram::{BATCH_MAX, DatagramService, Exchange, REPLY_BYTES_MAX};
 use shoal_net::{
     DatagramIo, Echo, InheritedSockets, POLL_BATCHES_MAX, REQUEST_BYTES_MAX, Sockets, TaskRun, UringIo,
     UringSettings,
 };
-use shoal_transport::datagram::{BATCH_MAX, DatagramService, Exchange, REPLY_BYTES_MAX};
 
 over_every_back_end! {
     both_families_at_once,

@@ -5,10 +5,10 @@ use std::net::{SocketAddr, UdpSocket};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use shoal_base::transport::datagram::{DatagramService, Exchange};
 use shoal_net::{
     Backend, ClientSettings, ConnectError, DatagramIo, SEGMENTS_MAX, SOCKETS_MAX, SocketSettings, Sockets,
 };
-use shoal_transport::datagram::{DatagramService, Exchange};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

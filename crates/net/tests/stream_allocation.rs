@@ -8,9 +8,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use common::stream::{LIMITS, addrs, listen};
-use shoal_counting_allocator::{CountingAllocator, allocations};
+use shoal_base::transport::stream::{Handle, Next, Remote, StreamService};
 use shoal_net::stream::StreamIo;
-use shoal_transport::stream::{Handle, Next, Remote, StreamService};
+use shoal_testkit::allocator::{CountingAllocator, allocations};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

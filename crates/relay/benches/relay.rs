@@ -12,9 +12,9 @@
 use std::net::Ipv4Addr;
 
 use rustix::time::{ClockId, clock_gettime};
+use shoal_base::transport::stream::Handle;
+use shoal_base::{Action, InfoHash, PeerId};
 use shoal_relay::{Address, Announce, OfferKey, OfferTarget, Settings, SwarmKey, Swarms};
-use shoal_transport::stream::Handle;
-use shoal_types::{Action, InfoHash, PeerId};
 
 const RUNS: usize = 4;
 

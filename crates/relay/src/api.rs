@@ -3,9 +3,9 @@
 use core::fmt;
 use std::sync::Arc;
 
-use shoal_source::{Excess, Holdings, Source};
-use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, PeerChange, PeerId};
+use shoal_base::source::{Excess, Holdings, Source};
+use shoal_base::transport::stream::Handle;
+use shoal_base::{Action, Counts, PeerChange, PeerId};
 
 use crate::key::OfferKey;
 use crate::pending_offer::PENDING_OFFERS_BYTES_MAX;
@@ -16,7 +16,7 @@ pub struct Settings {
     /// Maximum number of peers of all swarms together. When more than half of it, or of the memory, is in use, each
     /// source is limited to a share that falls with the free part.
     pub peers_max: u64,
-    /// Maximum memory in bytes, as [`Totals::bytes`](shoal_types::Totals::bytes) counts it: [`PEER_BYTES`] for
+    /// Maximum memory in bytes, as [`Totals::bytes`](shoal_base::Totals::bytes) counts it: [`PEER_BYTES`] for
     /// each peer, and 12 for each of its offers of the last two minutes that has no answer, of which 64 are remembered; 48 and
     /// 16 for a peer that is connected to another node, or not the first of its node with its peer id.
     /// At the ceiling, new peers are refused, and offers are remembered and relayed only in memory that is already
@@ -28,7 +28,7 @@ pub struct Settings {
     pub relay_rate_max: u32,
     /// Maximum share of the peers of a swarm, in per cent, that are of one IPv4 address or IPv6 /48; 0 means no limit. It
     /// is checked when a peer joins, in swarms of more than 128 peers by a sample of as many. Some peers of a source are
-    /// admitted in any case, see [`swarm_share`](shoal_source::swarm_share).
+    /// admitted in any case, see [`swarm_share`](shoal_base::source::swarm_share).
     pub swarm_share_max: u32,
     /// The peers and torrents of each source in all swarms, and their limits, if there are any. Each peer counts as a
     /// torrent of its own.

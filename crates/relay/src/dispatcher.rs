@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use shoal_transport::stream::Handle;
+use shoal_base::transport::stream::Handle;
 
 use crate::api::Address;
 use crate::mailbox::Mailboxes;

@@ -121,14 +121,14 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
-    use shoal_transport::stream::Handle;
-    use shoal_types::{Action, InfoHash, PeerId};
+    use shoal_base::transport::stream::Handle;
+    use shoal_base::{Action, InfoHash, PeerId};
 
     use super::*;
     use crate::api::{Address, Announce, Settings};
     use crate::key::KeyHasher;
     use crate::shard::PreparedAnnounce;
-    use shoal_source::Source;
+    use shoal_base::source::Source;
 
     const LIFETIME_S: u32 = 80;
 

@@ -6,8 +6,8 @@
 use core::fmt;
 use core::net::IpAddr;
 
-use shoal_source::{Source, SourceHasher, spread};
-use shoal_types::{InfoHash, PeerId};
+use shoal_base::source::{Source, SourceHasher, spread};
+use shoal_base::{InfoHash, PeerId};
 use siphasher::sip::SipHasher13;
 
 use crate::api::Address;

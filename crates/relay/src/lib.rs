@@ -37,5 +37,5 @@ pub use message::MessageKind;
 pub use pending_offer::PENDING_OFFER_S;
 pub use queue::QueueLimits;
 pub use rate_limit::{MESSAGE_BYTES_MIN, TokenBucket};
-pub use shoal_source::Source;
+pub use shoal_base::source::Source;
 pub use swarms::Swarms;

@@ -116,7 +116,7 @@ mod tests {
 
     use loom::sync::{Condvar, MutexGuard};
     use loom::thread;
-    use shoal_transport::stream::Handle;
+    use shoal_base::transport::stream::Handle;
 
     use super::*;
     use crate::message::MessageKind;

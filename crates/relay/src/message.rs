@@ -1,6 +1,6 @@
 //! Messages to connections, in batches of one buffer each.
 
-use shoal_transport::stream::Handle;
+use shoal_base::transport::stream::Handle;
 
 /// Maximum capacity that an empty batch retains, so that a burst of messages does not hold memory for good.
 const RETAINED_BYTES_MAX: usize = 256 * 1024;

@@ -3,7 +3,7 @@
 //! An answer is relayed only to a peer that made the offer, so that a client cannot write to a peer that did not ask
 //! for it.
 
-use shoal_types::PeerId;
+use shoal_base::PeerId;
 
 use crate::api::{Address, PendingOfferState};
 use crate::key::OfferKey;
@@ -145,7 +145,7 @@ mod tests {
     const ME: PeerId = PeerId([1; 20]);
 
     fn at(index: u32) -> Address {
-        Address { worker: 0, handle: shoal_transport::stream::Handle { index, generation: 0 } }
+        Address { worker: 0, handle: shoal_base::transport::stream::Handle { index, generation: 0 } }
     }
 
     fn reserve(offers: &mut PendingOffers, more: usize, may_grow: bool, now_s: u32) -> usize {

@@ -2,7 +2,7 @@
 //!
 //! This module owns the sums over all shards that the two ceilings limit, peers and memory, and the number of peers of
 //! each source. Below half of a ceiling it only counts. Above that, the allowance of a source falls with the free part
-//! ([`shoal_source::allowance`]), and the fuller ceiling decides. A source over its allowance is refused new peers, and
+//! ([`shoal_base::source::allowance`]), and the fuller ceiling decides. A source over its allowance is refused new peers, and
 //! the sweep removes its peers until it is within the allowance. A source over its allowance of memory gets no memory
 //! for pending offers either.
 //!
@@ -11,7 +11,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use shoal_source::{Holdings, NetworkCounts, Networks, Source, allowance};
+use shoal_base::source::{Holdings, NetworkCounts, Networks, Source, allowance};
 
 use crate::api::{PEER_BYTES, Rejection, Settings};
 

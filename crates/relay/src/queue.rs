@@ -1,6 +1,6 @@
 //! The outbound queue of one connection, and its limits.
 
-use shoal_transport::stream::Handle;
+use shoal_base::transport::stream::Handle;
 
 use crate::dispatcher::WriteError;
 use crate::message::{MessageKind, SOURCE_GROUPS};

@@ -13,8 +13,8 @@
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use shoal_source::{Source, spread};
-use shoal_types::PeerId;
+use shoal_base::PeerId;
+use shoal_base::source::{Source, spread};
 
 use crate::api::Address;
 
@@ -251,7 +251,7 @@ mod tests {
     }
 
     fn connection(index: u32) -> Address {
-        Address { worker: 1, handle: shoal_transport::stream::Handle { index, generation: 3 } }
+        Address { worker: 1, handle: shoal_base::transport::stream::Handle { index, generation: 3 } }
     }
 
     /// Returns how many of 1,000 messages are relayed.
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(admitted(&limiter, of_network(1), connection(5), 1, 100), 128);
         assert_eq!(admitted(&limiter, of_network(2), connection(5), 1, 100), 0);
         // A peer of another node is a receiver of its own.
-        let node = Address::of_node(shoal_transport::stream::Handle { index: 1, generation: 0 });
+        let node = Address::of_node(shoal_base::transport::stream::Handle { index: 1, generation: 0 });
         assert_eq!([1, 2, 1].map(|peer_id| admitted(&limiter, source, node, peer_id, 100)), [128, 128, 0]);
     }
 

@@ -2,10 +2,10 @@
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use shoal_insight::ChangeBuffer;
-use shoal_source::{Download, Excess, Recent, Source};
-use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, InfoHash, PeerChange, PeerId, Presence};
+use shoal_base::change_buffer::ChangeBuffer;
+use shoal_base::source::{Download, Excess, Recent, Source};
+use shoal_base::transport::stream::Handle;
+use shoal_base::{Action, Counts, InfoHash, PeerChange, PeerId, Presence};
 
 use crate::api::{
     Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, ReceivedOffer,

@@ -14,8 +14,8 @@
 
 use core::ops::Range;
 
-use shoal_source::{Source, swarm_share};
-use shoal_types::{Counts, InfoHash, PeerId};
+use shoal_base::source::{Source, swarm_share};
+use shoal_base::{Counts, InfoHash, PeerId};
 
 use crate::api::{Address, OfferTarget};
 use crate::index::Index;
@@ -618,7 +618,7 @@ fn as_usize(position: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use shoal_transport::stream::Handle;
+    use shoal_base::transport::stream::Handle;
 
     use super::*;
 

@@ -5,10 +5,10 @@ use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use shoal_insight::{ChangeBuffer, WatchedShard};
-use shoal_source::Source;
-use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, Expired, InfoHash, PeerChange, PeerId, Presence, Totals};
+use shoal_base::change_buffer::{ChangeBuffer, WatchedShard};
+use shoal_base::source::Source;
+use shoal_base::transport::stream::Handle;
+use shoal_base::{Action, Counts, Expired, InfoHash, PeerChange, PeerId, Presence, Totals};
 
 use crate::api::{
     Address, Announce, Announced, AnswerMatch, ConnectedPeer, Left, Membership, OfferTarget, ReceivedOffer,
@@ -391,12 +391,12 @@ impl Swarms {
 
     /// Begins to watch which torrents change their counts. Changes that were noted before are lost.
     pub fn watch_changes(&self) {
-        shoal_insight::watch_changes(&self.shards, CHANGES_MAX);
+        shoal_base::change_buffer::watch_changes(&self.shards, CHANGES_MAX);
     }
 
     /// Ends the watch.
     pub fn ignore_changes(&self) {
-        shoal_insight::ignore_changes(&self.shards);
+        shoal_base::change_buffer::ignore_changes(&self.shards);
     }
 
     /// Calls `visit` with the torrents that have changed since the last call, in pieces. Returns whether others were lost,
@@ -404,7 +404,7 @@ impl Swarms {
     pub fn take_changes(&self, spare: &mut Vec<InfoHash>, mut visit: impl FnMut(&[InfoHash])) -> bool {
         spare.clear();
         spare.reserve_exact(CHANGES_MAX);
-        shoal_insight::take_changes(&self.shards, spare, &mut visit)
+        shoal_base::change_buffer::take_changes(&self.shards, spare, &mut visit)
     }
 
     /// Returns the memory in bytes that the watch takes.

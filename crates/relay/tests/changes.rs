@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
+use shoal_base::transport::stream::Handle;
+use shoal_base::{Action, Counts, InfoHash, PeerId};
 use shoal_relay::{Address, Announce, Settings, Swarms};
-use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, InfoHash, PeerId};
 
 const LIFETIME_S: u32 = 80;
 

@@ -5,9 +5,9 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use shoal_counting_allocator::CountingAllocator;
+use shoal_base::transport::stream::Handle;
 use shoal_relay::{Address, Dispatcher, Losses, Mailboxes, MessageKind, QueueLimits, WriteError};
-use shoal_transport::stream::Handle;
+use shoal_testkit::allocator::CountingAllocator;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -327,12 +327,12 @@ fn a_request_to_ping_reaches_the_worker_of_the_connection() {
 fn a_worker_is_woken_once_for_all_waiting_messages() {
     let [mut ours, mut theirs] = two(1000);
     let to = handle(4, 2);
-    assert_eq!(wakes(&mut ours), []);
+    assert_eq!(wakes(&mut ours), [0_u16; 0]);
     write(&mut ours, 1, to, b"a").unwrap();
     write(&mut ours, 1, to, b"b").unwrap();
     assert_eq!(wakes(&mut ours), [1]);
     write(&mut ours, 1, to, b"c").unwrap();
-    assert_eq!(wakes(&mut ours), []);
+    assert_eq!(wakes(&mut ours), [0_u16; 0]);
     assert_eq!(theirs.next_to_flush(), None, "it has not collected yet");
     theirs.collect();
     assert_eq!(round(&mut theirs), [(to, b"abc".to_vec())]);
@@ -348,7 +348,7 @@ fn a_worker_is_woken_once_for_all_waiting_messages() {
 fn a_message_to_an_unknown_worker_is_refused() {
     let [mut ours, _] = two(1000);
     assert_eq!(write(&mut ours, 2, handle(0, 0), b"a"), Err(WriteError::Gone));
-    assert_eq!(wakes(&mut ours), []);
+    assert_eq!(wakes(&mut ours), [0_u16; 0]);
 }
 
 #[test]
@@ -363,7 +363,7 @@ fn a_mailbox_is_bounded_and_accepts_the_messages_that_still_fit() {
     write(&mut ours, 1, to, &[b'd'; 20]).unwrap();
     write(&mut ours, 1, to, &[b'e'; 10]).unwrap();
     write(&mut ours, 1, to, &[b'f'; 10]).unwrap();
-    assert_eq!(wakes(&mut ours), []);
+    assert_eq!(wakes(&mut ours), [0_u16; 0]);
     assert_eq!(ours.take_losses(), Losses { mailbox_full: 2, ..Losses::default() });
     theirs.collect();
     let expected = [vec![b'a'; 40], vec![b'c'; 10], vec![b'e'; 10]].concat();
@@ -389,7 +389,7 @@ fn the_settled_state_allocates_nothing() {
     let mut rng = fastrand::Rng::with_seed(3);
     let mut out = Vec::with_capacity(1 << 20);
     let mut run = |rounds: u32, bytes: RangeInclusive<usize>| {
-        let before = shoal_counting_allocator::allocations();
+        let before = shoal_testkit::allocator::allocations();
         for _ in 0..rounds {
             for dispatcher in &mut dispatchers {
                 dispatcher.collect();
@@ -407,7 +407,7 @@ fn the_settled_state_allocates_nothing() {
                 assert!(dispatcher.dispatch().count() <= 1);
             }
         }
-        shoal_counting_allocator::allocations() - before
+        shoal_testkit::allocator::allocations() - before
     };
     // Let the buffers grow to the maximum.
     run(10, 3000..=3000);
@@ -423,16 +423,16 @@ fn a_burst_does_not_hold_memory_for_good() {
     }
     assert_eq!(round(&mut dispatcher).len(), 50);
     // Their buffers have been freed, so new ones are needed.
-    let before = shoal_counting_allocator::allocations();
+    let before = shoal_testkit::allocator::allocations();
     write(&mut dispatcher, 0, handle(0, 0), b"x").unwrap();
-    assert!(shoal_counting_allocator::allocations() > before);
+    assert!(shoal_testkit::allocator::allocations() > before);
 }
 
 #[test]
 fn buffers_that_are_unused_for_a_while_are_freed() {
     let mut dispatcher = one();
     let mut run = |rounds: u32, connections: u32| {
-        let before = shoal_counting_allocator::allocations();
+        let before = shoal_testkit::allocator::allocations();
         let mut out = Vec::with_capacity(100);
         for _ in 0..rounds {
             for index in 0..connections {
@@ -442,10 +442,10 @@ fn buffers_that_are_unused_for_a_while_are_freed() {
                 out.clear();
                 dispatcher.drain(handle, |bytes| out.extend_from_slice(bytes));
             }
-            assert_eq!(wakes(&mut dispatcher), []);
+            assert_eq!(wakes(&mut dispatcher), [0_u16; 0]);
         }
         // Not counting that of `out`.
-        shoal_counting_allocator::allocations() - before - 1
+        shoal_testkit::allocator::allocations() - before - 1
     };
     run(1, 50);
     assert_eq!(run(1, 50), 0);

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
+use shoal_base::transport::stream::Handle;
+use shoal_base::{Action, Counts, InfoHash, PeerChange, PeerId};
 use shoal_relay::{
     Address, Announce, Announced, AnswerMatch, Left, OfferKey, OfferTarget, Rejection, Settings, Source,
     Swarms,
 };
-use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, InfoHash, PeerChange, PeerId};
 
 const LIFETIME_S: u32 = 400;
 /// The length of a period, in which one announce of a peer is news.
@@ -158,7 +158,8 @@ impl World {
     fn is_over_share(&self, connection: u32) -> bool {
         let peers = || self.model.values().flat_map(|swarm| swarm.peers.keys());
         let greedy = peers().filter(|(_, connection)| is_greedy(*connection)).count() as u64;
-        let allowance = shoal_source::allowance(peers().count() as u64, PEERS_MAX as u64, PEERS_MAX as u64);
+        let allowance =
+            shoal_base::source::allowance(peers().count() as u64, PEERS_MAX as u64, PEERS_MAX as u64);
         is_greedy(connection) && allowance.is_some_and(|allowance| greedy >= allowance)
     }
 

@@ -4,11 +4,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use shoal_base::transport::stream::Handle;
+use shoal_base::{Action, InfoHash, PeerId};
 use shoal_relay::{
     Address, Announce, Announced, OfferKey, OfferTarget, PEER_BYTES, Rejection, Settings, Swarms,
 };
-use shoal_transport::stream::Handle;
-use shoal_types::{Action, InfoHash, PeerId};
 
 const PEERS_MAX: u32 = 8000;
 const LIFETIME_S: u32 = 400;

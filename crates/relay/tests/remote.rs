@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
+use shoal_base::transport::stream::Handle;
+use shoal_base::{Action, Counts, InfoHash, PeerId};
 use shoal_relay::{
     Address, Announce, AnswerMatch, Dispatcher, Mailboxes, MessageKind, OfferTarget, PEER_BYTES,
     REMOTE_WORKER, ReceivedOffer, Rejection, RemoteAnnounce, Settings, Swarms,
 };
-use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, InfoHash, PeerId};
 
 const TORRENT: InfoHash = InfoHash([7; 20]);
 

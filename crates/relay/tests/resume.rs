@@ -5,12 +5,12 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use shoal_base::source::{HoldingLimits, Holdings};
+use shoal_base::transport::stream::Handle;
+use shoal_base::{Action, Counts, InfoHash, PeerId};
 use shoal_relay::{
     Address, Announce, AnswerMatch, ConnectedPeer, Membership, OfferKey, Rejection, Settings, Swarms,
 };
-use shoal_source::{HoldingLimits, Holdings};
-use shoal_transport::stream::Handle;
-use shoal_types::{Action, Counts, InfoHash, PeerId};
 
 const TORRENT: InfoHash = InfoHash([7; 20]);
 

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+use shoal_base::transport::stream::Handle;
+use shoal_base::{Action, InfoHash, PeerId};
 use shoal_relay::{Address, Announce, OfferKey, Settings, Swarms};
-use shoal_transport::stream::Handle;
-use shoal_types::{Action, InfoHash, PeerId};
 
 struct Swarm {
     swarms: Swarms,

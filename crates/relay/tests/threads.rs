@@ -7,11 +7,11 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
+use shoal_base::transport::stream::Handle;
+use shoal_base::{Action, InfoHash, PeerId};
 use shoal_relay::{
     Address, Announce, AnswerMatch, Dispatcher, Losses, Mailboxes, MessageKind, Settings, Swarms,
 };
-use shoal_transport::stream::Handle;
-use shoal_types::{Action, InfoHash, PeerId};
 
 const WORKERS: u16 = 4;
 

@@ -1,7 +1,7 @@
 //! The counters of the sessions of a worker, with their metrics.
 
-use shoal_metrics::{counters, labels};
-use shoal_tls::FailureKind;
+use crate::tls::FailureKind;
+use shoal_base::metrics::{counters, labels};
 use shoal_wire::http::response::Status;
 
 labels! {

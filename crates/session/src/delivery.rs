@@ -9,9 +9,9 @@ use std::net::IpAddr;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use shoal_base::transport::stream::Handle;
 use shoal_engine::Now;
 use shoal_engine::http::{Blocklist, FullScrape, Responder};
-use shoal_transport::stream::Handle;
 use shoal_wire::http::Version;
 use shoal_wire::http::date::Date;
 use shoal_wire::http::head::RequestHead;

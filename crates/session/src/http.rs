@@ -7,7 +7,9 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_access::token::{Url, is_token};
 use shoal_access::torrents::Publication;
+use shoal_base::transport::stream::{ConnectionKind, Handle, Next, OUTPUT_BYTES_MAX, SourceCapacity};
 use shoal_engine::Now;
 use shoal_engine::counter::Kind;
 use shoal_engine::http::{BlocklistFormat, Responder};
@@ -16,8 +18,6 @@ use shoal_engine::pace::Pace;
 use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::refusal::Refusal;
 use shoal_engine::tokens::SocketToken;
-use shoal_token::{Url, is_token};
-use shoal_transport::stream::{ConnectionKind, Handle, Next, OUTPUT_BYTES_MAX, SourceCapacity};
 use shoal_wire::http::date::Date;
 use shoal_wire::http::head::{self, Body, HeaderStorage, Method, RequestHead};
 use shoal_wire::http::reply::ScrapeFormat;

@@ -19,6 +19,7 @@ mod session;
 mod settings;
 mod source;
 mod statistics;
+pub mod tls;
 mod transfer;
 mod upgrade;
 mod websocket;

@@ -8,11 +8,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_base::transport::stream::{ConnectionKind, Handle, Held, Next, Quota, Remote, SourceCapacity};
 use shoal_engine::pace::Pace;
 use shoal_engine::policy::Policy;
 use shoal_engine::tokens::SocketToken;
 use shoal_engine::{Now, http, webtorrent};
-use shoal_transport::stream::{ConnectionKind, Handle, Held, Next, Quota, Remote, SourceCapacity};
 use shoal_wire::http::response::Status;
 use shoal_wire::proxy::{self, Decoded};
 
@@ -39,7 +39,7 @@ pub struct Service {
     /// The settings that describe the listeners of the back end. Others may be newer.
     listener_settings: Arc<SessionSettings>,
     counters: Arc<SessionCounters>,
-    tls: Option<shoal_tls::Server>,
+    tls: Option<crate::tls::Server>,
     pub(crate) http: HttpHandler,
     /// None if WebTorrent is not served.
     pub(crate) websockets: Option<WebSocketHandler>,
@@ -73,7 +73,7 @@ impl Service {
         settings: Arc<SessionSettings>,
         http: http::Responder,
         webtorrent: Option<webtorrent::Responder>,
-        tls: Option<shoal_tls::Server>,
+        tls: Option<crate::tls::Server>,
     ) -> Self {
         let counters = Arc::<SessionCounters>::default();
         let http = HttpHandler::new(Arc::clone(&settings), Arc::clone(&counters), http, webtorrent.is_some());
@@ -406,7 +406,7 @@ impl Service {
     fn receive_tls(&mut self, call: &mut Call<'_>, input: &mut [u8]) -> Next {
         let mut tls = match (call.session.tls.take(), &self.tls) {
             (Some(tls), _) => tls,
-            (None, Some(server)) => Box::new(shoal_tls::Session::new(server)),
+            (None, Some(server)) => Box::new(crate::tls::Session::new(server)),
             (None, None) => return Next::Close,
         };
         let mut plaintext = mem::take(&mut self.plaintext);
@@ -431,7 +431,7 @@ impl Service {
                 self.finish_tls(call, &mut tls, next, !plaintext.is_empty())
             }
             Err(failure) => {
-                if matches!(failure, shoal_tls::Failure::PlainHttp) {
+                if matches!(failure, crate::tls::Failure::PlainHttp) {
                     let (counters, status) = (&self.counters, Status::BadRequest);
                     response::write_last(counters, status, response::PLAIN_HTTP, call.now, call.output);
                 }
@@ -451,7 +451,7 @@ impl Service {
     fn finish_tls(
         &mut self,
         call: &mut Call<'_>,
-        tls: &mut shoal_tls::Session,
+        tls: &mut crate::tls::Session,
         mut next: Next,
         has_plaintext: bool,
     ) -> Next {
@@ -563,7 +563,10 @@ impl Service {
 }
 
 /// Returns the outcome of a handshake that was in progress before the last input, if it has one now.
-fn handshake_outcome(tls: &shoal_tls::Session, opened: &Result<(), shoal_tls::Failure>) -> Option<Handshake> {
+fn handshake_outcome(
+    tls: &crate::tls::Session,
+    opened: &Result<(), crate::tls::Failure>,
+) -> Option<Handshake> {
     match opened {
         Err(failure) => Some(failure.kind().into()),
         Ok(()) if tls.is_handshaking() => None,
@@ -575,7 +578,7 @@ fn handshake_outcome(tls: &shoal_tls::Session, opened: &Result<(), shoal_tls::Fa
 /// Appends the bytes that `write` writes to `output`, through TLS if there is any. `reply` is the scratch buffer
 /// for TLS.
 fn write_through_tls(
-    tls: &mut Option<Box<shoal_tls::Session>>,
+    tls: &mut Option<Box<crate::tls::Session>>,
     reply: &mut Vec<u8>,
     output: &mut Vec<u8>,
     write: impl FnOnce(&mut Vec<u8>),

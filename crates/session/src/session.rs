@@ -2,7 +2,7 @@
 
 use core::mem;
 
-use shoal_transport::stream::{Handle, Held, Next};
+use shoal_base::transport::stream::{Handle, Held, Next};
 
 use crate::delivery::Delivery;
 use crate::partial::PartialInput;
@@ -17,7 +17,7 @@ pub struct Session {
     /// progress.
     pub(crate) partial: PartialInput,
     /// None before the first bytes of a handshake.
-    pub(crate) tls: Option<Box<shoal_tls::Session>>,
+    pub(crate) tls: Option<Box<crate::tls::Session>>,
     /// The back end's name for the connection.
     pub(crate) handle: Handle,
     pub(crate) source: ClientSource,

@@ -7,7 +7,7 @@ pub use crate::origin::Origins;
 /// The operator's settings, as plain values.
 #[derive(Clone, Debug)]
 pub struct SessionSettings {
-    /// The listeners, in the order of their numbers in [`shoal_transport::stream::Remote::listener`].
+    /// The listeners, in the order of their numbers in [`shoal_base::transport::stream::Remote::listener`].
     pub listeners: Vec<ListenerProtocols>,
     /// Whether a connection stays open for further requests if the client agrees.
     pub keep_alive: bool,

@@ -6,7 +6,7 @@
 
 use core::net::IpAddr;
 
-use shoal_transport::stream::Remote;
+use shoal_base::transport::stream::Remote;
 use shoal_wire::http::forwarded::{self, NoAddress};
 
 use crate::settings::{ClientHeader, TrustedProxies};

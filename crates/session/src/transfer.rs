@@ -6,9 +6,9 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use shoal_base::transport::stream::{Cipher, ConnectionKind, DETACHED_BYTES_MAX, Detached, Handle, Quota};
 use shoal_engine::Now;
 use shoal_engine::webtorrent::Responder;
-use shoal_transport::stream::{Cipher, ConnectionKind, DETACHED_BYTES_MAX, Detached, Handle, Quota};
 
 use crate::service::Service;
 use crate::session::{Session, Stage};
@@ -46,7 +46,7 @@ enum Source {
 
 /// The TLS session of a connection whose session another process continues.
 #[derive(Debug)]
-struct TlsCipher(Box<shoal_tls::Session>);
+struct TlsCipher(Box<crate::tls::Session>);
 
 impl Cipher for TlsCipher {
     fn open(&mut self, input: &mut [u8], plaintext: &mut Vec<u8>, output: &mut Vec<u8>) -> bool {

@@ -9,12 +9,12 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use shoal_base::transport::stream::{Handle, Next, OUTPUT_BYTES_MAX};
 use shoal_engine::Now;
 use shoal_engine::pace::Pace;
 use shoal_engine::policy::Policy;
 use shoal_engine::tokens::SocketToken;
 use shoal_engine::webtorrent::{Disconnection, Member, MemberState, Responder};
-use shoal_transport::stream::{Handle, Next, OUTPUT_BYTES_MAX};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::{CloseCode, Event, Reader, Role};
 

@@ -350,8 +350,8 @@ mod tests {
     use std::path::Path;
 
     use shoal_access::torrents::Forbidden;
+    use shoal_base::InfoHash;
     use shoal_config::{AccessConfig, ListSource};
-    use shoal_types::InfoHash;
 
     use super::*;
 

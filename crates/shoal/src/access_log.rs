@@ -12,9 +12,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use shoal_base::metrics::labels;
 use shoal_config::AccessLogTarget;
 use shoal_engine::access_log::AccessRecords;
-use shoal_metrics::labels;
 use tokio::time::Instant;
 
 use self::line::Clocks;

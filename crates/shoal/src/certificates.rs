@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use shoal_config::Config;
-use shoal_tls::{Certificate, CertificateError, CertificateFiles, Server};
+use shoal_session::tls::{Certificate, CertificateError, CertificateFiles, Server};
 
 use crate::clock;
 use crate::failure::Failure;

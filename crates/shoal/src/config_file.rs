@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use shoal_base::file::Fault;
 use shoal_config::{Config, ConfigFile, Differences, Reloaded};
-use shoal_file::Fault;
 
 use crate::failure::Failure;
 
@@ -19,7 +19,8 @@ pub(crate) fn read(path: Option<&Path>) -> Result<Config, Failure> {
     };
     let shown = path.display().to_string();
     let opened = File::open(path);
-    let read = opened.and_then(|file| shoal_file::text(shoal_file::read_to_end(file, FILE_BYTES_MAX)?));
+    let read =
+        opened.and_then(|file| shoal_base::file::text(shoal_base::file::read_to_end(file, FILE_BYTES_MAX)?));
     let text = read.map_err(|error| {
         // An existing file must not be overwritten.
         let advice = if error.kind() == ErrorKind::NotFound {
@@ -51,7 +52,7 @@ pub(crate) fn reread(
         return if cluster.is_some() { read(None) } else { Ok(unchanged()) };
     };
     let shown = path.display().to_string();
-    let text = match shoal_file::read_text(path, FILE_BYTES_MAX) {
+    let text = match shoal_base::file::read_text(path, FILE_BYTES_MAX) {
         Err(error) if Fault::of(&error) == Some(Fault::NotRegular) => {
             tracing::warn!(
                 file = shown,

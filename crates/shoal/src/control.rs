@@ -32,8 +32,8 @@ use std::sync::Arc;
 use axum::extract::FromRef;
 use axum::http::StatusCode;
 use axum::{Router, middleware};
+use shoal_base::source::Holdings;
 use shoal_config::HostName;
-use shoal_source::Holdings;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
@@ -71,7 +71,7 @@ pub(crate) struct Access {
     /// The names that requests may use, in addition to IP addresses and localhost.
     pub(crate) hosts: Vec<HostName>,
     /// The certificate, if the listener serves HTTPS.
-    pub(crate) tls: Option<shoal_tls::Server>,
+    pub(crate) tls: Option<shoal_session::tls::Server>,
 }
 
 impl Control {

@@ -343,7 +343,7 @@ fn read_file(file: &Path) -> Result<String, ClientError> {
     let fault = |error: &dyn fmt::Display| {
         ClientError::Options(format!("{} cannot be read: {error}", file.display()))
     };
-    shoal_file::read_text(file, FILE_BYTES_MAX).map_err(|error| fault(&error))
+    shoal_base::file::read_text(file, FILE_BYTES_MAX).map_err(|error| fault(&error))
 }
 
 /// Returns the settings of TLS: the certificates of a file are trusted, or else the system's.

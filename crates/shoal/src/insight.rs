@@ -1,6 +1,6 @@
 //! Insight for the operator: changed torrents, largest swarms, software of clients, look-ups of torrents.
 //!
-//! This module owns the thread that collects what workers leave (`shoal_insight`), and answers the questions of the control
+//! This module owns the thread that collects what workers leave (`shoal_engine::insight`), and answers the questions of the control
 //! listener. It takes the locks of the store for a look-up at a time, and never while it waits for anything else.
 //!
 //! - [`Insight::torrent`] and [`Insight::torrents`]: current counts of named torrents.
@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use shoal_base::{Counts, InfoHash};
 use shoal_config::Config;
-use shoal_insight::{Candidates, ChangeLog, Changes, ClientShare, Clients, Cursor, SampleRing};
+use shoal_engine::insight::{Candidates, ChangeLog, Changes, ClientShare, Clients, Cursor, SampleRing};
 use shoal_relay::{ConnectedPeer, Swarms};
 use shoal_store::{SharedStore, StoredPeer};
-use shoal_types::{Counts, InfoHash};
 use tokio::sync::watch;
 
 use crate::periodic::PeriodicThread;
@@ -468,8 +468,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use shoal_base::{Action, PeerV4};
     use shoal_store::{Announce, Settings, Store};
-    use shoal_types::{Action, PeerV4};
 
     use super::*;
 
@@ -611,7 +611,7 @@ mod tests {
     #[test]
     fn the_largest_swarms_have_their_current_counts() {
         let mut tracker = tracker(0);
-        let mut sampler = shoal_insight::Sampler::new(
+        let mut sampler = shoal_engine::insight::Sampler::new(
             Arc::clone(tracker.insight.ring(0).unwrap()),
             fastrand::Rng::with_seed(1),
         );

@@ -8,7 +8,7 @@
 
 #[cfg(test)]
 #[global_allocator]
-static ALLOCATOR: shoal_counting_allocator::CountingAllocator = shoal_counting_allocator::CountingAllocator;
+static ALLOCATOR: shoal_testkit::allocator::CountingAllocator = shoal_testkit::allocator::CountingAllocator;
 
 mod access;
 mod access_log;

@@ -9,9 +9,9 @@ use std::thread;
 use anyhow::{Context, anyhow};
 use shoal_engine::access_log::{self, AccessRecords};
 use shoal_engine::counter::Tally;
+use shoal_engine::insight::Sampler;
 use shoal_engine::policy::Policy;
 use shoal_engine::{credit, http, replication, udp, webtorrent};
-use shoal_insight::Sampler;
 use shoal_net::stream::{Budget, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, InheritedSockets, SocketSettings, Sockets, Waker, XdpQueue};
 use shoal_relay::{Dispatcher, Mailboxes, QueueLimits, Swarms};
@@ -45,8 +45,8 @@ pub(crate) struct WorkerSetup {
     pub(crate) measures: bool,
     /// The values that a reload changes.
     pub(crate) live: Arc<Published<Live>>,
-    pub(crate) tls: Option<shoal_tls::Server>,
-    pub(crate) key_shares: shoal_tls::KeyShares,
+    pub(crate) tls: Option<shoal_session::tls::Server>,
+    pub(crate) key_shares: shoal_session::tls::KeyShares,
     pub(crate) store: SharedStore,
     /// The setup of WebTorrent, if it is served.
     pub(crate) webtorrent: Option<WebTorrent>,

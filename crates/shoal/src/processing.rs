@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use shoal_base::metrics::{Histogram, HistogramCounts};
 use shoal_engine::policy::Protocol;
-use shoal_metrics::{Histogram, HistogramCounts};
 
 use crate::clock;
 

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use shoal_base::transport::datagram::{DatagramService, Exchange};
+use shoal_base::transport::stream::{
+    ConnectionKind, Detached, Handle, Held, Next, Quota, Remote, StreamService,
+};
 use shoal_engine::pace::Pace;
 use shoal_engine::policy::Protocol;
 use shoal_engine::udp::Responder;
 use shoal_net::stream::StreamLimits;
 use shoal_session::{Service as Connections, Session, Statistics};
-use shoal_transport::datagram::{DatagramService, Exchange};
-use shoal_transport::stream::{ConnectionKind, Detached, Handle, Held, Next, Quota, Remote, StreamService};
 
 use crate::clock;
 use crate::listening::WorkerEndpoints;

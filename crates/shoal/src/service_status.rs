@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shoal_base::Totals;
 use shoal_engine::counter::{Family, Kind};
 use shoal_engine::policy::Protocol;
-use shoal_types::Totals;
 use tokio::time::Instant;
 
 use crate::control::Sources;

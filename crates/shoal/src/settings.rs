@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use shoal_access::HashKey;
+use shoal_access::token::KeySet;
+use shoal_base::source::{HoldingLimits, Holdings};
 use shoal_config::{
     AccessLogTarget, Auto, BindAddress, Config, DatagramBackend, Listen, Origin, StoredInfoHashes, Trusted,
     WebTorrentConfig,
@@ -18,9 +20,7 @@ use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 use shoal_relay::{PEER_BYTES, QueueLimits};
 use shoal_session::{ClientHeader, ListenerProtocols, Origins, WebSocketSettings};
-use shoal_source::{HoldingLimits, Holdings};
 use shoal_store::{FingerprintKey, SharedStore};
-use shoal_token::KeySet;
 
 use crate::state::StateKeys;
 use crate::{cluster, processors};
@@ -267,7 +267,7 @@ fn token_memory(config: &Config, running: Option<&Policy>) -> anyhow::Result<Arc
     let same = running.filter(|running| running.config().tokens.cache_max == cache_max);
     Ok(match same.and_then(Policy::tokens) {
         Some(tokens) => Arc::clone(tokens.memory()),
-        None => Arc::new(TokenMemory::new(shoal_token::HashKey::new(&random()?), bytes(cache_max))),
+        None => Arc::new(TokenMemory::new(shoal_access::token::HashKey::new(&random()?), bytes(cache_max))),
     })
 }
 

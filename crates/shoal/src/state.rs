@@ -1,7 +1,7 @@
 //! The state that outlives a run: the swarms with their peers, and the secret keys.
 //!
 //! This module owns the directory `state.path`. The tracker reads it before it serves, and writes it in the background, on
-//! request, and when it stops. The format of a snapshot is that of `shoal_snapshot`.
+//! request, and when it stops. The format of a snapshot is that of `shoal_store::snapshot_file`.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -29,8 +29,8 @@ use std::time::Duration;
 use anyhow::Context;
 use shoal_access::torrents::TorrentLists;
 use shoal_config::Config;
+use shoal_session::tls::Server;
 use shoal_store::{Restored, SharedStore};
-use shoal_tls::Server;
 
 use self::directory::StateDirectory;
 pub(crate) use self::keys::StateKeys;
@@ -133,7 +133,7 @@ impl State {
         let read = move || {
             let begin_ms = clock::monotonic_ms();
             let source = Source { keys, torrents: torrents.as_deref(), timeout_s, threads };
-            let loaded = match shoal_file::open(&file) {
+            let loaded = match shoal_base::file::open(&file) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     return tracing::info!(file = %file.display(), "there is no snapshot yet");
                 }

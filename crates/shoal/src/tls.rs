@@ -1,6 +1,6 @@
 //! `shoal tls`: certificates for trials.
 //!
-//! This module owns the files that it writes. `shoal_tls` owns their contents.
+//! This module owns the files that it writes. `shoal_session::tls` owns their contents.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -10,7 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use shoal_tls::SelfSignedError;
+use shoal_session::tls::SelfSignedError;
 
 use crate::clock;
 use crate::failure::Failure;
@@ -52,10 +52,13 @@ pub(crate) fn run(action: &Action) -> Result<String, Failure> {
     let Action::SelfSigned(arguments) = action;
     let (certificate, key) = files(arguments)?;
     let now = UNIX_EPOCH + Duration::from_secs(clock::unix_s());
-    let made = shoal_tls::self_signed_for_a_year(&arguments.names, now).map_err(|error| match error {
-        SelfSignedError::Other(_) => Failure::Other(error.into()),
-        SelfSignedError::NoName | SelfSignedError::BadName(_) => Failure::Configuration(error.to_string()),
-    })?;
+    let made =
+        shoal_session::tls::self_signed_for_a_year(&arguments.names, now).map_err(|error| match error {
+            SelfSignedError::Other(_) => Failure::Other(error.into()),
+            SelfSignedError::NoName | SelfSignedError::BadName(_) => {
+                Failure::Configuration(error.to_string())
+            }
+        })?;
     make_way(&[&certificate, &key], arguments.force)?;
     write(&key, 0o600, &made.key_pem)?;
     write(&certificate, 0o644, &made.certificate_pem)?;

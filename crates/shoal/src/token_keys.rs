@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use shoal_access::fetch::{Content, Limits, Remote};
+use shoal_access::token::{JWKS_BYTES_MAX, KeyNumber, KeySet, Rules};
 use shoal_config::{Config, ListSource, SourceUrl, TokensConfig};
 use shoal_engine::policy::Policy;
 use shoal_engine::tokens;
-use shoal_fetch::{Content, Limits, Remote};
-use shoal_token::{JWKS_BYTES_MAX, KeyNumber, KeySet, Rules};
 
 use crate::access::{Lists, Publisher, Seen};
 use crate::clock;
@@ -343,7 +343,7 @@ fn with_keys(policy: &Policy, keys: &KeySet) -> Policy {
 fn read(path: &Path) -> Result<(KeySet, Seen), String> {
     // A change while the file is read shows at the next look.
     let seen = Seen::of(path);
-    let json = shoal_file::read(path, JWKS_BYTES_MAX as u64).map_err(|error| error.to_string())?;
+    let json = shoal_base::file::read(path, JWKS_BYTES_MAX as u64).map_err(|error| error.to_string())?;
     Ok((parse_json(&json)?, seen))
 }
 

@@ -160,7 +160,7 @@ fn lower_privileges(
     privileges::permit_dumps(config.process.core_dumps)?;
     let sandbox = Sandbox::enter(config, file, bound)?;
     if let Some((identity, file)) = identity.zip(file)
-        && let Err(error) = shoal_file::open(file)
+        && let Err(error) = shoal_base::file::open(file)
     {
         tracing::warn!(
             %error,

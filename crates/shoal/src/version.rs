@@ -13,7 +13,7 @@ pub(crate) const PROFILE: &str = if cfg!(debug_assertions) { "debug build" } els
 pub(crate) const PROGRAM: &str =
     concat!("shoal ", env!("CARGO_PKG_VERSION"), " (", env!("BUILD_COMMIT"), ")");
 
-const _: () = assert!(PROGRAM.len() <= shoal_snapshot::PROGRAM_BYTES_MAX);
+const _: () = assert!(PROGRAM.len() <= shoal_store::snapshot_file::PROGRAM_BYTES_MAX);
 
 /// The text that `--version` prints.
 pub(crate) const LONG: &str = if cfg!(debug_assertions) {

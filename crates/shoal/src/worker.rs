@@ -7,13 +7,13 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shoal_base::transport::datagram::BATCH_MAX;
 use shoal_engine::pace::{Load, Pace};
 use shoal_engine::policy::Protocol;
 use shoal_net::stream::{POLL_EVENTS_MAX, StreamIo, StreamLimits, StreamListeners, Tunnels};
 use shoal_net::{AnyIo, DatagramIo, POLL_BATCHES_MAX, Waker};
 use shoal_relay::Swarms;
 use shoal_store::SharedStore;
-use shoal_transport::datagram::BATCH_MAX;
 
 use crate::clock;
 use crate::heartbeat::Heartbeat;

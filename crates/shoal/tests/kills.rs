@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
-use shoal_snapshot::{Block, Event, Header, Reader, Writer};
+use shoal_base::InfoHash;
+use shoal_store::snapshot_file::{Block, Event, Header, Reader, Writer};
 use shoal_store::{SwarmPart, SwarmSet};
-use shoal_types::InfoHash;
 
 /// Kills of all threads together.
 const KILLS: u32 = 10_000;

@@ -10,8 +10,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
+use shoal_base::{Action, InfoHash, PeerV4};
 use shoal_store::{Ages, Announce, Export, MemoryFile, Settings, SharedStore, SwarmPart, SwarmSet};
-use shoal_types::{Action, InfoHash, PeerV4};
 
 /// Number of shards of a tracker with one or two workers.
 const SHARDS: usize = 8;

@@ -3,8 +3,8 @@
 use core::fmt;
 use std::sync::Arc;
 
-use shoal_source::{Excess, Holdings};
-use shoal_types::{Action, Counts, InfoHash, PeerChange, PeerV4, PeerV6};
+use shoal_base::source::{Excess, Holdings};
+use shoal_base::{Action, Counts, InfoHash, PeerChange, PeerV4, PeerV6};
 
 use crate::arena::Arena;
 use crate::hash::HashKey;
@@ -35,7 +35,7 @@ pub struct Settings {
     /// swarm may accept half as many again, or twice as many where the limit is above 128.
     pub peers_per_source_max: u32,
     /// Maximum share of the peers of a swarm, in per cent, that are of one such source; 0 means no limit. Some
-    /// peers of a source are admitted in any case, see [`swarm_share`](shoal_source::swarm_share). Has no effect without
+    /// peers of a source are admitted in any case, see [`swarm_share`](shoal_base::source::swarm_share). Has no effect without
     /// `peers_per_source_max`.
     pub swarm_share_max: u32,
     /// The peers and torrents of each source in all swarms, and their limits, if there are any. In a large swarm, a source

@@ -3,8 +3,8 @@
 use core::fmt::Debug;
 use core::net::{Ipv4Addr, SocketAddr};
 
-use shoal_source::{Networks, Source, SourceHasher, Width};
-use shoal_types::{InfoHash, PeerV4, PeerV6};
+use shoal_base::source::{Networks, Source, SourceHasher, Width};
+use shoal_base::{InfoHash, PeerV4, PeerV6};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::hash::{HashKey, word};

@@ -8,7 +8,7 @@
 //!
 //! Nothing here is done unless torrents are limited.
 
-use shoal_source::Networks;
+use shoal_base::source::Networks;
 
 use crate::api::Rejection;
 use crate::family::Family;

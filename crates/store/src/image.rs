@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use shoal_types::{InfoHash, PeerV4, PeerV6};
+use shoal_base::{InfoHash, PeerV4, PeerV6};
 
 use crate::age::AgeClock;
 use crate::api::Store;

@@ -1,7 +1,7 @@
 //! A large swarm: two tables of peers, so that a request of a seeder never walks over seeders.
 
 use serde::{Deserialize, Serialize};
-use shoal_source::Networks;
+use shoal_base::source::Networks;
 
 use crate::family::{Family, PeerRow, Stored};
 use crate::hash::{HashKey, Seed};

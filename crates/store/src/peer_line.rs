@@ -19,7 +19,7 @@ pub(crate) struct PeerLine<P, const N: usize> {
     len: u8,
 }
 
-const _: () = assert!(size_of::<PeerLine<shoal_types::PeerV4, 9>>() == 64, "a line of IPv4 is a cache line");
+const _: () = assert!(size_of::<PeerLine<shoal_base::PeerV4, 9>>() == 64, "a line of IPv4 is a cache line");
 
 /// A peer and its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Refusal and early removal of peers when memory becomes short.
 //!
 //! This module owns the number of peers that each source holds in all swarms of both families. Below half of the
-//! ceiling it only counts. Above, the allowance of a source falls as memory fills up ([`shoal_source::allowance`]): new
+//! ceiling it only counts. Above, the allowance of a source falls as memory fills up ([`shoal_base::source::allowance`]): new
 //! peers of sources beyond their allowance are refused, and the sweep removes their peers until they are within it.
 //!
 //! It counts stored peers, not recent ones: a source that keeps its peers alive cannot wait until its count has
@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use shoal_source::{Holdings, NetworkCounts, Networks, Width, allowance};
+use shoal_base::source::{Holdings, NetworkCounts, Networks, Width, allowance};
 
 use crate::api::Rejection;
 use crate::arena::{Arena, PAGE_BYTES};

@@ -5,7 +5,7 @@
 //! them, a swarm is identified by its info hash under a secret mask of its network: without the mask, no client can
 //! name an info hash whose swarm is that of another network.
 
-use shoal_types::{Expired, InfoHash, PeerV4, PeerV6, Totals};
+use shoal_base::{Expired, InfoHash, PeerV4, PeerV6, Totals};
 
 use crate::Place;
 use crate::family::Family;

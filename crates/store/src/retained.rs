@@ -111,7 +111,7 @@ pub(crate) struct RetainedLine<I: Identity, const N: usize, const PAD: usize> {
 
 const _: () = {
     use crate::swarm_id::Fingerprint;
-    use shoal_types::InfoHash;
+    use shoal_base::InfoHash;
     assert!(size_of::<<InfoHash as Identity>::RetainedLine>() == 512);
     assert!(size_of::<<Fingerprint as Identity>::RetainedLine>() == 512);
 };

@@ -466,7 +466,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use shoal_types::PeerV4;
+    use shoal_base::PeerV4;
 
     use super::*;
     use crate::arena::Arena;

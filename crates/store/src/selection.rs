@@ -7,7 +7,7 @@
 //! source are retained, and the reply is a uniform choice from those. If very few are retained, as in a home network
 //! behind one address or in a laboratory, the others fill up the reply.
 
-use shoal_types::PeerV6;
+use shoal_base::PeerV6;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::family::Family;

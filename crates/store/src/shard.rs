@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use shoal_insight::ChangeBuffer;
-use shoal_source::{Networks, Recent};
-use shoal_types::{Action, Counts, InfoHash, PeerChange};
+use shoal_base::change_buffer::ChangeBuffer;
+use shoal_base::source::{Networks, Recent};
+use shoal_base::{Action, Counts, InfoHash, PeerChange};
 
 pub(crate) use self::larges::Larges;
 use crate::Place;

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use shoal_insight::ChangeBuffer;
-use shoal_types::{Counts, Expired, InfoHash, Totals};
+use shoal_base::change_buffer::ChangeBuffer;
+use shoal_base::{Counts, Expired, InfoHash, Totals};
 
 use crate::api::{Settings, Store};
 use crate::memory_file::MemoryFile;
@@ -134,16 +134,16 @@ impl SharedStore {
     pub fn watch_changes(&self) {
         if let Self::Whole(store) = self {
             let capacity = changes_max(self.shards());
-            shoal_insight::watch_changes(store.v4.watched(), capacity);
-            shoal_insight::watch_changes(store.v6.watched(), capacity);
+            shoal_base::change_buffer::watch_changes(store.v4.watched(), capacity);
+            shoal_base::change_buffer::watch_changes(store.v6.watched(), capacity);
         }
     }
 
     /// Ends the watch.
     pub fn ignore_changes(&self) {
         if let Self::Whole(store) = self {
-            shoal_insight::ignore_changes(store.v4.watched());
-            shoal_insight::ignore_changes(store.v6.watched());
+            shoal_base::change_buffer::ignore_changes(store.v4.watched());
+            shoal_base::change_buffer::ignore_changes(store.v6.watched());
         }
     }
 
@@ -154,8 +154,8 @@ impl SharedStore {
         let Self::Whole(store) = self else { return false };
         spare.clear();
         spare.reserve_exact(changes_max(self.shards()));
-        let v4_lost = shoal_insight::take_changes(store.v4.watched(), spare, &mut visit);
-        let v6_lost = shoal_insight::take_changes(store.v6.watched(), spare, &mut visit);
+        let v4_lost = shoal_base::change_buffer::take_changes(store.v4.watched(), spare, &mut visit);
+        let v6_lost = shoal_base::change_buffer::take_changes(store.v6.watched(), spare, &mut visit);
         v4_lost || v6_lost
     }
 

@@ -7,7 +7,7 @@ mod adopt;
 mod export;
 mod restore;
 
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 
 pub use self::adopt::Adopted;
 pub use self::export::Export;
@@ -40,8 +40,8 @@ impl SwarmSet {
     #[must_use]
     pub const fn peer_bytes(self) -> usize {
         match self {
-            Self::V4 | Self::PrivateV4 => size_of::<shoal_types::PeerV4>(),
-            Self::V6 | Self::PrivateV6 => size_of::<shoal_types::PeerV6>(),
+            Self::V4 | Self::PrivateV4 => size_of::<shoal_base::PeerV4>(),
+            Self::V6 | Self::PrivateV6 => size_of::<shoal_base::PeerV6>(),
         }
     }
 }

@@ -12,7 +12,7 @@
 //! slots are counted for each new peer, up to 16. If there are more, these are taken as a sample of all. A swarm that
 //! shrinks keeps its peers, so the share of a source in it can grow.
 
-use shoal_source::{Excess, SWARM_SHARE_PEERS_MIN, swarm_share};
+use shoal_base::source::{Excess, SWARM_SHARE_PEERS_MIN, swarm_share};
 
 use crate::family::Family;
 use crate::hash::HashKey;

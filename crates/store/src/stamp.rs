@@ -5,7 +5,7 @@
 //! A timeout is at most [`TIMEOUT_TICKS_MAX`] ticks, so an overdue stamp can be distinguished from a recent one for as
 //! long again, and expiry visits the peer several times within that period.
 
-use shoal_types::PeerChange;
+use shoal_base::PeerChange;
 
 /// Maximum number of ticks of a timeout.
 const TIMEOUT_TICKS_MAX: u32 = 64;

@@ -4,8 +4,8 @@
 //! next form when it has to. It falls back only when it is much smaller, so that it does not alternate between two
 //! forms.
 
-use shoal_source::{Excess, Networks};
-use shoal_types::Action;
+use shoal_base::Action;
+use shoal_base::source::{Excess, Networks};
 
 use crate::api::{Announce, Rejection};
 use crate::arena::Purpose;

@@ -11,7 +11,7 @@
 use core::fmt;
 use core::fmt::Debug;
 
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 use siphasher::sip128::SipHasher24;
 use zerocopy::native_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -87,7 +87,7 @@ pub(crate) struct SwarmLine<P, I: SwarmId, const N: usize, const PAD: usize> {
 
 const _: () = {
     use crate::family::Stored;
-    use shoal_types::{PeerV4, PeerV6};
+    use shoal_base::{PeerV4, PeerV6};
     assert!(size_of::<<PeerV4 as Stored>::SwarmLine>() == 512);
     assert!(size_of::<<PeerV6 as Stored>::SwarmLine>() == 512);
     assert!(size_of::<<PeerV4 as Stored>::FingerprintLine>() == 512);

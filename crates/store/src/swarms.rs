@@ -5,8 +5,8 @@ use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use shoal_insight::{ChangeBuffer, WatchedShard};
-use shoal_types::{Counts, Expired, InfoHash, Totals};
+use shoal_base::change_buffer::{ChangeBuffer, WatchedShard};
+use shoal_base::{Counts, Expired, InfoHash, Totals};
 
 use crate::api::{Announce, Announced, Listed, Rejection};
 use crate::arena::{Arena, PAGE_BYTES};

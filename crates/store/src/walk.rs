@@ -6,7 +6,7 @@
 //!
 //! This module owns the progress of a walk. Between two calls it holds no lock and no location in a table.
 
-use shoal_types::{InfoHash, PeerV4, PeerV6};
+use shoal_base::{InfoHash, PeerV4, PeerV6};
 
 use crate::api::{Listed, Store};
 use crate::family::Stored;
@@ -63,7 +63,7 @@ fn add_up(listed: &mut Vec<Listed>) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use shoal_types::Action;
+    use shoal_base::Action;
 
     use super::*;
     use crate::api::{Announce, Settings};

@@ -8,10 +8,10 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use shoal_base::{Action, Counts, InfoHash, PeerV4, PeerV6};
 use shoal_store::{
     Adopted, Ages, Announce, FingerprintKey, PeerChange, Settings, SharedStore, SwarmPart, SwarmSet,
 };
-use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
 use support::{OwnPart, export};
 
 const TIMEOUT_S: u32 = 2700;

@@ -2,10 +2,10 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
+use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
 use shoal_store::{
     Ages, Announce, Family, FingerprintKey, Settings, SharedStore, Store, SwarmPart, SwarmSet, Swarms,
 };
-use shoal_types::{Action, InfoHash, PeerV4, PeerV6};
 
 const TIMEOUT_S: u32 = 600;
 

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use shoal_base::{Action, Counts, InfoHash, PeerV4, PeerV6};
 use shoal_store::{Announce, FingerprintKey, PrivateNetwork, Settings, SharedStore, Store};
-use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
 
 const TIMEOUT_S: u32 = 640;
 

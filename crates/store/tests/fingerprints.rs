@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
+use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
 use shoal_store::{Announce, Family, FingerprintKey, Settings, Store, SwarmId, Swarms};
-use shoal_types::{Action, InfoHash, PeerV4, PeerV6};
 
 const TORRENTS: u32 = 60_000;
 

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use shoal_source::{Excess, HoldingLimits, Holdings};
+use shoal_base::source::{Excess, HoldingLimits, Holdings};
+use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
 use shoal_store::{Announce, Family, Rejection, Settings, Store, Swarms};
-use shoal_types::{Action, InfoHash, PeerV4, PeerV6};
 
 const TIMEOUT_S: u32 = 600;
 

@@ -5,12 +5,12 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use shoal_source::{HoldingLimits, Holdings};
+use shoal_base::source::{HoldingLimits, Holdings};
+use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
 use shoal_store::{
     Announce, Announced, Family, FingerprintKey, ImageError, MemoryFile, Rejection, Settings, SharedStore,
     Swarms,
 };
-use shoal_types::{Action, InfoHash, PeerV4, PeerV6};
 
 const TIMEOUT_S: u32 = 1800;
 const SHARDS: usize = 4;

@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
+use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
 use shoal_store::{Announce, Rejection, Settings, Store};
-use shoal_types::{Action, InfoHash, PeerV4, PeerV6};
 
 const TIMEOUT_S: u32 = 1800;
 

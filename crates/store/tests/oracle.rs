@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use shoal_base::{Action, Counts, InfoHash, PeerV4, PeerV6};
 use shoal_store::{
     Announce, Family, Fingerprint, FingerprintKey, PeerChange, Settings, Store, SwarmId, Swarms,
 };
-use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 const TIMEOUT_S: u32 = 1800;

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
 use shoal_store::{Announce, PeerChange, Settings, Store};
-use shoal_types::{Action, InfoHash, PeerV4, PeerV6};
 
 const TIMEOUT_S: u32 = 2700;
 

@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
+use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
 use shoal_store::{Announce, Family, Rejection, Settings, Store, Swarms};
-use shoal_types::{Action, InfoHash, PeerV4, PeerV6};
 
 const TIMEOUT_S: u32 = 2700;
 const CEILINGS: [u64; 2] = [8 << 20, 64 << 20];

@@ -9,12 +9,12 @@ mod support;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use shoal_counting_allocator::CountingAllocator;
+use shoal_base::{Action, Counts, InfoHash, PeerV4, PeerV6};
 use shoal_store::{
     Ages, Announce, Export, Family, FingerprintKey, Restored, Settings, SharedStore, Store, SwarmId,
     SwarmPart, SwarmSet, Swarms, Walk,
 };
-use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
+use shoal_testkit::allocator::CountingAllocator;
 use support::{OwnPart, export, export_next};
 
 #[global_allocator]
@@ -423,7 +423,7 @@ fn bytes_per_entry(new: fn(usize) -> SharedStore) -> f64 {
     const ENTRIES: u32 = 1_000_000;
     let store = new(32);
     store.retain_completed(2 * ENTRIES, 48);
-    let heap = shoal_counting_allocator::held_bytes();
+    let heap = shoal_testkit::allocator::held_bytes();
     let ages = Ages::new(TIMEOUT_S, TIMEOUT_S, 0);
     let mut rng = fastrand::Rng::with_seed(5);
     for _ in 0..ENTRIES {
@@ -433,7 +433,7 @@ fn bytes_per_entry(new: fn(usize) -> SharedStore) -> f64 {
         store.restore(SwarmSet::V4, &[part], &ages, 1000);
     }
     assert_eq!(store.retained()[0], u64::from(ENTRIES));
-    let heap = shoal_counting_allocator::held_bytes() - heap;
+    let heap = shoal_testkit::allocator::held_bytes() - heap;
     let bytes = store.totals()[0].bytes + u64::try_from(heap).unwrap();
     bytes as f64 / f64::from(ENTRIES)
 }

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use shoal_base::{Action, InfoHash, PeerV4};
 use shoal_store::{Announce, Settings, Store};
-use shoal_types::{Action, InfoHash, PeerV4};
 
 const HASH: InfoHash = InfoHash([0x77; 20]);
 

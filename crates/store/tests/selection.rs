@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use shoal_base::{Action, Counts, InfoHash, PeerV4, PeerV6};
 use shoal_store::{Announce, Family, Rejection, Settings, Store, Swarms};
-use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 const SWARM: InfoHash = InfoHash([7; 20]);

@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use shoal_source::{HoldingLimits, Holdings};
+use shoal_base::source::{HoldingLimits, Holdings};
+use shoal_base::{Action, Counts, InfoHash, PeerV4, PeerV6};
 use shoal_store::{
     Ages, Announce, FingerprintKey, PrivateNetwork, Restored, Settings, SharedStore, Store, SwarmSet,
 };
-use shoal_types::{Action, Counts, InfoHash, PeerV4, PeerV6};
 use support::{OwnPart, export};
 
 const TIMEOUT_S: u32 = 1800;

@@ -4,8 +4,8 @@
 
 use std::thread;
 
+use shoal_base::{Action, InfoHash, PeerV4};
 use shoal_store::{Announce, Settings, Store};
-use shoal_types::{Action, InfoHash, PeerV4};
 
 #[test]
 fn threads_that_announce_sample_and_expire_agree_in_the_end() {

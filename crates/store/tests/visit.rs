@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use shoal_base::{Action, Counts, InfoHash, PeerV4};
 use shoal_store::{Announce, Announced, Settings, Store};
-use shoal_types::{Action, Counts, InfoHash, PeerV4};
 
 const HASH: InfoHash = InfoHash([0x77; 20]);
 

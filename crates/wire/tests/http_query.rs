@@ -3,7 +3,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use shoal_types::{Event, InfoHash, PeerId};
+use shoal_base::{Event, InfoHash, PeerId};
 use shoal_wire::http::query::{AnnounceQuery, Parameters, PeersForm, QueryError, ScrapeQuery};
 
 /// An info hash that contains every byte with a meaning in a query, in several encodings.

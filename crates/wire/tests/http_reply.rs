@@ -6,7 +6,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use shoal_types::{InfoHash, PeerV4, PeerV6};
+use shoal_base::{InfoHash, PeerV4, PeerV6};
 use shoal_wire::http::bencode::{self, BencodeError, DEPTH_MAX, Value};
 use shoal_wire::http::query::PeersForm;
 use shoal_wire::http::received::{Received, ReceivedAnnounce, ReceivedError, ReceivedPeers, ReceivedScrape};

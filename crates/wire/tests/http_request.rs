@@ -3,7 +3,7 @@
 
 use proptest::option;
 use proptest::prelude::*;
-use shoal_types::{Event, InfoHash, PeerId};
+use shoal_base::{Event, InfoHash, PeerId};
 use shoal_wire::http::Version;
 use shoal_wire::http::head::{Body, HeaderStorage, Method, RequestHead};
 use shoal_wire::http::query::{AnnounceQuery, PeersForm, ScrapeQuery};

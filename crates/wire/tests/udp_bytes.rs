@@ -1,6 +1,6 @@
 //! Packets of BEP 15, byte by byte, and malformed packets.
 
-use shoal_types::{Event, InfoHash, PeerId, PeerV4, PeerV6};
+use shoal_base::{Event, InfoHash, PeerId, PeerV4, PeerV6};
 use shoal_wire::udp::{
     Announce, AnnounceHead, ConnectionId, NoRoom, Options, Peers, Reply, ReplyError, Request, RequestError,
     ScrapeEntry, ScrapeHead, TransactionId, Truncated,

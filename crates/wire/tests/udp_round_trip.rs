@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use shoal_types::{InfoHash, PeerId};
+use shoal_base::{InfoHash, PeerId};
 use shoal_wire::udp::{
     Announce, ConnectionId, Options, Peers, Reply, Request, ScrapeEntry, TransactionId, encode_url_data,
 };

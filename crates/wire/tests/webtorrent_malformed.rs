@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde::de::IgnoredAny;
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 use shoal_wire::webtorrent::received::{self, ReceivedError};
 use shoal_wire::webtorrent::{Action, DEPTH_MAX, Fault, JsonError, Limits, Storage, Unreadable, decode};
 

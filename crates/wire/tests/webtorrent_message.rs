@@ -1,7 +1,7 @@
 //! Messages of clients, and values in all their forms.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
-use shoal_types::{Event, InfoHash, PeerId};
+use shoal_base::{Event, InfoHash, PeerId};
 use shoal_wire::webtorrent::{
     Announce, Answer, Fault, Limits, OFFER_ID_BYTES_MAX, Offer, OfferId, Request, Storage, decode,
 };

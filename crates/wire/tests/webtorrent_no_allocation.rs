@@ -1,8 +1,8 @@
 //! No message causes an allocation once the storage and the buffer have grown to the size of their content.
 #![allow(clippy::unwrap_used, reason = "a test that cannot decode has failed")]
 
-use shoal_counting_allocator::{CountingAllocator, allocations};
-use shoal_types::{Event, InfoHash, PeerId};
+use shoal_base::{Event, InfoHash, PeerId};
+use shoal_testkit::allocator::{CountingAllocator, allocations};
 use shoal_wire::webtorrent::received::{self, Received};
 use shoal_wire::webtorrent::request::{self, AnnounceRequest, AnswerRequest, OfferRequest, Style};
 use shoal_wire::webtorrent::{Limits, Request, Storage, decode, reply};

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use shoal_types::{InfoHash, PeerId};
+use shoal_base::{InfoHash, PeerId};
 use shoal_wire::webtorrent::received::{self, AnnounceReply, Failure, Received, ReceivedError, ScrapeFile};
 use shoal_wire::webtorrent::{Action, JsonError, Limits, Request, Storage, decode, reply};
 

@@ -3,7 +3,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use shoal_types::{Event, InfoHash, PeerId};
+use shoal_base::{Event, InfoHash, PeerId};
 use shoal_wire::webtorrent::received::{
     self, AnnounceReply, Failure, Received, RelayedAnswer, RelayedOffer, ScrapeFile,
 };

@@ -159,7 +159,7 @@ struct {
     TYPE(value, u32);
 } networks_v6 SECTION(".maps");
 
-// Token buckets as in `rate.rs` of shoal-source: a count-min sketch of the times at which buckets are full again. An LRU
+// Token buckets as in `rate.rs` of shoal-base: a count-min sketch of the times at which buckets are full again. An LRU
 // map would have to make room for each address of a flood, and would forget the buckets of others for it.
 enum { CELLS = 8 };
 

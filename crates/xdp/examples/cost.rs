@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
-use shoal_test_network::enter_behind;
+use shoal_testkit::network::enter_behind;
 use shoal_xdp::frame::Head;
 use shoal_xdp::interface::Segment;
 use shoal_xdp::program::{Ids, Maps, Network, NetworkRule, Program, Rate, Settings, Sizes};

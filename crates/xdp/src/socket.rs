@@ -33,7 +33,7 @@ use rustix::net::xdp::{
     XdpStatistics,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
-use shoal_transport::datagram::BATCH_MAX;
+use shoal_base::transport::datagram::BATCH_MAX;
 
 pub use error::OpenError;
 use mapping::{Descriptor, RingMapping};

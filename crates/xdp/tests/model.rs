@@ -13,7 +13,7 @@ use common::{
 };
 use frames::Frames;
 use shoal_engine::connection_id::{ConnectionIds, slot_at};
-use shoal_test_network::ip;
+use shoal_testkit::network::ip;
 use shoal_wire::udp::ConnectionId;
 use shoal_xdp::frame::model::{Counted, Model, Source, Verdict};
 use shoal_xdp::interface::{Interface, Segment, Vlan};

@@ -14,7 +14,7 @@ use common::{
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use rustix::time::{ClockId, clock_gettime};
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey, slot_at};
-use shoal_test_network::ip;
+use shoal_testkit::network::ip;
 use shoal_xdp::frame::Head;
 use shoal_xdp::interface::{Segment, Vlan};
 use shoal_xdp::program::{

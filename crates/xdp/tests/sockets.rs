@@ -5,7 +5,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 #[allow(dead_code, reason = "this test uses a part of it")]
-use shoal_test_network::{Side, between_two};
+use shoal_testkit::network::{Side, between_two};
 use shoal_xdp::interface::{Interface, Segment, local_addresses, segments};
 use shoal_xdp::socket::{OpenError, SocketSettings, XdpSocket, ZeroCopy};
 

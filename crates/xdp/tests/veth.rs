@@ -12,7 +12,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey, slot_at};
-use shoal_test_network::{Side, between_two, packet_socket, ping};
+use shoal_testkit::network::{Side, between_two, packet_socket, ping};
 use shoal_wire::udp::ConnectionId;
 use shoal_xdp::frame::{Checksum, Datagram, Head, parse};
 use shoal_xdp::interface::{Interface, Segment, Vlan, segments};

@@ -14,7 +14,7 @@ use std::io::{self, BufRead, Read};
 
 use arrayvec::ArrayVec;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 
 use super::format::{AddError, DocumentError, add, plain_name, shortened};
 use super::line::{Entry, HASHES_MAX, LINE_BYTES_MAX, LineError, check_reason};
@@ -392,7 +392,7 @@ impl<'de> Visitor<'de> for Text {
 
 #[cfg(test)]
 mod tests {
-    use shoal_types::InfoHash;
+    use shoal_base::InfoHash;
 
     use super::super::Details;
     use super::*;

@@ -16,7 +16,7 @@
 use core::fmt;
 
 use arrayvec::ArrayVec;
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 
 use super::details::Details;
 

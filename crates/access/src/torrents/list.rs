@@ -91,7 +91,7 @@ impl EntryReader {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use shoal_types::InfoHash;
+    use shoal_base::InfoHash;
 
     use super::*;
     use crate::budget::Budget;

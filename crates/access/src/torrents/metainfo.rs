@@ -9,7 +9,7 @@ use std::io::{self, BufRead};
 use arrayvec::ArrayVec;
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 
 /// Maximum nesting of values. The directories of a v2 torrent are nested.
 const DEPTH_MAX: usize = 256;

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Weak};
 
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 
 use super::{Details, TorrentLists, TorrentTable};
 use crate::HashKey;

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::sync::OnceLock;
 
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 
 use super::details::Details;
 use crate::budget::{Budget, NoMemory, Share};

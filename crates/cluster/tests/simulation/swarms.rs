@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Bound;
 
+use shoal_base::{Action, Delta, InfoHash, PeerId, Presence};
 use shoal_cluster::{Damaged, NodeId, Scope, Swarms};
-use shoal_types::{Action, Delta, InfoHash, PeerId, Presence};
 
 /// The interval of announces, and the time after which a silent peer is forgotten, in milliseconds.
 pub(crate) const INTERVAL_MS: u64 = 30_000;

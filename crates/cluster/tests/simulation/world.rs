@@ -5,9 +5,9 @@ use std::net::Ipv4Addr;
 
 use bytes::Bytes;
 use fastrand::Rng;
+use shoal_base::{Action, Delta, InfoHash, PeerId, Presence};
 use shoal_cluster::message::{Heads, Hello, Message, StreamHead, encode};
 use shoal_cluster::{Node, NodeId, NodeState, Outgoing, SHARDS, Scope, Settings, Swarms};
-use shoal_types::{Action, Delta, InfoHash, PeerId, Presence};
 
 use crate::bus::{Bus, Delivery};
 use crate::fault::{self, Fault, Scheduled};

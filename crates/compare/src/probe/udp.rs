@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use shoal_types::{Event, InfoHash, PeerId};
+use shoal_base::{Event, InfoHash, PeerId};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Reply, Request, TransactionId};
 
 use super::ProbeResult;

@@ -2,7 +2,7 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use shoal_transport::datagram::REPLY_BYTES_MAX;
+use shoal_base::transport::datagram::REPLY_BYTES_MAX;
 
 use super::{LISTEN_ADDRESSES_MAX, PORT};
 use crate::declare::settings;

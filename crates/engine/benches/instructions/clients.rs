@@ -3,8 +3,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use shoal_base::{Event, InfoHash, PeerId};
 use shoal_engine::connection_id::ConnectionIds;
-use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Request, TransactionId};
 
 /// Space for the largest request: an announce with a token.

@@ -3,7 +3,7 @@
 use core::fmt::Write;
 
 use shoal_access::torrents::{DenyWalk, Details, Outdated, TorrentLists};
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 
 /// Size in bytes at which a piece is complete.
 const PIECE_BYTES: usize = 20 << 10;

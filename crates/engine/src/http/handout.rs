@@ -3,8 +3,8 @@
 
 use core::net::SocketAddr;
 
+use shoal_base::{Counts, InfoHash, PeerV4, PeerV6};
 use shoal_store::{Announce, PeerChange, Place, Store, SwarmId, Swarms};
-use shoal_types::{Counts, InfoHash, PeerV4, PeerV6};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::caller::Caller;

@@ -5,9 +5,9 @@
 
 use core::net::IpAddr;
 
-use shoal_metrics::{counters, labels};
+use shoal_base::metrics::{counters, labels};
+use shoal_base::{Action, InfoHash};
 use shoal_store::PrivateNetwork;
-use shoal_types::{Action, InfoHash};
 
 use crate::address;
 use crate::policy::Policy;

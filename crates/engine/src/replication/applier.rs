@@ -6,11 +6,11 @@
 use core::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_base::transport::datagram::BATCH_MAX;
+use shoal_base::{Action, Delta, PeerV4, PeerV6};
 use shoal_store::{
     Announce, LockedShard, PeerChange, Place, PrivateNetwork, SharedStore, Store, SwarmId, Swarms,
 };
-use shoal_transport::datagram::BATCH_MAX;
-use shoal_types::{Action, Delta, PeerV4, PeerV6};
 
 use super::admission::{RefusedPeer, ReplicationCounters, check_peer, check_torrent};
 use crate::Now;

@@ -6,9 +6,9 @@
 use core::net::IpAddr;
 use std::sync::Arc;
 
-use shoal_metrics::Counter;
+use shoal_base::metrics::Counter;
+use shoal_base::{Action, Delta, InfoHash, PeerChange, PeerId, Presence};
 use shoal_relay::Source;
-use shoal_types::{Action, Delta, InfoHash, PeerChange, PeerId, Presence};
 
 /// The number of deltas that wait to be taken: those of 30 milliseconds at a million announces a second.
 pub const DELTAS_MAX: usize = 1 << 15;

@@ -10,7 +10,7 @@
 //! | 8..12 | the timeout of peers in seconds, a sixty-fourth of which is a unit of ages |
 //! | 12 | 4 or 6, the family of all peers |
 //! | 13..16 | 0 |
-//! | 16.. | parts of swarms, see [`shoal_snapshot`] |
+//! | 16.. | parts of swarms, see [`shoal_store::snapshot_file`] |
 //!
 //! Swarms of private networks come under their info hashes: the node that adopts them decides by their addresses. A store of
 //! fingerprints does not know info hashes, so it adopts, and exports nothing.
@@ -19,9 +19,9 @@ use core::net::IpAddr;
 use core::ops::Range;
 use std::collections::VecDeque;
 
-use shoal_snapshot::{Parts, encode_part};
+use shoal_base::{Action, Delta, InfoHash, PeerV4, PeerV6};
+use shoal_store::snapshot_file::{Parts, encode_part};
 use shoal_store::{Adopted, Ages, Export, PrivateNetwork, SharedStore, SwarmPart, SwarmSet};
-use shoal_types::{Action, Delta, InfoHash, PeerV4, PeerV6};
 use zerocopy::FromBytes;
 
 use super::admission::{RefusedPeer, check_peer, check_torrent};

@@ -2,10 +2,10 @@
 
 use core::net::IpAddr;
 
-use shoal_source::Excess;
+use shoal_base::source::Excess;
+use shoal_base::transport::datagram::Exchange;
+use shoal_base::{Action, Counts, PeerV4, PeerV6, Transfer};
 use shoal_store::{Announced, LockedShard, PeerChange, Place, PrivateNetwork, Rejection, Store, SwarmId};
-use shoal_transport::datagram::Exchange;
-use shoal_types::{Action, Counts, PeerV4, PeerV6, Transfer};
 use shoal_wire::udp::{
     self as wire, Announce, AnnounceHead, ConnectionId, Options, Reply, ScrapeEntry, ScrapeHead,
     TransactionId,

@@ -3,9 +3,9 @@
 use core::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_base::source::Excess;
+use shoal_base::{Action, Counts, Event, InfoHash, PeerChange, PeerId, Transfer};
 use shoal_relay::{Announced, Rejection, SwarmKey};
-use shoal_source::Excess;
-use shoal_types::{Action, Counts, Event, InfoHash, PeerChange, PeerId, Transfer};
 use shoal_wire::webtorrent::{self as wire, Announce, reply};
 
 use super::member::{Member, PEER_IDS_PER_TORRENT_MAX, Peer};

@@ -2,9 +2,9 @@
 
 use core::net::IpAddr;
 
+use shoal_base::transport::stream::Handle;
+use shoal_base::{InfoHash, PeerId};
 use shoal_relay::{Address, Source, Swarms, TokenBucket};
-use shoal_transport::stream::Handle;
-use shoal_types::{InfoHash, PeerId};
 
 use crate::counter::Family;
 use crate::tokens::SocketToken;

@@ -9,13 +9,13 @@
 
 use std::sync::Arc;
 
-use shoal_metrics::{counters, labels};
+use shoal_base::metrics::{counters, labels};
+use shoal_base::transport::stream::Handle;
+use shoal_base::{Action, InfoHash, Presence};
 use shoal_relay::{
     Address, AnswerMatch, Dispatcher, Mailboxes, MessageKind, QueueLimits, REMOTE_WORKER, ReceivedOffer,
     RemoteAnnounce, Source, Swarms,
 };
-use shoal_transport::stream::Handle;
-use shoal_types::{Action, InfoHash, Presence};
 
 use super::remote::{self, Content, RemoteMessage};
 

@@ -15,7 +15,7 @@
 //! | length of the offer id, offer id | 1, up to 128 |
 //! | the frame | the rest |
 
-use shoal_types::{InfoHash, PeerId};
+use shoal_base::{InfoHash, PeerId};
 use shoal_wire::websocket::Role;
 use shoal_wire::websocket::frame::{self, Opcode};
 

@@ -8,9 +8,9 @@ use core::net::IpAddr;
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
+use shoal_base::transport::stream::Handle;
+use shoal_base::{InfoHash, PeerId};
 use shoal_relay::{Address, Membership, PENDING_OFFER_S, PendingOfferState, TokenBucket};
-use shoal_transport::stream::Handle;
-use shoal_types::{InfoHash, PeerId};
 
 use super::member::{Member, Peer};
 use super::{Responder, as_usize};

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use shoal_base::InfoHash;
 use shoal_config::Config;
 use shoal_engine::counter::{Family, Kind, Outcome};
-use shoal_types::InfoHash;
 
 use crate::bencode::Value;
 use crate::harness::{

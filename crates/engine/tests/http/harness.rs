@@ -7,14 +7,14 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use shoal_access::token::Url;
+use shoal_base::transport::datagram::{Exchange, REPLY_BYTES_MAX};
+use shoal_base::{Event, InfoHash, PeerId, PeerV4, PeerV6};
 use shoal_config::Config;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
 use shoal_engine::counter::{Counters, Family, Kind, Outcome, Tally};
 use shoal_engine::{Now, http, udp};
 use shoal_store::{FingerprintKey, SharedStore};
-use shoal_token::Url;
-use shoal_transport::datagram::{Exchange, REPLY_BYTES_MAX};
-use shoal_types::{Event, InfoHash, PeerId, PeerV4, PeerV6};
 use shoal_wire::udp::{Announce, Options, Reply, Request, TransactionId};
 
 use crate::bencode::Value;

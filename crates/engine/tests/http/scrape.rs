@@ -1,9 +1,9 @@
 //! The counts of named torrents.
 
+use shoal_base::InfoHash;
 use shoal_config::Config;
 use shoal_engine::counter::{Kind, Outcome};
 use shoal_engine::refusal::Refusal;
-use shoal_types::InfoHash;
 
 use crate::harness::{
     HASH, Tracker, configured, counts_of, hash, leecher, named, query, seeder, v4, v6, with,

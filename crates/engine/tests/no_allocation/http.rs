@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_access::token::Url;
 use shoal_engine::counter::Tally;
 use shoal_engine::http::Responder;
-use shoal_token::Url;
 
 use crate::{HOSTS, NOW, TORRENTS, all_have_joined, store};
 
@@ -49,13 +49,13 @@ fn the_steady_state_allocates_nothing() {
             let (host, v6, scrapes) = (rng.u8(0..HOSTS), rng.bool(), rng.u32(0..20) == 0);
             let (ip, query) = (ip(host, v6), query(&mut rng, host, scrapes));
             body.clear();
-            let before = shoal_counting_allocator::allocations();
+            let before = shoal_testkit::allocator::allocations();
             if scrapes {
                 responder.scrape(ip, url(&query), NOW, &mut body);
             } else {
                 responder.announce(ip, url(&query), NOW, &mut body);
             }
-            allocations += shoal_counting_allocator::allocations() - before;
+            allocations += shoal_testkit::allocator::allocations() - before;
         }
         assert!(body.capacity() == BODY_BYTES, "the room was enough");
         allocations

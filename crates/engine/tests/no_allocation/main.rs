@@ -7,10 +7,10 @@ mod udp;
 
 use std::sync::Arc;
 
-use shoal_counting_allocator::CountingAllocator;
 use shoal_engine::Now;
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_store::Store;
+use shoal_testkit::allocator::CountingAllocator;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

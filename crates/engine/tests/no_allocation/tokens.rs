@@ -4,6 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde_json::json;
+use shoal_access::token::{HashKey, KeyNumber, KeySet, Url};
+use shoal_base::transport::datagram::{Exchange, REPLY_BYTES_MAX};
+use shoal_base::{Event, InfoHash, PeerId};
 use shoal_config::Config;
 use shoal_engine::connection_id::ConnectionIds;
 use shoal_engine::counter::Tally;
@@ -11,10 +14,7 @@ use shoal_engine::limits::SourceRates;
 use shoal_engine::policy::Policy;
 use shoal_engine::tokens::{TokenMemory, Tokens};
 use shoal_engine::{http, udp};
-use shoal_test_tokens::{Issuer, jwks};
-use shoal_token::{HashKey, KeyNumber, KeySet, Url};
-use shoal_transport::datagram::{Exchange, REPLY_BYTES_MAX};
-use shoal_types::{Event, InfoHash, PeerId};
+use shoal_testkit::tokens::{Issuer, jwks};
 use shoal_wire::udp::{Announce, Options, Request, TransactionId, encode_url_data};
 
 use crate::{KEY, NOW, store};
@@ -79,12 +79,12 @@ fn a_known_token_over_udp() {
         let bytes = request.encode(&mut packet).expect("there is room");
         let mut allocations = 0;
         for round in 0..100 {
-            let before = shoal_counting_allocator::allocations();
+            let before = shoal_testkit::allocator::allocations();
             let mut batch = [Exchange { source, request: &packet[..bytes], reply: &mut reply, reply_len: 0 }];
             responder.serve(&mut batch, NOW);
             assert_eq!(batch[0].reply[3], if token.is_empty() { 3 } else { 1 }, "an error or an announce");
             if round > 0 {
-                allocations += shoal_counting_allocator::allocations() - before;
+                allocations += shoal_testkit::allocator::allocations() - before;
             }
         }
         assert_eq!(allocations, 0, "{token}");
@@ -111,10 +111,10 @@ fn a_known_token_over_http() {
             let mut allocations = 0;
             for round in 0..100 {
                 body.clear();
-                let before = shoal_counting_allocator::allocations();
+                let before = shoal_testkit::allocator::allocations();
                 responder.announce([10, 0, 0, 1].into(), url, NOW, &mut body);
                 if round > 0 {
-                    allocations += shoal_counting_allocator::allocations() - before;
+                    allocations += shoal_testkit::allocator::allocations() - before;
                 }
                 assert_eq!(body.starts_with(b"d14:failure reason"), token.is_empty());
             }

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use shoal_base::transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
+use shoal_base::{Event, InfoHash, PeerId};
 use shoal_config::Config;
 use shoal_engine::connection_id::ConnectionIds;
 use shoal_engine::counter::Tally;
 use shoal_engine::policy::Policy;
 use shoal_engine::udp::Responder;
-use shoal_transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
-use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Request, TransactionId};
 
 use crate::{HOSTS, KEY, NOW, TORRENTS, all_have_joined, store};
@@ -46,9 +46,9 @@ impl World {
                     Exchange { source, request: &buffer[..bytes], reply, reply_len: 0 }
                 })
                 .collect();
-            let before = shoal_counting_allocator::allocations();
+            let before = shoal_testkit::allocator::allocations();
             self.responder.serve(&mut batch, NOW);
-            allocations += shoal_counting_allocator::allocations() - before;
+            allocations += shoal_testkit::allocator::allocations() - before;
         }
         allocations
     }

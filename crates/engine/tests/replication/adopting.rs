@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use shoal_base::{Counts, Event};
 use shoal_config::{Config, PrivateAddresses};
 use shoal_engine::replication::{BLOCK_BYTES_MAX, Damaged, ReplicaExport};
 use shoal_store::{Adopted, FingerprintKey};
-use shoal_types::{Counts, Event};
 
 use crate::applying::{lists, refused};
 use crate::node::{Announced, Node, TIMEOUT_S, address, assert_equal, hash, random_announce, settings};

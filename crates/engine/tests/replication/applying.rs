@@ -7,11 +7,11 @@ use shoal_access::networks::{Network, NetworkTable};
 use shoal_access::ports::{PortSet, Ports};
 use shoal_access::torrents::{TableBuilder, TorrentLists};
 use shoal_access::{Access, HashKey};
+use shoal_base::{Action, Counts, Delta, Event};
 use shoal_config::{Config, PrivateAddresses};
 use shoal_engine::policy::Policy;
 use shoal_engine::replication::RefusedPeer;
 use shoal_store::FingerprintKey;
-use shoal_types::{Action, Counts, Delta, Event};
 
 use crate::node::{Announced, Node, TIMEOUT_S, address, assert_equal, hash, random_announce, settings};
 

@@ -5,6 +5,9 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use shoal_access::token::Url;
+use shoal_base::transport::datagram::{Exchange, REPLY_BYTES_MAX};
+use shoal_base::{Delta, Event, InfoHash, PeerId};
 use shoal_config::Config;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
 use shoal_engine::counter::Tally;
@@ -12,9 +15,6 @@ use shoal_engine::policy::Policy;
 use shoal_engine::replication::{Applier, RecordedDeltas, Replica, ring};
 use shoal_engine::{Now, http, udp};
 use shoal_store::{FingerprintKey, Settings, SharedStore};
-use shoal_token::Url;
-use shoal_transport::datagram::{Exchange, REPLY_BYTES_MAX};
-use shoal_types::{Delta, Event, InfoHash, PeerId};
 use shoal_wire::udp::{Announce, Options, Reply, Request, TransactionId};
 
 const KEY: ConnectionKey = ConnectionKey::new([7; 16]);

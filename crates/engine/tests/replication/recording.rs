@@ -1,10 +1,10 @@
 //! Announces that become deltas.
 
+use shoal_base::transport::datagram::BATCH_MAX;
+use shoal_base::{Action, Delta, Event, InfoHash};
 use shoal_config::{Config, PrivateAddresses};
 use shoal_engine::replication::DELTAS_MAX;
 use shoal_store::FingerprintKey;
-use shoal_transport::datagram::BATCH_MAX;
-use shoal_types::{Action, Delta, Event, InfoHash};
 
 use crate::node::{Announced, Node, TIMEOUT_S, address, hash, settings};
 

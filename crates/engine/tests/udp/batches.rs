@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
+use shoal_base::transport::datagram::BATCH_MAX;
+use shoal_base::{Event, InfoHash};
 use shoal_config::Config;
-use shoal_transport::datagram::BATCH_MAX;
-use shoal_types::{Event, InfoHash};
 use shoal_wire::udp::{Announce, Request};
 
 use crate::harness::{

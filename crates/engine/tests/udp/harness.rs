@@ -6,6 +6,8 @@ mod config;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use shoal_base::transport::datagram::{Exchange, REPLY_BYTES_MAX};
+use shoal_base::{Event, InfoHash, PeerId, PeerV4, PeerV6};
 use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::connection_id::ConnectionKey;
@@ -13,8 +15,6 @@ use shoal_engine::counter::{Counters, Drop, Family, Kind, Outcome, Tally};
 use shoal_engine::policy::Policy;
 use shoal_engine::udp::Responder;
 use shoal_store::Store;
-use shoal_transport::datagram::{Exchange, REPLY_BYTES_MAX};
-use shoal_types::{Event, InfoHash, PeerId, PeerV4, PeerV6};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Reply, Request, ScrapeEntry, TransactionId};
 
 pub(crate) use config::{configured, policy};

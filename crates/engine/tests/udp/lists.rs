@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use shoal_access::torrents::{TableBuilder, TorrentLists};
 use shoal_access::{Access, HashKey};
+use shoal_base::{Event, InfoHash};
 use shoal_engine::counter::{Kind, Outcome};
 use shoal_engine::refusal::Refusal;
-use shoal_types::{Event, InfoHash};
 use shoal_wire::udp::Announce;
 
 use crate::harness::{

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
+use shoal_base::{Event, InfoHash};
 use shoal_config::Config;
 use shoal_engine::counter::{Family, Kind, Outcome};
 use shoal_engine::refusal::Refusal;
-use shoal_types::{Event, InfoHash};
 use shoal_wire::udp::{Announce, Request};
 
 use crate::harness::{

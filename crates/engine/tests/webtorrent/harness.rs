@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_base::transport::stream::Handle;
+use shoal_base::{Counts, InfoHash, Presence};
 use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Tally};
@@ -14,8 +16,6 @@ use shoal_engine::replication::{RecordedDeltas, presence_ring};
 use shoal_engine::tokens::SocketToken;
 use shoal_engine::webtorrent::{Member, Responder};
 use shoal_relay::{Dispatcher, Mailboxes, Swarms};
-use shoal_transport::stream::Handle;
-use shoal_types::{Counts, InfoHash, Presence};
 
 pub(crate) use config::{configured, policy};
 

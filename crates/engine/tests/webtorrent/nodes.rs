@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_base::Presence;
 use shoal_config::Config;
 use shoal_engine::replication::RecordedDeltas;
 use shoal_engine::webtorrent::{ForwardedMessage, Nodes, RefusedRemotePeer};
 use shoal_relay::{Mailboxes, Settings, Swarms};
-use shoal_types::Presence;
 
 use crate::harness::{
     Client, HASH, Tracker, answer, answer_heard, hash, leecher, offer_heard, offers, relay_settings, reply,

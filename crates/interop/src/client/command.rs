@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{LaunchOptions, PEER_PORT, Role};
 use crate::network::Host;
-use crate::tools::{self, TRANSMISSION};
+use shoal_testkit::tools::{self, TRANSMISSION};
 
 /// WebTorrent as published for browsers: a single module.
 const WEBTORRENT_BUNDLE: &str = "webtorrent/dist/webtorrent.min.js";

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use shoal_interop::tools;
+use shoal_testkit::tools;
 
 /// A tracker on free ports of the loopback address. Killed on drop.
 struct Tracker {

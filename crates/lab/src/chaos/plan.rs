@@ -5,11 +5,6 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use shoal_chaos::event::EventKind;
-use shoal_chaos::record::Lane;
-use shoal_chaos::run::ChaosPlan;
-use shoal_chaos::threshold::Threshold;
-use shoal_chaos::tracker::Subject;
 use shoal_compare::cpu_assignment::{CpuAssignment, CpuMode};
 use shoal_compare::description::{ChaosOptions, Description, Protocol};
 use shoal_compare::install;
@@ -18,6 +13,11 @@ use shoal_compare::load::LoadSpec;
 use shoal_compare::preset::ComparisonPreset;
 use shoal_compare::topology::Topology;
 use shoal_load::Population;
+use shoal_trial::chaos::event::EventKind;
+use shoal_trial::chaos::record::Lane;
+use shoal_trial::chaos::run::ChaosPlan;
+use shoal_trial::chaos::threshold::Threshold;
+use shoal_trial::chaos::tracker::Subject;
 
 use super::ChaosArgs;
 use crate::process::raise_open_files_limit;

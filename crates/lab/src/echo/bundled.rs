@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
+use shoal_base::transport::datagram::{DatagramService, Exchange};
 use shoal_load::udp::Echo;
 use shoal_net::{SegmentedSender, Sockets};
-use shoal_transport::datagram::{DatagramService, Exchange};
 
 /// Answers like [`Echo`], and sends the replies itself.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use shoal_transport::stream::Next;
-use shoal_types::PeerV4;
+use shoal_base::PeerV4;
+use shoal_base::transport::stream::Next;
 use shoal_wire::http::Version;
 use shoal_wire::http::date::Date;
 use shoal_wire::http::reply::AnnounceReply;

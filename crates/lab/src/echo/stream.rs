@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
+use shoal_base::transport::stream::{Handle, Next, Remote, StreamService};
 use shoal_net::stream::{SourceLimits, StreamIo, StreamLimits, StreamListeners};
-use shoal_tls::{Server, Session as Tls};
-use shoal_transport::stream::{Handle, Next, Remote, StreamService};
+use shoal_session::tls::{Server, Session as Tls};
 
 /// The protocol of an echo, independent of TLS.
 pub(super) trait EchoProtocol {

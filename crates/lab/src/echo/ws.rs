@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use shoal_transport::stream::Next;
+use shoal_base::transport::stream::Next;
 use shoal_wire::http::Version;
 use shoal_wire::http::date::Date;
 use shoal_wire::http::head::{HeaderStorage, RequestHead};

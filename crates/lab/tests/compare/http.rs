@@ -1,6 +1,6 @@
 //! Comparisons over HTTP and HTTPS: Shoal itself, trackers made for the test, and front proxies.
 
-use shoal_interop::tools;
+use shoal_testkit::tools;
 
 use crate::laboratory::{Laboratory, round, stderr};
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use shoal_interop::tools;
+use shoal_testkit::tools;
 
 use crate::laboratory::{Laboratory, round, stderr};
 

@@ -1,7 +1,7 @@
 //! Comparisons of WebTorrent: Shoal itself, the echo, and trackers made for the test.
 
 use serde_json::Value;
-use shoal_interop::tools;
+use shoal_testkit::tools;
 
 use crate::laboratory::{Laboratory, round, stderr};
 

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use shoal_interop::tools;
+use shoal_testkit::tools;
 use tempfile::TempDir;
 
 use crate::{conform, stderr, stdout};

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use shoal_types::PeerV6;
+use shoal_base::PeerV6;
 use shoal_wire::http::received::{Received, ReceivedAnnounce, ReceivedScrape};
 
 use super::reply::Reply;

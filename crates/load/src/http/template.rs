@@ -1,6 +1,6 @@
 //! Request templates: encoded once, and patched where requests differ.
 
-use shoal_types::{Event, InfoHash, PeerId};
+use shoal_base::{Event, InfoHash, PeerId};
 use shoal_wire::http::Version;
 use shoal_wire::http::query::PeersForm;
 use shoal_wire::http::request::{AnnounceRequest, AnnounceSlots, ScrapeSlots, Target, encode_scrape};

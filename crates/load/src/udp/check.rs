@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use shoal_transport::datagram::{DatagramService, Exchange};
-use shoal_types::{PeerV4, PeerV6};
+use shoal_base::transport::datagram::{DatagramService, Exchange};
+use shoal_base::{PeerV4, PeerV6};
 use shoal_wire::udp::{ConnectionId, Peers, Reply, TransactionId};
 
 use super::in_flight::{InFlight, Lookup, Pending};

@@ -1,6 +1,6 @@
 //! The upper limit of the kernel and the back end: a tracker that does nothing.
 
-use shoal_transport::datagram::{DatagramService, Exchange, REPLY_BYTES_MAX};
+use shoal_base::transport::datagram::{DatagramService, Exchange, REPLY_BYTES_MAX};
 
 /// A service that replies to each request with the format and size of a tracker's reply.
 ///

@@ -10,9 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use shoal_base::Event;
+use shoal_base::transport::datagram::{DatagramService, Exchange};
 use shoal_net::{ClientSettings, DatagramIo, SEGMENTS_MAX, SegmentedSender, Sockets};
-use shoal_transport::datagram::{DatagramService, Exchange};
-use shoal_types::Event;
 use shoal_wire::udp::TransactionId;
 
 use super::client::{SOCKET_BUFFER_BYTES, send};

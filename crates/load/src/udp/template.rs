@@ -2,8 +2,8 @@
 //!
 //! Owns a batch for each kind of request, in which datagrams lie back to back, as a bundle needs them.
 
+use shoal_base::{Event, InfoHash, PeerId};
 use shoal_net::SEGMENTS_MAX;
-use shoal_types::{Event, InfoHash, PeerId};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Request, TransactionId};
 use zerocopy::FromBytes;
 

@@ -4,7 +4,7 @@
 //! once the longest message has been encoded.
 
 use arrayvec::ArrayVec;
-use shoal_types::{InfoHash, PeerId};
+use shoal_base::{InfoHash, PeerId};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::webtorrent::request::{AnnounceRequest, AnswerRequest, OfferRequest, Style, scrape};
 

@@ -1,7 +1,7 @@
 //! The requests of the WebTorrent client: announces and scrapes.
 
 use rand::RngExt;
-use shoal_types::Event;
+use shoal_base::Event;
 
 use super::client::{Client, Role};
 use crate::connection::Pending;

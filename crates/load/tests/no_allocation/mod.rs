@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use shoal_counting_allocator::{CountingAllocator, allocations_elsewhere};
 use shoal_load::{Pace, Report, Session, Stop, Watch};
+use shoal_testkit::allocator::{CountingAllocator, allocations_elsewhere};
 
 use crate::session::watched;
 

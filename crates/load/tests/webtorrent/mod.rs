@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use shoal_types::{Event as PeerEvent, InfoHash, PeerId};
+use shoal_base::{Event as PeerEvent, InfoHash, PeerId};
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::{Event, Reader, Role, handshake};
 use shoal_wire::webtorrent::{Announce, Answer, Limits, Request, Storage, decode, reply};

@@ -1,6 +1,6 @@
 //! The service: as little of HTTP as a client notices.
 
-use shoal_transport::stream::{Handle, Next, Remote, StreamService};
+use shoal_base::transport::stream::{Handle, Next, Remote, StreamService};
 
 /// The request: an announce as common clients send it.
 pub(crate) const REQUEST: &[u8] = b"GET /announce?info_hash=%124Vx%9A%BC%DE%F1%23Eg%89%AB%CD%EF%124Vx%9A&\

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use rustix::io::Errno;
-use shoal_transport::datagram::BATCH_MAX;
+use shoal_base::transport::datagram::BATCH_MAX;
 
 use crate::REQUEST_BYTES_MAX;
 use crate::fault::last_errno;

@@ -6,7 +6,7 @@ use std::ptr;
 
 use libc::socklen_t;
 use rustix::io::Errno;
-use shoal_transport::datagram::BATCH_MAX;
+use shoal_base::transport::datagram::BATCH_MAX;
 
 use crate::fault::last_errno;
 use crate::{FamilyCounters, fault};

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
-use shoal_transport::stream::Remote;
+use shoal_base::transport::stream::Remote;
 
 use super::listen::StreamListener;
 

@@ -4,7 +4,7 @@ use std::mem;
 use std::os::fd::OwnedFd;
 
 use rustix::event::epoll::EventFlags;
-use shoal_transport::stream::{Next, StreamService};
+use shoal_base::transport::stream::{Next, StreamService};
 
 use super::table::ConnectionTable;
 

@@ -15,7 +15,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use shoal_transport::stream::{Handle, Next, OUTPUT_BYTES_MAX, StreamService};
+use shoal_base::transport::stream::{Handle, Next, OUTPUT_BYTES_MAX, StreamService};
 
 use super::accept::{Accepting, accept};
 use super::connection::{CONTINUES_MAX, Connection, Connections, Trigger};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown, sockopt};
-use shoal_transport::stream::{ConnectionKind, Handle, Next, Quota, Remote, StreamService};
+use shoal_base::transport::stream::{ConnectionKind, Handle, Next, Quota, Remote, StreamService};
 
 use super::accept::AcceptFailure;
 use super::connection::{Connection, Trigger};

@@ -22,7 +22,7 @@ pub struct StreamLimits {
     /// input has caused.
     pub send_ms_max: u64,
     /// Maximum total time for the peer to read the output of several calls while the connection is never idle. Does not
-    /// apply to connections of [`shoal_transport::stream::ConnectionKind::WebSocket`].
+    /// apply to connections of [`shoal_base::transport::stream::ConnectionKind::WebSocket`].
     pub answer_ms_max: u64,
     /// Maximum time for which the peer of an upgraded connection may be silent before the service is asked to ping it.
     pub silent_ms_max: u64,

@@ -13,8 +13,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 
-use shoal_source::Network;
-use shoal_transport::stream::Held;
+use shoal_base::source::Network;
+use shoal_base::transport::stream::Held;
 
 /// Maximum number of accounts of a class that are examined.
 const EXAMINED_MAX: usize = 16;
@@ -248,7 +248,7 @@ fn as_usize(number: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use shoal_source::Width;
+    use shoal_base::source::Width;
 
     use super::*;
 

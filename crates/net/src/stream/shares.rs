@@ -2,7 +2,7 @@
 //!
 //! The connections of a source, and of the wider networks around it, form a *group*. A group has a queue of its
 //! connections for each [`Class`]. Groups are ranked by their *greed*: the number of their connections divided by their
-//! shares ([`Width::shares`](shoal_source::Width::shares)). Every step takes constant time, however many connections and
+//! shares ([`Width::shares`](shoal_base::source::Width::shares)). Every step takes constant time, however many connections and
 //! groups there are. This holds because a group changes by one connection at a time, and its greed by at most one. When the
 //! highest rank becomes empty, the next one below is therefore the highest.
 //!
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use shoal_source::{Network, Width};
+use shoal_base::source::{Network, Width};
 
 use super::queue::{Chain, Links, NodeId, Queue};
 use super::slab::Slab;

@@ -5,7 +5,7 @@
 
 use core::mem;
 
-use shoal_transport::stream::Handle;
+use shoal_base::transport::stream::Handle;
 
 /// Number of slots that are allocated together. Growth never moves those in use.
 const CHUNK: usize = 256;

@@ -9,8 +9,8 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use shoal_source::{Network, Width};
-use shoal_transport::stream::{ConnectionKind, SourceCapacity};
+use shoal_base::source::{Network, Width};
+use shoal_base::transport::stream::{ConnectionKind, SourceCapacity};
 
 use super::StreamCounters;
 

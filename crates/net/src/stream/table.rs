@@ -11,8 +11,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use shoal_source::Network;
-use shoal_transport::stream::{ConnectionKind, Handle, Held, Quota};
+use shoal_base::source::Network;
+use shoal_base::transport::stream::{ConnectionKind, Handle, Held, Quota};
 
 use super::memory::{self, MemoryAccounts};
 use super::queue::{Chain, Links, NodeId, Queue};

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::event::epoll::{self, EventFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use shoal_transport::stream::{ConnectionKind, Detached, Handle, Next, Quota, StreamService};
+use shoal_base::transport::stream::{ConnectionKind, Detached, Handle, Next, Quota, StreamService};
 
 use super::StreamIo;
 use super::accept::Accepting;

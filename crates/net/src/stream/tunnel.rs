@@ -18,7 +18,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
-use shoal_transport::stream::Cipher;
+use shoal_base::transport::stream::Cipher;
 
 use super::POLL_EVENTS_MAX;
 

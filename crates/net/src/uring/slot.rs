@@ -9,7 +9,7 @@ use std::io;
 use std::mem::offset_of;
 
 use io_uring::{opcode, types};
-use shoal_transport::datagram::REPLY_BYTES_MAX;
+use shoal_base::transport::datagram::REPLY_BYTES_MAX;
 
 use super::message::Message;
 use super::token::Token;

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use shoal_base::transport::datagram::DatagramService;
 use shoal_net::{
     AnyIo, Backend, BindError, Counters, DatagramIo, SocketSettings, Sockets, TaskRun, UringIo,
     UringSettings, Waker,
 };
-use shoal_transport::datagram::DatagramService;
 
 /// Longer than anything takes here, however busy the machine is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);

@@ -12,10 +12,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use shoal_base::transport::stream::{ConnectionKind, Handle, Next, Quota, Remote, StreamService};
 use shoal_net::stream::{
     ListenAddress, SourceLimits, StreamCounters, StreamIo, StreamLimits, StreamListeners,
 };
-use shoal_transport::stream::{ConnectionKind, Handle, Next, Quota, Remote, StreamService};
 
 use super::PATIENCE;
 

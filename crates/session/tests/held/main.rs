@@ -4,14 +4,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use shoal_base::transport::stream::{Handle, Next, Remote};
 use shoal_config::Config;
-use shoal_counting_allocator::{CountingAllocator, held_bytes};
 use shoal_engine::counter::Tally;
 use shoal_engine::policy::Policy;
 use shoal_engine::{Now, http, webtorrent};
 use shoal_session::{ListenerProtocols, Service, Session, SessionSettings};
 use shoal_store::Store;
-use shoal_transport::stream::{Handle, Next, Remote};
+use shoal_testkit::allocator::{CountingAllocator, held_bytes};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -8,21 +8,21 @@ mod websocket;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use shoal_counting_allocator::CountingAllocator;
+use shoal_base::transport::stream::{Handle, Remote};
 use shoal_engine::Now;
 use shoal_engine::counter::Tally;
 use shoal_engine::http::Responder;
 use shoal_engine::webtorrent;
 use shoal_session::{ClientHeader, ListenerProtocols, Service, Session, SessionSettings};
 use shoal_store::Store;
-use shoal_transport::stream::{Handle, Remote};
+use shoal_testkit::allocator::CountingAllocator;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const NOW: Now = Now { monotonic_s: 1000, monotonic_ms: 1_000_000, unix_s: 1_700_000_000 };
 
-fn service(webtorrent: Option<webtorrent::Responder>, tls: Option<shoal_tls::Server>) -> Service {
+fn service(webtorrent: Option<webtorrent::Responder>, tls: Option<shoal_session::tls::Server>) -> Service {
     let mut settings = SessionSettings {
         listeners: vec![
             ListenerProtocols { tls: false, proxy_protocol: false },

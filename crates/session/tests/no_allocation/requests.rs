@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
-use shoal_transport::stream::Next;
+use shoal_base::transport::stream::Next;
 
 use super::{NOW, open, service};
 
@@ -15,9 +15,9 @@ const PROXY_HEADER: &[u8] = b"PROXY TCP4 203.0.113.9 192.0.2.1 50000 6969\r\n";
 /// Calls `ask` for a while, and then counts the allocations of further calls.
 fn count(mut ask: impl FnMut(u32)) -> u64 {
     (0..20_000).for_each(&mut ask);
-    let before = shoal_counting_allocator::allocations();
+    let before = shoal_testkit::allocator::allocations();
     (0..5000).for_each(&mut ask);
-    shoal_counting_allocator::allocations() - before
+    shoal_testkit::allocator::allocations() - before
 }
 
 fn put_announce(peer: u32, fields: &str, out: &mut Vec<u8>) {
@@ -73,13 +73,15 @@ fn a_connection_for_each_announce() {
 }
 
 /// Returns a server for `localhost`, and a client that trusts it.
-fn tls() -> (shoal_tls::Server, ClientConnection) {
-    let certificate = shoal_tls::self_signed(&["localhost".to_owned()]).unwrap();
+fn tls() -> (shoal_session::tls::Server, ClientConnection) {
+    let certificate = shoal_session::tls::self_signed(&["localhost".to_owned()]).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let (chain, key) = (directory.path().join("chain.pem"), directory.path().join("key.pem"));
     fs::write(&chain, &certificate.certificate_pem).unwrap();
     fs::write(&key, &certificate.key_pem).unwrap();
-    let server = shoal_tls::Server::load(&[shoal_tls::CertificateFiles { chain, key: Some(key) }]).unwrap();
+    let server =
+        shoal_session::tls::Server::load(&[shoal_session::tls::CertificateFiles { chain, key: Some(key) }])
+            .unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(certificate.certificate_pem.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -111,10 +113,10 @@ fn announces_inside_of_tls_cost_what_rustls_allocates_for_two_records() {
             while client.wants_write() {
                 client.write_tls(&mut input).unwrap();
             }
-            let before = shoal_counting_allocator::allocations();
+            let before = shoal_testkit::allocator::allocations();
             service.receive(&mut session, &mut input, &mut output, NOW);
             if round >= 4000 {
-                allocations += shoal_counting_allocator::allocations() - before;
+                allocations += shoal_testkit::allocator::allocations() - before;
             }
             let mut rest = output.as_slice();
             while !rest.is_empty() {

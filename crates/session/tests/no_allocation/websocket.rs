@@ -3,10 +3,10 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use shoal_base::transport::stream::Next;
 use shoal_engine::counter::Tally;
 use shoal_engine::webtorrent;
 use shoal_session::{Service, Session};
-use shoal_transport::stream::Next;
 
 use super::{NOW, open, service};
 
@@ -81,7 +81,7 @@ fn relay(offers: u32) -> (usize, u64) {
             input.clear();
             output.clear();
             put_messages(client, sessions.len(), round, offers, &mut input);
-            let before = shoal_counting_allocator::allocations();
+            let before = shoal_testkit::allocator::allocations();
             for piece in input.chunks_mut(16 * 1024) {
                 service.receive(&mut sessions[client], piece, &mut output, NOW);
             }
@@ -91,7 +91,7 @@ fn relay(offers: u32) -> (usize, u64) {
             }
             assert_eq!(service.dispatch().count(), 0);
             if round >= 400 {
-                allocations += shoal_counting_allocator::allocations() - before;
+                allocations += shoal_testkit::allocator::allocations() - before;
                 relayed += output.windows(7).filter(|window| window == b"\"sdp\":\"").count();
             }
         }
@@ -118,8 +118,8 @@ fn messages_longer_than_an_input() {
 fn a_websocket_that_stands_has_cost_one_allocation() {
     let mut service = webtorrent_service();
     let mut output = Vec::with_capacity(1024);
-    let before = shoal_counting_allocator::allocations();
+    let before = shoal_testkit::allocator::allocations();
     let session = client(&mut service, 0, &mut output);
-    assert_eq!(shoal_counting_allocator::allocations() - before, 1);
+    assert_eq!(shoal_testkit::allocator::allocations() - before, 1);
     assert_eq!(session.buffered_bytes(), 0);
 }

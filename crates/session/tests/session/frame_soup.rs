@@ -1,7 +1,7 @@
 //! Any bytes on a WebSocket in any pieces: nothing breaks, little is buffered, and the pieces make no difference.
 
 use proptest::prelude::*;
-use shoal_transport::stream::Next;
+use shoal_base::transport::stream::Next;
 
 use crate::frames::{BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, fragment, frame};
 use crate::harness::{INPUT_BYTES_MAX, NOW, Tracker};

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use shoal_base::transport::stream::{Handle, Next, Remote};
 use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::counter::{Counters, Tally};
@@ -11,7 +12,6 @@ use shoal_engine::http::Responder;
 use shoal_engine::policy::Policy;
 use shoal_session::{ListenerProtocols, Service, Session, SessionSettings};
 use shoal_store::Store;
-use shoal_transport::stream::{Handle, Next, Remote};
 
 use crate::response::{self, Response};
 use crate::webtorrent;
@@ -54,7 +54,7 @@ impl Tracker {
     pub(crate) fn with(
         decide: impl FnOnce(&mut SessionSettings),
         configure: impl FnOnce(&mut Config),
-        tls: Option<shoal_tls::Server>,
+        tls: Option<shoal_session::tls::Server>,
     ) -> Self {
         let responder = webtorrent::responder(Config::default());
         Self::assemble(decide, configure, Some(responder), tls)
@@ -64,7 +64,7 @@ impl Tracker {
         decide: impl FnOnce(&mut SessionSettings),
         configure: impl FnOnce(&mut Config),
         webtorrent: Option<shoal_engine::webtorrent::Responder>,
-        tls: Option<shoal_tls::Server>,
+        tls: Option<shoal_session::tls::Server>,
     ) -> Self {
         let listener = |tls, proxy_protocol| ListenerProtocols { tls, proxy_protocol };
         let listeners =

@@ -1,8 +1,8 @@
 //! Responses to requests, and the state of the connection after them.
 
+use shoal_base::transport::stream::Next;
 use shoal_engine::counter::{Family, Kind, Outcome};
 use shoal_engine::refusal::Refusal;
-use shoal_transport::stream::Next;
 
 use crate::harness::{self, NOW, PLAIN, PROXIED, SECURE, Tracker, announce, announce_target, request};
 use crate::response;

@@ -1,6 +1,6 @@
 //! Bytes come in any pieces; requests come in any number.
 
-use shoal_transport::stream::Next;
+use shoal_base::transport::stream::Next;
 
 use crate::harness::{INPUT_BYTES_MAX, NOW, PLAIN, Tracker, announce, request};
 

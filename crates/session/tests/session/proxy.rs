@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use shoal_base::transport::stream::Next;
 use shoal_config::Config;
 use shoal_engine::policy::Policy;
 use shoal_session::{ClientHeader, SessionSettings};
-use shoal_transport::stream::Next;
 use shoal_wire::proxy::{encode_v1, encode_v2, encode_v2_local};
 
 use crate::harness::{self, NOW, PLAIN, PROXIED, Received, Tracker, announce};

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use shoal_base::transport::stream::{ConnectionKind, Next, Quota, SourceCapacity};
 use shoal_session::{ClientHeader, Session};
-use shoal_transport::stream::{ConnectionKind, Next, Quota, SourceCapacity};
 use shoal_wire::proxy::{encode_v1, encode_v2_local};
 
 use crate::harness::{PLAIN, PROXIED, Tracker, announce};

@@ -3,9 +3,9 @@
 use std::io::Read;
 
 use flate2::read::GzDecoder;
+use shoal_base::transport::stream::Next;
 use shoal_config::{Config, OpentrackerMode};
 use shoal_engine::counter::{Family, Kind};
-use shoal_transport::stream::Next;
 
 use crate::harness::{NOW, PLAIN, Received, Tracker, announce, request};
 

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use shoal_transport::stream::Next;
+use shoal_base::transport::stream::Next;
 
 use crate::frames::{self, CLOSE, Frame, PING, PONG, frame};
 use crate::harness::{INPUT_BYTES_MAX, NOW};

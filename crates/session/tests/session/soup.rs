@@ -1,8 +1,8 @@
 //! Any bytes in any pieces: nothing breaks, little is buffered, and the pieces make no difference.
 
 use proptest::prelude::*;
+use shoal_base::transport::stream::Next;
 use shoal_session::{ClientHeader, SessionSettings};
-use shoal_transport::stream::Next;
 
 use crate::harness::{INPUT_BYTES_MAX, NOW, PLAIN, PROXIED, SECURE, SECURE_PROXIED, Tracker};
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use shoal_base::transport::stream::Next;
+use shoal_session::tls::{CertificateFiles, SelfSigned};
 use shoal_session::{Session, SessionSettings};
-use shoal_tls::{CertificateFiles, SelfSigned};
-use shoal_transport::stream::Next;
 use shoal_wire::proxy::encode_v2;
 
 use crate::harness::{INPUT_BYTES_MAX, NOW, Received, SECURE, SECURE_PROXIED, Tracker, announce, request};
@@ -18,16 +18,16 @@ use crate::response;
 pub(crate) struct Certificate(SelfSigned);
 
 pub(crate) fn certificate() -> Certificate {
-    Certificate(shoal_tls::self_signed(&["localhost".to_owned()]).unwrap())
+    Certificate(shoal_session::tls::self_signed(&["localhost".to_owned()]).unwrap())
 }
 
 impl Certificate {
-    pub(crate) fn server(&self) -> shoal_tls::Server {
+    pub(crate) fn server(&self) -> shoal_session::tls::Server {
         let directory = tempfile::tempdir().unwrap();
         let (chain, key) = (directory.path().join("chain.pem"), directory.path().join("key.pem"));
         fs::write(&chain, &self.0.certificate_pem).unwrap();
         fs::write(&key, &self.0.key_pem).unwrap();
-        shoal_tls::Server::load(&[CertificateFiles { chain, key: Some(key) }]).unwrap()
+        shoal_session::tls::Server::load(&[CertificateFiles { chain, key: Some(key) }]).unwrap()
     }
 
     fn client(&self) -> ClientConnection {

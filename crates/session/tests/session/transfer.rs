@@ -1,8 +1,8 @@
 //! Sessions that another process continues: a second tracker stands for it.
 
 use proptest::prelude::*;
+use shoal_base::transport::stream::{ConnectionKind, DETACHED_BYTES_MAX, Detached, Next};
 use shoal_session::Service;
-use shoal_transport::stream::{ConnectionKind, DETACHED_BYTES_MAX, Detached, Next};
 
 use crate::frames::{self, CLOSE, CONTINUATION, Frame, PING, TEXT, fragment, frame};
 use crate::harness::{self, NOW, PLAIN, Tracker};

@@ -1,10 +1,10 @@
 //! Which connections become WebSockets, and the responses to the others.
 
+use shoal_base::transport::stream::Next;
 use shoal_config::Config;
 use shoal_engine::counter::{Family, Kind, Outcome};
 use shoal_engine::refusal::Refusal;
 use shoal_session::{ClientHeader, Origins, SessionSettings};
-use shoal_transport::stream::Next;
 use shoal_wire::proxy::{encode_v1, encode_v2_local};
 
 use crate::frames::{Frame, PING, PONG, frame};

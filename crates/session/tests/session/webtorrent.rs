@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use shoal_base::transport::stream::{Handle, Next};
 use shoal_config::Config;
 use shoal_engine::counter::Tally;
 use shoal_engine::policy::Policy;
 use shoal_engine::webtorrent::Responder;
 use shoal_relay::{Dispatcher, Mailboxes, Swarms};
 use shoal_session::Session;
-use shoal_transport::stream::{Handle, Next};
 
 use crate::frames::{self, Frame};
 use crate::harness::{NOW, PLAIN, Tracker};

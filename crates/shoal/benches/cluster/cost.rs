@@ -19,7 +19,7 @@ struct Cost {
 
 pub(crate) fn run(run: &mut Run) {
     let Some(lab) = run.lab.clone() else { return };
-    let nats = shoal_test_nats::Server::start(&shoal_test_nats::Options::default()).unwrap();
+    let nats = shoal_testkit::nats::Server::start(&shoal_testkit::nats::Options::default()).unwrap();
     let directories = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let servers = [nats.url()];
     let start =

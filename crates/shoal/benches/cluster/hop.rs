@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use rustix::time::{ClockId, clock_gettime};
-use shoal_test_nats::{Cluster, Options, Server};
+use shoal_testkit::nats::{Cluster, Options, Server};
 use tokio::runtime;
 use tokio::time::{MissedTickBehavior, interval};
 

@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use shoal_chaos::load::{Load, LoadPlan};
-use shoal_chaos::measure::{self, Window};
-use shoal_chaos::record::Lane;
+use shoal_trial::chaos::load::{Load, LoadPlan};
+use shoal_trial::chaos::measure::{self, Window};
+use shoal_trial::chaos::record::Lane;
 
 use super::Run;
 use super::nodes::Nodes;
@@ -46,7 +46,8 @@ pub(crate) fn run(run: &mut Run) {
                 .collect::<Vec<_>>()
         })
         .collect();
-    let sum = |read: fn(&shoal_chaos::result::LaneResult) -> u64| lanes.iter().map(read).sum::<u64>() as f64;
+    let sum =
+        |read: fn(&shoal_trial::chaos::result::LaneResult) -> u64| lanes.iter().map(read).sum::<u64>() as f64;
     let gap_ms = lanes.iter().map(|lane| lane.gap_ms).fold(0.0, f64::max);
     run.figures.print("kills/requests", sum(|lane| lane.requests), "");
     run.figures.print("kills/longest-gap", gap_ms, "ms");

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use shoal_test_nats::{CLUSTER_SERVERS, Cluster, Options};
+use shoal_testkit::nats::{CLUSTER_SERVERS, Cluster, Options};
 use tempfile::TempDir;
 
 use super::tracker::{PATIENCE, Tracker, now_ms, pinned};
@@ -28,7 +28,7 @@ impl Nodes {
         let nats = Cluster::start(&Options::default()).unwrap();
         let directories: Vec<TempDir> = (0..CLUSTER_SERVERS).map(|_| tempfile::tempdir().unwrap()).collect();
         // Each prefers a server of its own, and has the others if that is gone.
-        let urls: Vec<String> = nats.servers.iter().map(shoal_test_nats::Server::url).collect();
+        let urls: Vec<String> = nats.servers.iter().map(shoal_testkit::nats::Server::url).collect();
         let start = |(index, directory): (usize, &TempDir)| {
             let mut urls = urls.clone();
             urls.rotate_left(index);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use shoal_access::torrents::Details;
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 
 use super::edit;
 use crate::clock;

@@ -194,7 +194,7 @@ fn read(file: &Path) -> Result<Vec<Ban>, String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         _ => {}
     }
-    let text = shoal_file::read_text(file, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
+    let text = shoal_base::file::read_text(file, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
     let mut bans = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let ban: Ban = serde_json::from_str(line).map_err(|error| format!("line {}: {error}", index + 1))?;

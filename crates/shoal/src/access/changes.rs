@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use shoal_access::HashKey;
 use shoal_access::torrents::{Details, Entry, TorrentTable, comment};
+use shoal_base::InfoHash;
 use shoal_config::ListSource;
-use shoal_types::InfoHash;
 
 use super::edit;
 
@@ -86,7 +86,7 @@ impl SourceChange {
         if entries.is_empty() || !is_searched {
             return comments;
         }
-        let Ok(file) = shoal_file::open(&path) else { return comments };
+        let Ok(file) = shoal_base::file::open(&path) else { return comments };
         // A file that cannot be read to its end has fewer comments.
         let _ = edit::for_each_line(&file, |line| {
             let text = line.text().unwrap_or_default();

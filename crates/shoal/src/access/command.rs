@@ -14,8 +14,8 @@ use shoal_access::HashKey;
 use shoal_access::budget::Budget;
 use shoal_access::faults::Faults;
 use shoal_access::torrents::{Details, Entry, LineError};
+use shoal_base::InfoHash;
 use shoal_config::{Config, ListSource};
-use shoal_types::InfoHash;
 
 use super::audit::Author;
 use super::edit;

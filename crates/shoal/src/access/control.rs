@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use shoal_access::faults::Faults;
 use shoal_access::torrents::Details;
 use shoal_access::{Access, HashKey};
+use shoal_base::InfoHash;
 use shoal_engine::policy::Policy;
-use shoal_types::InfoHash;
 
 use super::bans::{Ban, BanError, Bans};
 use super::operations::Which;

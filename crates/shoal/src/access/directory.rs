@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use shoal_access::budget::{Budget, Share};
 use shoal_access::torrents::{TorrentTable, info_hashes};
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 
 use super::entries::Build;
 use super::file::{self, Seen};
@@ -128,7 +128,7 @@ pub(super) fn with_subdirectories(root: &Path) -> BTreeSet<PathBuf> {
 }
 
 fn read_file(path: &Path) -> Result<Vec<InfoHash>, String> {
-    let file = shoal_file::open(path).map_err(|error| error.to_string())?;
+    let file = shoal_base::file::open(path).map_err(|error| error.to_string())?;
     let hashes = info_hashes(file::reader(&file, FILE_BYTES_MAX));
     hashes.map(|hashes| hashes.to_vec()).map_err(|error| error.to_string())
 }

@@ -18,7 +18,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use shoal_access::text::{UTF8_MARK, decode, without_end};
 use shoal_access::torrents::{Entry, LINE_BYTES_MAX};
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 
 /// The mode of a file with records: they name cases, which not every user of the machine may read.
 const RECORDS_MODE: u32 = 0o640;
@@ -60,7 +60,7 @@ fn open_records(path: &Path) -> io::Result<File> {
         Err(Errno::EXIST) => open(OFlags::empty())?,
         Err(error) => return Err(error.into()),
     };
-    if file.metadata()?.is_file() { Ok(file) } else { Err(shoal_file::Fault::NotRegular.into()) }
+    if file.metadata()?.is_file() { Ok(file) } else { Err(shoal_base::file::Fault::NotRegular.into()) }
 }
 
 /// Maximum size of a file in which an addition looks for the torrents first. Otherwise the search of a large file would
@@ -275,7 +275,10 @@ fn is_named(file: &File, path: &Path) -> io::Result<bool> {
 }
 
 fn open_list(path: &Path, create: bool) -> io::Result<File> {
-    shoal_file::open_with(path, OpenOptions::new().read(true).append(true).create(create).mode(LIST_MODE))
+    shoal_base::file::open_with(
+        path,
+        OpenOptions::new().read(true).append(true).create(create).mode(LIST_MODE),
+    )
 }
 
 /// Opens a file and waits for its lock. Another command may replace the file in the meantime.

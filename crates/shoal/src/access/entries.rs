@@ -8,8 +8,8 @@ use shoal_access::HashKey;
 use shoal_access::budget::Budget;
 use shoal_access::faults::Faults;
 use shoal_access::torrents::{Links, TableBuilder};
+use shoal_base::InfoHash;
 use shoal_config::ListSource;
-use shoal_types::InfoHash;
 
 use super::changes::SourceChange;
 use super::fetches::{Fetched, UrlReading};

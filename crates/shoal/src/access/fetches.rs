@@ -11,9 +11,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use shoal_access::fetch::{Content, FetchError, Limits, Remote};
 use shoal_access::torrents::Links;
 use shoal_config::{FetchConfig, SourceUrl};
-use shoal_fetch::{Content, FetchError, Limits, Remote};
 
 use super::entries::{Body, Build, Entries, Reading};
 use super::linked::Linked;

@@ -10,9 +10,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use shoal_access::budget::Share;
+use shoal_access::fetch::{Content, Limits};
 use shoal_access::torrents::{Entry, LINK_BYTES_MAX, Links, info_hashes};
-use shoal_fetch::{Content, Limits};
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 
 use super::entries::Build;
 use crate::clock;
@@ -109,7 +109,7 @@ impl Linked {
         }
         // Whatever cannot be read is fetched again.
         let mut known = BTreeMap::<_, Vec<_>>::new();
-        let Ok(file) = shoal_file::open(&self.path) else { return known };
+        let Ok(file) = shoal_base::file::open(&self.path) else { return known };
         for line in BufReader::new(file.take(KNOWN_BYTES_MAX)).lines().map_while(Result::ok) {
             if let Some((hash, link)) = line.split_once(' ')
                 && let Ok(Some(entry)) = Entry::parse(hash)

@@ -21,12 +21,12 @@ pub(super) struct Networks(NetworkList);
 
 impl Entries for Networks {
     fn read(&mut self, path: &Path, build: &Build) -> io::Result<Option<Reading<Self>>> {
-        let is_large = file::is_large(&shoal_file::open(path)?)?;
+        let is_large = file::is_large(&shoal_base::file::open(path)?)?;
         if is_large { Ok(None) } else { Self::read_whole(path, build).map(Some) }
     }
 
     fn read_whole(path: &Path, build: &Build) -> io::Result<Reading<Self>> {
-        let file = shoal_file::open(path)?;
+        let file = shoal_base::file::open(path)?;
         let mut reader = file::reader(&file, FILE_BYTES_MAX);
         let body = Body { text: &mut reader, media_type: None, bytes_max: FILE_BYTES_MAX };
         Self::parse(body, build, &mut Links::default())

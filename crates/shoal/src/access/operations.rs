@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use shoal_access::torrents::{Details, Entry};
+use shoal_base::InfoHash;
 use shoal_config::{Config, ListSource};
-use shoal_types::InfoHash;
 
 use super::audit::{Audit, Author, Change};
 use super::shared::{BY_BYTES_MAX, SOURCE, SharedEntries, SharedError, SharedTorrent};
@@ -301,7 +301,7 @@ pub(super) fn open_lines(source: &ListSource) -> anyhow::Result<Option<File>> {
     if path.is_dir() {
         return Ok(None);
     }
-    let file = shoal_file::open(path).with_context(|| format!("{source} cannot be read"))?;
+    let file = shoal_base::file::open(path).with_context(|| format!("{source} cannot be read"))?;
     let is_lines = file::is_lines(&file).with_context(|| format!("{source} cannot be read"))?;
     Ok(is_lines.then_some(file))
 }

@@ -13,11 +13,11 @@ use std::thread;
 use std::time::Duration;
 
 use shoal_access::torrents::TorrentLists;
+use shoal_base::InfoHash;
 use shoal_engine::policy::Policy;
 use shoal_net::Waker;
 use shoal_relay::Swarms;
 use shoal_store::{SharedStore, Walk};
-use shoal_types::InfoHash;
 
 use crate::published::Published;
 use crate::reload::Live;

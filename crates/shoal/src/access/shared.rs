@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use shoal_access::HashKey;
 use shoal_access::torrents::{Details, REASON_BYTES_MAX, REFERENCE_BYTES_MAX, TableBuilder, TorrentTable};
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 
 use super::bans::{Ban, Bans};
 use super::control::SourceState;

@@ -13,8 +13,8 @@ use shoal_access::torrents::{
     FEED_READING_BYTES, Format, Links, ListReader, TorrentLists, TorrentTable, info_hashes, read_feed,
     read_json,
 };
+use shoal_base::InfoHash;
 use shoal_config::ListSource;
-use shoal_types::InfoHash;
 
 use super::changes::SourceChange;
 use super::directory::{Directory, with_subdirectories};
@@ -93,7 +93,7 @@ impl Entries for Torrents {
             // Each file of it is a source of its own.
             return Ok(Some(Reading { entries, lines: Faults::default(), is_whole: true, faults }));
         }
-        let file = shoal_file::open(path)?;
+        let file = shoal_base::file::open(path)?;
         if let Some(reading) = self.read_addition(&file, build)? {
             return Ok(Some(reading));
         }
@@ -101,7 +101,7 @@ impl Entries for Torrents {
     }
 
     fn read_whole(path: &Path, build: &Build) -> io::Result<Reading<Self>> {
-        read_file(&shoal_file::open(path)?, build)
+        read_file(&shoal_base::file::open(path)?, build)
     }
 
     fn wrap(reading: UrlReading<Self>) -> Fetched {

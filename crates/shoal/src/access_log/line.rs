@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use serde::Serialize;
+use shoal_base::{Event, PeerId};
 use shoal_engine::access_log::{LoggedClient, Record};
-use shoal_insight::Software;
-use shoal_types::{Event, PeerId};
+use shoal_engine::insight::Software;
 
 use crate::clock;
 
@@ -69,7 +69,7 @@ impl Clocks {
 pub(super) fn append(record: &Record, clocks: &Clocks, lines: &mut Vec<u8>) {
     let announced = record.announced.as_ref();
     let peer_id = announced.and_then(|announced| announced.peer_id);
-    let (software, version) = peer_id.as_ref().map(shoal_insight::identify).unzip();
+    let (software, version) = peer_id.as_ref().map(shoal_engine::insight::identify).unzip();
     let version = version.map(|version| version.as_str().to_owned()).filter(|version| !version.is_empty());
     let line = Line {
         time: clocks.time(record.monotonic_ms),

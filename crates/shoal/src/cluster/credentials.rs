@@ -117,7 +117,7 @@ impl Certificates {
 }
 
 fn check_certificates(file: &Path) -> Result<(), String> {
-    let pem = shoal_file::read(file, PEM_BYTES_MAX).map_err(|error| error.to_string())?;
+    let pem = shoal_base::file::read(file, PEM_BYTES_MAX).map_err(|error| error.to_string())?;
     let mut certificates = CertificateDer::pem_slice_iter(&pem);
     match certificates.next() {
         None => Err("there is no certificate in it".to_owned()),
@@ -128,7 +128,7 @@ fn check_certificates(file: &Path) -> Result<(), String> {
 }
 
 fn check_key(file: &Path) -> Result<(), String> {
-    let pem = shoal_file::read(file, PEM_BYTES_MAX).map_err(|error| error.to_string())?;
+    let pem = shoal_base::file::read(file, PEM_BYTES_MAX).map_err(|error| error.to_string())?;
     PrivateKeyDer::from_pem_slice(&pem).map(drop).map_err(|error| error.to_string())
 }
 
@@ -169,7 +169,7 @@ fn first_line(file: &Path) -> Result<String, String> {
 }
 
 fn read(file: &Path) -> Result<String, String> {
-    shoal_file::read_text(file, FILE_BYTES_MAX)
+    shoal_base::file::read_text(file, FILE_BYTES_MAX)
         .map_err(|error| format!("{}: it cannot be read: {error}", file.display()))
 }
 

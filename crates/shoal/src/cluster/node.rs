@@ -133,8 +133,8 @@ mod tests {
     use shoal_cluster::{NodeId, NodeState};
     use tokio::sync::mpsc;
 
+    use shoal_base::{Delta, Presence};
     use shoal_cluster::{Damaged, Scope};
-    use shoal_types::{Delta, Presence};
 
     use super::*;
 

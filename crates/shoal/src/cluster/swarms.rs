@@ -6,16 +6,16 @@
 use std::mem;
 use std::sync::Arc;
 
+use shoal_base::metrics::Counter;
+use shoal_base::{Delta, Presence};
 use shoal_cluster::{Damaged, Deltas, Node, NodeId, Scope, Swarms, decode_deltas, encode_presence};
 use shoal_engine::Now;
 use shoal_engine::credit::RecordedCredits;
 use shoal_engine::replication::{Applier, RecordedDeltas, Replica, ReplicaExport, ReplicationCounters};
 use shoal_engine::webtorrent::{NodeCounters, Nodes};
-use shoal_metrics::Counter;
 use shoal_net::Waker;
 use shoal_relay::Mailboxes;
 use shoal_store::SharedStore;
-use shoal_types::{Delta, Presence};
 
 use super::node::LocalSwarms;
 use crate::clock;

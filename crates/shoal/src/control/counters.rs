@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use shoal_metrics::{counters, labels};
+use shoal_base::metrics::{counters, labels};
 
 labels! {
     /// The outcome of a request.

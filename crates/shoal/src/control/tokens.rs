@@ -147,7 +147,7 @@ fn hash(token: &str) -> [u8; DIGEST_BYTES] {
 
 fn read_file(path: &Path) -> Result<Vec<Token>, String> {
     let fault = |fault: String| format!("control.tokens = {:?}: {fault}", path.display().to_string());
-    let text = shoal_file::read_text(path, FILE_BYTES_MAX)
+    let text = shoal_base::file::read_text(path, FILE_BYTES_MAX)
         .map_err(|error| fault(format!("it cannot be read: {error}")))?;
     parse(&text).map_err(fault)
 }

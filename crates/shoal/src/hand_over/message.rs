@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use shoal_transport::stream::DETACHED_BYTES_MAX;
+use shoal_base::transport::stream::DETACHED_BYTES_MAX;
 
 use crate::ancillary;
 

@@ -9,11 +9,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use shoal_base::source::{Holdings, Networks, Source};
+use shoal_base::transport::stream::{ConnectionKind, Quota};
 use shoal_net::Waker;
 use shoal_net::stream::DetachedConnection;
-use shoal_source::{Holdings, Networks, Source};
 use shoal_store::{MemoryFile, SharedStore};
-use shoal_transport::stream::{ConnectionKind, Quota};
 
 use super::message::Connection;
 use super::{ToNew, ToOld, VERSION};

@@ -13,12 +13,12 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
+use shoal_base::transport::stream::{ConnectionKind, Quota};
 use shoal_config::Config;
 use shoal_net::Waker;
 use shoal_net::stream::DetachedConnection;
 use shoal_relay::Swarms;
 use shoal_store::SharedStore;
-use shoal_transport::stream::{ConnectionKind, Quota};
 use tokio::sync::{Notify, oneshot};
 
 use super::message::Connection;

@@ -1,7 +1,7 @@
 //! The numbers of the tracker at one moment, as far as they are public: a part of its statistics.
 
+use shoal_base::{Counts, InfoHash};
 use shoal_engine::counter::Drop;
-use shoal_types::{Counts, InfoHash};
 
 use crate::control::Sources;
 use crate::insight::{TOP_MAX, Torrent};

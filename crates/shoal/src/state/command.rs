@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use clap::Subcommand;
 use serde::{Deserialize, Serialize};
-use shoal_snapshot::{Block, Event, Header, Reader, Summary, Writer};
+use shoal_base::{InfoHash, PeerV4, PeerV6};
+use shoal_store::snapshot_file::{Block, Event, Header, Reader, Summary, Writer};
 use shoal_store::{AGE_TICKS, SwarmPart, SwarmSet};
-use shoal_types::{InfoHash, PeerV4, PeerV6};
 
 use super::StateDirectory;
 use super::directory::{SNAPSHOT, replace};
@@ -127,7 +127,8 @@ pub(crate) fn run(action: &Action) -> Result<String, Failure> {
 /// Opens a snapshot, or the one in a directory.
 fn open(path: &Path) -> Result<(PathBuf, Reader<File>), Failure> {
     let file = if path.is_dir() { path.join(SNAPSHOT) } else { path.to_owned() };
-    let opened = shoal_file::open(&file).with_context(|| format!("{} cannot be opened", file.display()))?;
+    let opened =
+        shoal_base::file::open(&file).with_context(|| format!("{} cannot be opened", file.display()))?;
     let reader = Reader::new(opened).with_context(|| format!("{} cannot be read", file.display()))?;
     Ok((file, reader))
 }

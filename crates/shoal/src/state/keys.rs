@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
 use aws_lc_rs::digest::{SHA256, digest};
-use shoal_file::Fault;
+use shoal_base::file::Fault;
 use shoal_store::FingerprintKey;
 
 use super::StateDirectory;
@@ -157,7 +157,7 @@ pub(super) fn read_secret(file: &Path) -> io::Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         _ => {}
     }
-    let text = match shoal_file::read_text(file, 4096) {
+    let text = match shoal_base::file::read_text(file, 4096) {
         Err(error) if Fault::of(&error) == Some(Fault::NotRegular) => return Ok(Some(Vec::new())),
         read => read?,
     };

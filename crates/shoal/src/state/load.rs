@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use shoal_access::torrents::TorrentLists;
-use shoal_snapshot::{Block, Event, Header, Reader, Refused, Summary};
+use shoal_base::InfoHash;
+use shoal_store::snapshot_file::{Block, Event, Header, Reader, Refused, Summary};
 use shoal_store::{Ages, Restored, SharedStore, SwarmPart, SwarmSet};
-use shoal_types::InfoHash;
 
 use crate::clock;
 

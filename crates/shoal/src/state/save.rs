@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use shoal_snapshot::{Header, Summary, Writer};
+use shoal_store::snapshot_file::{Header, Summary, Writer};
 use shoal_store::{Export, SharedStore};
 use tokio::sync::oneshot;
 
@@ -252,9 +252,9 @@ mod tests {
     use std::num::NonZeroUsize;
     use std::path::Path;
 
-    use shoal_snapshot::Refused;
+    use shoal_base::{Action, InfoHash, PeerV4};
+    use shoal_store::snapshot_file::Refused;
     use shoal_store::{Announce, Settings, Store};
-    use shoal_types::{Action, InfoHash, PeerV4};
 
     use super::*;
     use crate::state::load::{self, Loaded, Source};
@@ -316,7 +316,9 @@ mod tests {
                     assert!(loaded.is_truncated || loaded.damaged_bytes > 0, "{length}");
                     assert!(loaded.restored.peers <= 3);
                 }
-                Err(refused) => assert!(length < shoal_snapshot::HEADER_BYTES, "{length}: {refused}"),
+                Err(refused) => {
+                    assert!(length < shoal_store::snapshot_file::HEADER_BYTES, "{length}: {refused}")
+                }
             }
         }
         fs::write(&file, &old).unwrap();

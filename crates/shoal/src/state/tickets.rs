@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use shoal_tls::Server;
+use shoal_session::tls::Server;
 
 use super::keys::{read_secret, write_secret};
 

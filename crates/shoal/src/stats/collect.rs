@@ -1,11 +1,11 @@
 //! The collection of the statistics from the counters of the workers. Only the look-ups of the largest swarms
 //! take locks of the store, each for a moment (see `insight`).
 
+use shoal_base::{Counts, Totals};
 use shoal_engine::counter::{Counters, Drop, Family, Kind, Loss, Outcome, Relay, Unregistered};
 use shoal_engine::policy::Protocol;
 use shoal_net::SocketProbe;
 use shoal_session::SessionCounters;
-use shoal_types::{Counts, Totals};
 
 use super::{
     Certificate, Client, Cluster, Connections, CountMap, Datagrams, List, ListSource, Memory, MemoryUse,
@@ -153,7 +153,7 @@ fn connections(sources: &Sources) -> Connections {
     let sum = |read: fn(&shoal_net::stream::StreamCounters) -> u64| sources.sum_streams(read);
     let (accepted, closed) = (sum(|io| io.accepted.read()), sum(|io| io.closed.read()));
     let sessions = sources.workers.iter().map(|worker| &worker.sessions);
-    let sessions = shoal_metrics::sums::<SessionCounters>(sessions);
+    let sessions = shoal_base::metrics::sums::<SessionCounters>(sessions);
     let session = |name| {
         let metric = sessions.iter().find(|metric| metric.name == name);
         occurred(metric.into_iter().flat_map(|metric| metric.series.iter().copied()))

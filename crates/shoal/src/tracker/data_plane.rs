@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use shoal_access::Access;
+use shoal_base::source::Holdings;
 use shoal_config::{Config, StoredInfoHashes};
 use shoal_engine::policy::Policy;
 use shoal_net::{Backend, Waker};
 use shoal_session::Statistics;
-use shoal_source::Holdings;
-use shoal_tls::KeyShares;
+use shoal_session::tls::KeyShares;
 
 use super::files::Reloadable;
 use super::swarms::OpenedSwarms;

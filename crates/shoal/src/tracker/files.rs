@@ -107,8 +107,11 @@ pub(crate) fn check(config: &Config) -> Result<(), Failure> {
     for Need { why, path, use_ } in needs::paths(config, None) {
         // A list is read whole by `shoal access check`, and a tracker may change it.
         if use_ == Use::ReadFile || why.starts_with("access.torrents") {
-            let opened =
-                if path.is_dir() { fs::read_dir(&path).map(drop) } else { shoal_file::open(&path).map(drop) };
+            let opened = if path.is_dir() {
+                fs::read_dir(&path).map(drop)
+            } else {
+                shoal_base::file::open(&path).map(drop)
+            };
             opened.map_err(|error| {
                 Failure::Configuration(format!("{why} = \"{}\": it cannot be read: {error}", path.display()))
             })?;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use shoal_access::torrents::TorrentLists;
+use shoal_base::source::Holdings;
 use shoal_config::{ByteSize, Config};
 use shoal_relay::{Mailboxes, Swarms};
-use shoal_source::Holdings;
 use shoal_store::{MemoryFile, SharedStore};
 
 use super::ROOT;

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use shoal_test_server::{TestServer, paths, raw, reply};
+use shoal_testkit::web_server::{TestServer, paths, raw, reply};
 use tempfile::TempDir;
 
 use crate::access::{assert_reason, info_hash, line, wait_until};
@@ -300,7 +300,7 @@ fn https_needs_a_trusted_certificate_and_never_leads_to_http() {
     let settings = [("SHOAL_ACCESS_TORRENTS_DENY", &*url), ("SSL_CERT_FILE", &*certificate)];
     let tracker = start(folder.path(), &settings);
     wait_until(&tracker, 'a', true);
-    let plain = TestServer::start(shoal_test_server::reply("", ""));
+    let plain = TestServer::start(shoal_testkit::web_server::reply("", ""));
     let location = plain.url("/list");
     *reply.lock().unwrap() =
         format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n");

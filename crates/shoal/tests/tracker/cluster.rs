@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use shoal_test_nats::{Access, Cluster, Operator, Options, Server, Tls, write_secret};
+use shoal_testkit::nats::{Access, Cluster, Operator, Options, Server, Tls, write_secret};
 
 use crate::harness::{Tracker, eventually, run};
 

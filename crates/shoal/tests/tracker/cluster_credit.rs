@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use futures_util::StreamExt;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use shoal_base::{CreditProtocol, Event, InfoHash, PeerId, Transfer};
 use shoal_cluster::{CreditRecord, NodeId, decode_credits};
-use shoal_test_nats::{Access, Options, Server, write_secret};
-use shoal_test_tokens::{Issuer, jwks};
-use shoal_types::{CreditProtocol, Event, InfoHash, PeerId, Transfer};
+use shoal_testkit::nats::{Access, Options, Server, write_secret};
+use shoal_testkit::tokens::{Issuer, jwks};
 use tempfile::TempDir;
 
 use crate::browser::{self, Browser};
@@ -221,7 +221,7 @@ fn announces_of_every_protocol_are_in_the_stream_once() {
         batches.iter().flat_map(|batch| &batch.records).map(|record| record.credit).collect();
     let of = |protocol| {
         let of_protocol = records.iter().filter(move |record| record.protocol == protocol);
-        let facts = |record: &&shoal_types::Credit| {
+        let facts = |record: &&shoal_base::Credit| {
             let Transfer { uploaded, downloaded, left } = record.transfer;
             (record.subject.as_str().to_owned(), record.event, [uploaded, downloaded, left])
         };

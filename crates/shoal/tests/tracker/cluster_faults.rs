@@ -10,7 +10,7 @@ use std::thread;
 use nix::sys::signal::Signal;
 use shoal_cluster::message::{Message, encode};
 use shoal_cluster::{NodeId, SHARDS};
-use shoal_test_nats::{Access, Options, Server, write_secret};
+use shoal_testkit::nats::{Access, Options, Server, write_secret};
 
 use crate::client::{Announce, Client};
 use crate::cluster::{start, status, wait_for_nodes};

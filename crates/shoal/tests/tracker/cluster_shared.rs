@@ -6,8 +6,8 @@ use std::time::UNIX_EPOCH;
 
 use async_nats::HeaderMap;
 use serde_json::{Value, json};
-use shoal_test_nats::{Access, Cluster, Options, Server, write_secret};
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
+use shoal_testkit::nats::{Access, Cluster, Options, Server, write_secret};
 
 use crate::client::{Announce, Client, STOPPED, connect_packet};
 use crate::cluster::start;

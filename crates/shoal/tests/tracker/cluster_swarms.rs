@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use serde_json::json;
-use shoal_test_nats::{Cluster, Options, Server};
+use shoal_testkit::nats::{Cluster, Options, Server};
 
 use crate::browser::{Browser, announce, answer, name};
 use crate::client::{Announce, COMPLETED, Client, STOPPED};

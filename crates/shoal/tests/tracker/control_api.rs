@@ -99,7 +99,7 @@ fn text(bytes: &[u8]) -> &str {
 #[test]
 fn lists_are_changed_searched_and_recorded() {
     let controlled = Controlled::start(&[]);
-    let [one, two] = [1, 2].map(|byte| format!("{:?}", shoal_types::InfoHash(hash(byte))));
+    let [one, two] = [1, 2].map(|byte| format!("{:?}", shoal_base::InfoHash(hash(byte))));
     let addition = json!({ "torrents": [one, two], "reason": "a court order", "reference": "4711" });
     let added = controlled.admin("POST", "/api/v1/lists/deny/add", Some(&addition));
     assert_eq!(added["changed"].as_array().unwrap().len(), 2, "{added}");

@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use shoal_interop::tools::PROMETHEUS;
-use shoal_test_nats::{Options, Server};
-use shoal_test_network::between_two;
+use shoal_testkit::nats::{Options, Server};
+use shoal_testkit::network::between_two;
+use shoal_testkit::tools::PROMETHEUS;
 use tempfile::TempDir;
 
 use crate::browser::{self, Browser};

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Command;
 
-use shoal_snapshot::{Block, Event, Header, Reader, Writer};
+use shoal_store::snapshot_file::{Block, Event, Header, Reader, Writer};
 
 use crate::client::{Announce, Client, Counts};
 use crate::harness::{Tracker, run};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use shoal_test_server::{TestServer, raw, reply};
-use shoal_test_tokens::{Issuer, encode, hs256, jwks, message, unsigned};
+use shoal_testkit::tokens::{Issuer, encode, hs256, jwks, message, unsigned};
+use shoal_testkit::web_server::{TestServer, raw, reply};
 use tempfile::TempDir;
 
 use crate::browser::{self, Browser};

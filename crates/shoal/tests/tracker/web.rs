@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
-use shoal_any_certificate::AnyCertificate;
+use shoal_testkit::certificate::AnyCertificate;
 
 use crate::harness::PATIENCE;
 

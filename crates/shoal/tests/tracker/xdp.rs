@@ -14,9 +14,9 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use shoal_conform::{Target, random_seed, udp};
-use shoal_test_nats::{Options, Server};
-use shoal_test_network::vlan::Vlan;
-use shoal_test_network::{Side, between_two, join, ping};
+use shoal_testkit::nats::{Options, Server};
+use shoal_testkit::network::vlan::Vlan;
+use shoal_testkit::network::{Side, between_two, join, ping};
 use shoal_xdp::interface::Interface;
 use shoal_xdp::program::{Link, Mode, Program, Sizes};
 

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
+use shoal_base::{Action, InfoHash, PeerV4};
 use shoal_store::{Announce, LockedShard, Place, Store};
-use shoal_types::{Action, InfoHash, PeerV4};
 
 use crate::data::{self, Random, SHARDS};
 use crate::model::{BATCH, Demand, PASSES};

@@ -4,8 +4,8 @@
 
 use std::time::Instant;
 
+use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
 use shoal_store::{Announce, Store, Swarms, Walk};
-use shoal_types::{Action, InfoHash, PeerV4, PeerV6};
 
 use crate::data::{self, Random};
 use crate::report::{Case, Figure};

@@ -1,6 +1,6 @@
 //! The gain of batching: announces on millions of random torrents, one at a time and 64 at a time.
 
-use shoal_types::{Action, InfoHash, PeerV4};
+use shoal_base::{Action, InfoHash, PeerV4};
 
 use crate::data::{self, Random};
 use crate::report::{Case, Figure};

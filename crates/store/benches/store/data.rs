@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
 use shoal_store::{Announce, Family, Fingerprint, FingerprintKey, Settings, Store, SwarmId, Swarms};
-use shoal_types::{Action, InfoHash, PeerV4, PeerV6};
 
 /// A family whose peers can be made from random numbers.
 pub(crate) trait Random: Family {

@@ -5,8 +5,8 @@
 //! between 100 and 100,000, in steps of 7 %. All swarms of such a process have one size, so no size hides behind others.
 //! `memory/v4/fingerprints=N` is `memory/v4/swarms=N` with a store that holds fingerprints of info hashes.
 
+use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
 use shoal_store::{Fingerprint, Store, SwarmId};
-use shoal_types::{Action, InfoHash, PeerV4, PeerV6};
 
 use crate::data::{self, Mode, Random};
 use crate::report::{self, Case, Figure};

@@ -5,8 +5,8 @@
 use std::hint::black_box;
 use std::time::Duration;
 
+use shoal_base::{Action, InfoHash, PeerV4};
 use shoal_store::{Announce, Swarms};
-use shoal_types::{Action, InfoHash, PeerV4};
 
 use crate::data;
 use crate::report::{Case, Figure};

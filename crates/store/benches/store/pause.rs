@@ -6,8 +6,8 @@
 
 use std::time::Instant;
 
+use shoal_base::{Action, InfoHash, PeerV4};
 use shoal_store::{Announce, Swarms};
-use shoal_types::{Action, InfoHash, PeerV4};
 
 use crate::data::{self, Random};
 use crate::report::{Case, Figure};

@@ -1,6 +1,6 @@
 //! Completed downloads: which ones count, where their number is while the torrent has peers, and how it is retained afterwards.
 
-use shoal_source::Download;
+use shoal_base::source::Download;
 
 use super::Shard;
 use crate::Place;

@@ -1,6 +1,6 @@
 //! Prefetches for a batch: each pass asks the processor for the lines whose addresses the one before has brought.
 
-use shoal_types::Action;
+use shoal_base::Action;
 
 use super::Shard;
 use crate::api::Announce;

@@ -2,7 +2,7 @@
 
 use core::ops::RangeInclusive;
 
-use shoal_types::{Counts, InfoHash};
+use shoal_base::{Counts, InfoHash};
 
 use super::Shard;
 use crate::api::Listed;

@@ -7,7 +7,7 @@
 //!
 //! As in a restore, no limit of a source applies, and the ceiling of memory does.
 
-use shoal_types::{PeerV4, PeerV6};
+use shoal_base::{PeerV4, PeerV6};
 
 use super::restore::{Ages, Entries, PREFETCHED};
 use super::{SwarmPart, SwarmSet};

@@ -5,7 +5,7 @@
 //! stays in its swarm. Nothing is exported twice, except peers of a large swarm that becomes a small one meanwhile. The
 //! parts of one call are as of one moment, the whole is not.
 
-use shoal_types::{InfoHash, PeerV4, PeerV6};
+use shoal_base::{InfoHash, PeerV4, PeerV6};
 
 use super::{COUNTED, SwarmPart, SwarmSet};
 use crate::age::StoredAge;

@@ -3,8 +3,8 @@
 //! They come as [`Export`](super::Export) has left them, in any order and from several threads. No limit of a source applies,
 //! since their peers were admitted before; the ceiling of memory does.
 
-use shoal_source::Networks;
-use shoal_types::{InfoHash, PeerV4, PeerV6};
+use shoal_base::source::Networks;
+use shoal_base::{InfoHash, PeerV4, PeerV6};
 use zerocopy::FromBytes;
 
 use super::{AGE_TICKS, COUNTED, SwarmPart, SwarmSet};

@@ -1,7 +1,7 @@
 //! Exports of whole stores, as the file of a snapshot would hold them.
 
+use shoal_base::InfoHash;
 use shoal_store::{Export, SharedStore, SwarmPart, SwarmSet};
-use shoal_types::InfoHash;
 
 /// A part with memory of its own.
 #[derive(Clone, Debug)]

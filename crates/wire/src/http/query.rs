@@ -6,7 +6,7 @@
 //! parameters are skipped, and so are `ip`, `ipv4` and `ipv6`: a peer's claimed address is never trusted.
 
 use memchr::memchr;
-use shoal_types::{Event, InfoHash, PeerId};
+use shoal_base::{Event, InfoHash, PeerId};
 
 use super::number;
 use super::percent::{self, Fault, SHORT_BYTES_MAX, unescape};

@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use shoal_types::{InfoHash, PeerV4, PeerV6};
+use shoal_base::{InfoHash, PeerV4, PeerV6};
 use zerocopy::FromBytes;
 
 use super::bencode::{self, BencodeError, Dictionary, List, Value};

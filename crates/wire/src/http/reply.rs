@@ -7,7 +7,7 @@
 use core::net::{IpAddr, SocketAddr};
 use std::io::Write as _;
 
-use shoal_types::{InfoHash, PeerV4, PeerV6};
+use shoal_base::{InfoHash, PeerV4, PeerV6};
 use zerocopy::IntoBytes;
 
 use super::number;

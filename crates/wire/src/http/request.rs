@@ -4,7 +4,7 @@
 //! therefore have a fixed width: every byte of an info hash and a peer id is escaped, and a port has five digits, with
 //! leading zeros. Different values of the other parameters (event, bytes left, numwant) need a request of their own.
 
-use shoal_types::{Event, InfoHash, PeerId};
+use shoal_base::{Event, InfoHash, PeerId};
 
 use super::percent::{ESCAPE_BYTES, escape};
 use super::query::PeersForm;

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use shoal_types::{Event, InfoHash, PeerId};
+use shoal_base::{Event, InfoHash, PeerId};
 
 use super::Action;
 use super::json::{JsonError, Reader};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use shoal_types::{InfoHash, PeerId};
+use shoal_base::{InfoHash, PeerId};
 
 use super::Action;
 use super::json::{JsonError, Reader};

@@ -4,7 +4,7 @@
 //! message without it as an error of the socket, and reconnects for all its torrents; but it looks up the torrent of
 //! every announce, and throws where that is missing.
 
-use shoal_types::{InfoHash, PeerId};
+use shoal_base::{InfoHash, PeerId};
 
 use super::text::{push_text, push_twenty};
 use super::{Action, Answer, Offer};

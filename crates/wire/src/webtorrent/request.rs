@@ -1,6 +1,6 @@
 //! Messages of clients, encoded for load generators. [`decode`](super::decode) decodes them for trackers.
 
-use shoal_types::{Event, InfoHash, PeerId};
+use shoal_base::{Event, InfoHash, PeerId};
 
 use super::text::{push_binary, push_escaped_binary};
 use crate::http::number;

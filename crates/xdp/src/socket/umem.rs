@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
-use shoal_transport::datagram::REPLY_BYTES_MAX;
+use shoal_base::transport::datagram::REPLY_BYTES_MAX;
 
 use super::mapping::{Descriptor, Mapping, SharedBytes};
 use crate::frame::REPLY_HEAD_BYTES_MAX;

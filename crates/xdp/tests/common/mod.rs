@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
-use shoal_test_network::enter_behind;
+use shoal_testkit::network::enter_behind;
 use shoal_xdp::interface::Segment;
 use shoal_xdp::program::{Ids, Maps, Settings, Sizes};
 use shoal_xdp::route::permit_lookups;

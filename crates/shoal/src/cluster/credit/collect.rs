@@ -342,7 +342,7 @@ fn note(faults: &mut Repeated, error: &std::io::Error) {
 
 #[cfg(test)]
 mod tests {
-    use shoal_types::{Credit, CreditProtocol, Event, InfoHash, PeerId, Subject, Transfer};
+    use shoal_base::{Credit, CreditProtocol, Event, InfoHash, PeerId, Subject, Transfer};
 
     use super::super::disk::disk;
     use super::*;

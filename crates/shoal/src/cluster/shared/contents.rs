@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use serde::Deserialize;
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 
 use super::entry::{Banned, ConnectionSecret, Key, TicketSecrets, VALUE_BYTES_MAX, Value};
 use super::{ENTRIES_BYTES_MAX, Filled};
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn entries_take_the_memory_that_is_counted_in_all_places_together() {
-        use shoal_counting_allocator::held_bytes;
+        use shoal_testkit::allocator::held_bytes;
 
         use crate::cluster::shared::copy::{bans, tables};
 

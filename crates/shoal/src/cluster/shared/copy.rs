@@ -44,7 +44,7 @@ impl Copy {
         if !file.exists() {
             return Self::default();
         }
-        match shoal_file::read_text(file, BYTES_MAX) {
+        match shoal_base::file::read_text(file, BYTES_MAX) {
             Ok(text) => Self::of(&text),
             Err(error) => {
                 tracing::error!(

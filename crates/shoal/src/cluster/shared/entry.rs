@@ -16,7 +16,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 
 use crate::access::bans::{Ban, REASON_BYTES_MAX};
 use crate::access::{BY_BYTES_MAX, Which, is_line};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_net::Waker;
-use shoal_tls::{Adoption, Server};
+use shoal_session::tls::{Adoption, Server};
 
 use super::contents::{Secrets, json};
 use super::entry::{ConnectionSecret, Key, TicketSecrets};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream;
 use ipnet::IpNet;
-use shoal_types::InfoHash;
+use shoal_base::InfoHash;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 

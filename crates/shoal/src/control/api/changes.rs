@@ -12,7 +12,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
-use shoal_insight::Cursor;
+use shoal_engine::insight::Cursor;
 use utoipa::ToSchema;
 
 use super::torrents::TorrentStatus;

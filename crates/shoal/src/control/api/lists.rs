@@ -248,7 +248,7 @@ async fn change(
     control: &Control,
     list: ListName,
     torrents: Vec<String>,
-    change: impl FnOnce(&ListControl, &[shoal_types::InfoHash]) -> Result<Changed, Problem> + Send + 'static,
+    change: impl FnOnce(&ListControl, &[shoal_base::InfoHash]) -> Result<Changed, Problem> + Send + 'static,
 ) -> Result<Json<ListChange>, Problem> {
     if torrents.is_empty() || torrents.len() > ENTRIES_MAX {
         let error = format!("torrents must name 1 to {ENTRIES_MAX} torrents");
@@ -273,7 +273,7 @@ async fn change(
         changed.record()?;
         let (did, did_not): (Vec<_>, Vec<_>) =
             wanted.iter().partition(|info_hash| changed.info_hashes.contains(info_hash));
-        let shown = |info_hashes: Vec<&shoal_types::InfoHash>| {
+        let shown = |info_hashes: Vec<&shoal_base::InfoHash>| {
             info_hashes.iter().map(|info_hash| format!("{info_hash:?}")).collect()
         };
         let source = changed.path.display().to_string();

@@ -7,9 +7,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
+use shoal_base::source::Level;
 use shoal_engine::limits::Activity;
 use shoal_engine::policy::Protocol;
-use shoal_source::Level;
 use utoipa::ToSchema;
 
 use super::looking_up;

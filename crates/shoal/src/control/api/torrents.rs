@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
-use shoal_types::{Counts, InfoHash};
+use shoal_base::{Counts, InfoHash};
 use utoipa::ToSchema;
 
 use crate::access::operations::parse_torrents;

@@ -9,7 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 pub(super) use prometheus_client::registry::Unit;
-use shoal_metrics::{Export, HistogramCounts};
+use shoal_base::metrics::{Export, HistogramCounts};
 
 /// The page.
 pub(super) struct Page<'e> {
@@ -37,7 +37,7 @@ impl<'e> Page<'e> {
 
     /// Appends all metrics of the counters of the workers, added up.
     pub(super) fn sums<E: Export>(&mut self, workers: impl Iterator<Item = impl AsRef<E>>) -> fmt::Result {
-        shoal_metrics::sums(workers).into_iter().try_for_each(|metric| {
+        shoal_base::metrics::sums(workers).into_iter().try_for_each(|metric| {
             let help = metric.help.concat();
             match metric.label {
                 Some(label) => {

@@ -8,8 +8,8 @@ use shoal_net::FamilyCounters;
 use shoal_net::stream::{Budget, StreamCounters};
 use shoal_relay::Swarms;
 use shoal_session::SessionCounters;
+use shoal_session::tls::Certificate;
 use shoal_store::SharedStore;
-use shoal_tls::Certificate;
 
 use crate::access::{ListControl, ListCounters};
 use crate::access_log::RecordCounters;
@@ -36,7 +36,7 @@ pub(crate) struct Sources {
     pub(crate) backend: String,
     pub(crate) started_unix_s: u64,
     /// The certificates of the listeners for clients, if TLS is served, and that of the control listener, if it has one.
-    pub(crate) tls: Vec<shoal_tls::Server>,
+    pub(crate) tls: Vec<shoal_session::tls::Server>,
     pub(crate) reloads: Arc<ReloadCounters>,
     pub(crate) lists: Arc<ListCounters>,
     pub(crate) token_keys: Arc<KeyCounters>,
@@ -103,7 +103,7 @@ impl Sources {
 
     /// Returns the certificates in use.
     pub(crate) fn certificates(&self) -> impl Iterator<Item = Certificate> {
-        self.tls.iter().flat_map(shoal_tls::Server::certificates)
+        self.tls.iter().flat_map(shoal_session::tls::Server::certificates)
     }
 
     /// Returns the workers with their numbers as label values.

@@ -2,9 +2,9 @@
 
 use core::fmt;
 
+use shoal_base::Totals;
 use shoal_engine::counter::{Counters, Family, Loss, Relay, Unregistered};
 use shoal_engine::policy::Protocol;
-use shoal_types::Totals;
 
 use super::Sources;
 use super::page::{Page, Unit};

@@ -1,0 +1,159 @@
+//! The configuration that all TLS connections of a listener share: versions, ciphers, certificates, tickets.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs::{self, cipher_suite};
+use rustls::crypto::{CryptoProvider, GetRandomFailed};
+use rustls::server::NoServerSessionStorage;
+use rustls::time_provider::DefaultTimeProvider;
+use rustls::{NamedGroup, ServerConfig, SupportedCipherSuite, version};
+
+use crate::tls::Certificate;
+use crate::tls::certificates::Selector;
+use crate::tls::files::{self, CertificateError, CertificateFiles};
+use crate::tls::key_share::REUSED_X25519;
+use crate::tls::ticket::{Adoption, TicketKeys};
+
+/// The ciphers in order of preference. A handshake with AES-128 and SHA-256 is by far the cheapest, and no attack on them
+/// is in sight; by the preference of OpenSSL clients it would use SHA-384. rustls follows either the order of the server
+/// or that of the client, so a client without AES instructions gets ChaCha20 only if it offers nothing else.
+const CIPHER_SUITES: [SupportedCipherSuite; 9] = [
+    cipher_suite::TLS13_AES_128_GCM_SHA256,
+    cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+    cipher_suite::TLS13_AES_256_GCM_SHA384,
+    cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+];
+
+/// The application protocols (RFC 7301). A client that offers only others is refused with the alert
+/// no_application_protocol, as the RFC requires. A client that offers none is accepted.
+const APPLICATION_PROTOCOLS: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
+
+/// The configuration of sessions. Clones share everything, including certificates and ticket keys.
+#[derive(Clone)]
+pub struct Server {
+    config: Arc<ServerConfig>,
+    selector: Arc<Selector>,
+    tickets: Arc<TicketKeys>,
+}
+
+/// The key pairs of the key exchange with X25519.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyShares {
+    /// Each handshake has its own.
+    Fresh,
+    /// A thread uses the same one for up to a second, which saves processor time at the price of forward secrecy.
+    Reused,
+}
+
+impl Server {
+    /// Creates a server with these certificates. The first is for clients that send no name, or one without a certificate.
+    ///
+    /// # Errors
+    /// Returns an error if a certificate cannot be used. The message names the file and the remedy.
+    pub fn load(files: &[CertificateFiles]) -> Result<Self, CertificateError> {
+        let selector = Arc::new(Selector::new(files::load(files, &provider(KeyShares::Fresh))?));
+        let tickets = TicketKeys::new(Arc::new(DefaultTimeProvider));
+        let tickets = tickets.map_err(|_| CertificateError::NoRandomness(GetRandomFailed.into()))?;
+        let config = Arc::new(config(KeyShares::Fresh, &selector, &tickets));
+        Ok(Self { config, selector, tickets })
+    }
+
+    /// Returns the server of a worker, with a handle for tickets of its own. Certificates and ticket keys are those of all
+    /// workers.
+    #[must_use]
+    pub fn for_worker(&self, key_shares: KeyShares) -> Self {
+        let config = Arc::new(config(key_shares, &self.selector, &self.tickets));
+        Self { config, ..self.clone() }
+    }
+
+    /// Replaces the certificates of all clones for all later handshakes. Open sessions and tickets stay valid.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Self::load`] and keeps the old certificates.
+    pub fn reload(&self, files: &[CertificateFiles]) -> Result<(), CertificateError> {
+        let certificates = files::load(files, self.config.crypto_provider())?;
+        self.selector.replace(certificates);
+        Ok(())
+    }
+
+    /// Returns how often the keys of tickets have changed, which they do every six hours while there are connections.
+    #[must_use]
+    pub fn ticket_keys_version(&self) -> u64 {
+        self.tickets.version()
+    }
+
+    /// Returns the secret keys of tickets, so that the server of a later process can resume the sessions of this one. They have a
+    /// form of their own.
+    #[must_use]
+    pub fn export_ticket_keys(&self) -> Vec<u8> {
+        self.tickets.export()
+    }
+
+    /// Replaces the keys of tickets by exported ones, for all clones. Returns false, without a change, if these are none.
+    #[must_use]
+    pub fn import_ticket_keys(&self, exported: &[u8]) -> bool {
+        self.tickets.import(exported)
+    }
+
+    /// Lets all clones use the keys of tickets that another server has exported, unless this one has changed the same keys since.
+    pub fn adopt_ticket_keys(&self, exported: &[u8]) -> Adoption {
+        self.tickets.adopt(exported)
+    }
+
+    /// Returns the certificates in use, in the order of the configuration.
+    #[must_use]
+    pub fn certificates(&self) -> Vec<Certificate> {
+        self.selector.summary()
+    }
+
+    /// Returns the configuration of rustls, for connections that are not bytes in and bytes out.
+    #[must_use]
+    pub fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config)
+    }
+}
+
+/// Returns the configuration of rustls, with a handle for tickets of its own.
+fn config(key_shares: KeyShares, selector: &Arc<Selector>, tickets: &Arc<TicketKeys>) -> ServerConfig {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider(key_shares)))
+        .with_protocol_versions(&[&version::TLS13, &version::TLS12])
+        .expect("there are ciphers for both versions")
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::clone(selector) as _);
+    config.ignore_client_order = true;
+    config.alpn_protocols = APPLICATION_PROTOCOLS.iter().map(|name| name.to_vec()).collect();
+    // Tickets keep the state of a session at the client, so that the server stores none and any worker can resume it.
+    config.ticketer = tickets.handle();
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    // A client of a tracker has one connection at a time and gets a new ticket with each, so a second ticket would be
+    // wasted. Most clients use a ticket only once (RFC 8446, C.4), so a resumption brings a new one, unless the client
+    // asks for none (RFC 9149).
+    config.send_tls13_tickets = 1;
+    config.max_tls13_tickets = 1;
+    // Any attacker can replay early data, and a replayed announce takes effect.
+    config.max_early_data_size = 0;
+    config
+}
+
+fn provider(key_shares: KeyShares) -> CryptoProvider {
+    let mut provider =
+        CryptoProvider { cipher_suites: CIPHER_SUITES.to_vec(), ..aws_lc_rs::default_provider() };
+    if key_shares == KeyShares::Reused {
+        let x25519 = provider.kx_groups.iter_mut().find(|group| group.name() == NamedGroup::X25519);
+        *x25519.expect("it is one of the defaults") = REUSED_X25519;
+    }
+    provider
+}
+
+impl fmt::Debug for Server {
+    /// Omits the internals of rustls.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Server").field("certificates", &self.certificates()).finish_non_exhaustive()
+    }
+}

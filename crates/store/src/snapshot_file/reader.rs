@@ -1,0 +1,196 @@
+//! Reads a snapshot, block by block, past damaged ones.
+
+use std::io::{self, Read};
+
+use crate::SwarmSet;
+
+use crate::snapshot_file::block::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, LAST, Parts, word};
+use crate::snapshot_file::{BLOCK_BYTES, HEADER_BYTES, Header, Summary};
+
+/// The reason why a file cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// It begins with something else.
+    #[error("it is no snapshot")]
+    NotASnapshot,
+    /// Its header is damaged.
+    #[error("its header is damaged")]
+    DamagedHeader,
+    /// It has another version.
+    #[error("its format has version {0}, and this program reads version {VERSION}", VERSION = crate::snapshot_file::VERSION)]
+    Version(u32),
+    /// It cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// A block of swarms. Reuse it: it owns the memory of its content.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    set: Option<SwarmSet>,
+    has_fingerprints: bool,
+    /// When its ages were true, in seconds since 1970.
+    pub at_unix_s: u64,
+    content: Vec<u8>,
+}
+
+impl Block {
+    /// Creates a block of this content.
+    #[must_use]
+    pub fn of(set: SwarmSet, content: &[u8], has_fingerprints: bool) -> Self {
+        Self { set: Some(set), has_fingerprints, at_unix_s: 0, content: content.to_vec() }
+    }
+
+    /// Returns the set of its swarms, or `None` before the first block was read.
+    #[must_use]
+    pub const fn set(&self) -> Option<SwarmSet> {
+        self.set
+    }
+
+    /// Returns its parts.
+    #[must_use]
+    pub fn parts(&self) -> Parts<'_> {
+        Parts::new(&self.content, self.set.unwrap_or(SwarmSet::V4), self.has_fingerprints)
+    }
+}
+
+/// The result of reading on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A block was read.
+    Block,
+    /// This many bytes were passed over, because they are no whole block.
+    Damage(u64),
+    /// The file ends here, with the numbers of everything that was written to it.
+    End(Summary),
+    /// The file ends without its last block.
+    Truncated,
+}
+
+/// A snapshot that is being read.
+#[derive(Debug)]
+pub struct Reader<R> {
+    input: R,
+    header: Header,
+    /// Bytes that were read from `input` but not yet passed on.
+    buffer: Vec<u8>,
+    /// The index of the first of them in `buffer`.
+    start: usize,
+    is_ended: bool,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// Returns why the file cannot be read.
+    pub fn new(mut input: R) -> Result<Self, Refused> {
+        let mut bytes = Vec::new();
+        input.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut bytes)?;
+        if bytes.len() < HEADER_BYTES {
+            let is_begun = bytes.starts_with(&crate::snapshot_file::MAGIC);
+            return Err(if is_begun { Refused::DamagedHeader } else { Refused::NotASnapshot });
+        }
+        let header = Header::decode(&word(&bytes, 0))?;
+        Ok(Self { input, header, buffer: Vec::new(), start: 0, is_ended: false })
+    }
+
+    /// Returns the header.
+    #[must_use]
+    pub const fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Reads on, to the end of the next block or of damage. Returns `None` behind the end. The memory in use is that of
+    /// two blocks.
+    ///
+    /// # Errors
+    /// Returns the error of the input.
+    pub fn next(&mut self, block: &mut Block) -> io::Result<Option<Event>> {
+        if self.is_ended {
+            return Ok(None);
+        }
+        let mut damage = 0;
+        loop {
+            self.fill(BLOCK_HEADER_BYTES)?;
+            let available = self.buffer.len() - self.start;
+            let is_at_end = available < BLOCK_HEADER_BYTES;
+            let header = if is_at_end { None } else { BlockHeader::decode(&word(&self.buffer, self.start)) };
+            let header = match header {
+                Some(header) if self.is_whole(&header)? => Some(header),
+                _ => None,
+            };
+            if damage > 0 && (is_at_end || header.is_some()) {
+                return Ok(Some(Event::Damage(damage)));
+            }
+            match header {
+                Some(header) => return Ok(Some(self.take(&header, block))),
+                None if is_at_end && available > 0 => {
+                    self.start = self.buffer.len();
+                    return Ok(Some(Event::Damage(available as u64)));
+                }
+                None if is_at_end => {
+                    self.is_ended = true;
+                    return Ok(Some(Event::Truncated));
+                }
+                None => damage += self.skip(),
+            }
+        }
+    }
+
+    /// Returns whether the block behind a header is there as it was written.
+    fn is_whole(&mut self, header: &BlockHeader) -> io::Result<bool> {
+        let length = header.length as usize;
+        self.fill(BLOCK_HEADER_BYTES + length)?;
+        let content = self.buffer[self.start + BLOCK_HEADER_BYTES..].get(..length);
+        Ok(content.is_some_and(|content| crc32fast::hash(content) == header.crc))
+    }
+
+    /// Takes a whole block out of the buffer.
+    fn take(&mut self, header: &BlockHeader, block: &mut Block) -> Event {
+        let start = self.start + BLOCK_HEADER_BYTES;
+        self.start = start + header.length as usize;
+        let content = &self.buffer[start..self.start];
+        if header.kind == LAST && content.len() == 20 {
+            self.is_ended = true;
+            let [blocks] = [u32::from_le_bytes(word(content, 0))];
+            let [parts, peers] = [4, 12].map(|start| u64::from_le_bytes(word(content, start)));
+            return Event::End(Summary { blocks, parts, peers });
+        }
+        let Some(&set) = SwarmSet::ALL.get(usize::from(header.kind)) else {
+            // Of a later version that did not change what is here.
+            return Event::Damage((BLOCK_HEADER_BYTES + content.len()) as u64);
+        };
+        block.content.clear();
+        block.content.extend_from_slice(content);
+        (block.set, block.at_unix_s) = (Some(set), header.at_unix_s);
+        block.has_fingerprints = self.header.has_fingerprints;
+        Event::Block
+    }
+
+    /// Passes over at least one byte, to the next one that may be the first of a block. Returns how many these are.
+    fn skip(&mut self) -> u64 {
+        let rest = &self.buffer[self.start + 1..];
+        let found = rest.windows(BLOCK_MAGIC.len()).position(|window| window == BLOCK_MAGIC);
+        // The first bytes of a block may be the last ones of the buffer.
+        let skipped = 1 + found.unwrap_or(rest.len().saturating_sub(BLOCK_MAGIC.len() - 1));
+        self.start += skipped;
+        skipped as u64
+    }
+
+    /// Reads until there are this many bytes, or the input ends.
+    fn fill(&mut self, length: usize) -> io::Result<()> {
+        if self.buffer.len() - self.start >= length {
+            return Ok(());
+        }
+        self.buffer.drain(..self.start);
+        self.start = 0;
+        while self.buffer.len() < length {
+            let wanted = (length - self.buffer.len()).max(BLOCK_BYTES) as u64;
+            if self.input.by_ref().take(wanted).read_to_end(&mut self.buffer)? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,278 @@
+//! Thresholds and the verdict. It judges figures only.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::chaos::event::EventKind;
+use crate::chaos::record::Lane;
+use crate::chaos::result::EventResult;
+
+/// A figure that may have a threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// Requests without an answer, on all lanes, without replies that the load's own sockets dropped.
+    Lost,
+    /// Requests with more than one answer, on all lanes.
+    Doubled,
+    /// Peers that are gone, in percent.
+    PeersLostPercent,
+    /// The longest time without an answer on a lane, in milliseconds.
+    GapMs,
+    /// Time from the start of the new process to its first answer, in milliseconds.
+    FirstAnswerMs,
+    /// The duration of the event, in milliseconds.
+    TookMs,
+    /// The 99th percentile of latency during the event, as a multiple of the one before, on the worst lane.
+    P99Ratio,
+}
+
+/// The most that a figure of an event may be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Threshold {
+    /// The event.
+    pub event: EventKind,
+    /// The figure.
+    pub figure: Figure,
+    /// The most.
+    pub most: f64,
+}
+
+/// A figure that has a threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// The figure.
+    pub figure: Figure,
+    /// Its value, or `None` if it could not be measured.
+    pub value: Option<f64>,
+    /// The most that it may be.
+    pub most: f64,
+}
+
+/// Why a text is not a threshold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadThreshold(String);
+
+/// A threshold needs at least this many answers of a lane, before and during the event, for a percentile.
+const ANSWERS_MIN: u64 = 100;
+
+impl Figure {
+    const ALL: [(Self, &'static str); 7] = [
+        (Self::Lost, "lost"),
+        (Self::Doubled, "doubled"),
+        (Self::PeersLostPercent, "peers_lost_percent"),
+        (Self::GapMs, "gap_ms"),
+        (Self::FirstAnswerMs, "first_answer_ms"),
+        (Self::TookMs, "took_ms"),
+        (Self::P99Ratio, "p99_ratio"),
+    ];
+
+    /// Returns its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(figure, _)| *figure == self).map_or("", |(_, name)| *name)
+    }
+
+    /// Returns its value in an event, if it was measured.
+    fn of(self, event: &EventResult) -> Option<f64> {
+        #[expect(clippy::cast_precision_loss, reason = "no run has 2^53 requests")]
+        let number = |count: u64| Some(count as f64);
+        match self {
+            Self::Lost => {
+                let lost = |lane: &crate::chaos::result::LaneResult| match lane.lane {
+                    Lane::Udp => lane.lost.saturating_sub(event.drops.own),
+                    Lane::HttpKeepAlive | Lane::HttpConnections => lane.lost,
+                };
+                number(event.lanes.iter().map(lost).sum())
+            }
+            Self::Doubled => number(event.lanes.iter().map(|lane| lane.doubled).sum()),
+            Self::PeersLostPercent => {
+                event.peers.filter(|peers| peers.before > 0).map(|peers| peers.lost_percent())
+            }
+            Self::GapMs => event.lanes.iter().map(|lane| lane.gap_ms).reduce(f64::max),
+            Self::FirstAnswerMs => event.first_answer_ms,
+            Self::TookMs => Some(event.took_ms),
+            Self::P99Ratio => {
+                let enough = event
+                    .lanes
+                    .iter()
+                    .filter(|lane| lane.before.answers.min(lane.during.answers) >= ANSWERS_MIN);
+                let ratio =
+                    enough.map(|lane| f64::from(lane.during.p99_us) / f64::from(lane.before.p99_us.max(1)));
+                ratio.reduce(f64::max)
+            }
+        }
+    }
+}
+
+impl Threshold {
+    /// Returns the thresholds that hold unless the user sets others.
+    #[must_use]
+    pub fn defaults() -> Vec<Self> {
+        use EventKind::{Damage, DiskFull, Kill, Pause, Restart, Snapshot, Truncate, Upgrade};
+        use Figure::{Doubled, FirstAnswerMs, GapMs, Lost, P99Ratio, PeersLostPercent, TookMs};
+        let everywhere = EventKind::ALL.map(|event| (event, Doubled, 0.0));
+        let of_events = [
+            (Pause, PeersLostPercent, 0.0),
+            (Snapshot, Lost, 0.0),
+            (Snapshot, PeersLostPercent, 0.0),
+            (Snapshot, TookMs, 10_000.0),
+            (Snapshot, P99Ratio, 1.5),
+            (DiskFull, Lost, 0.0),
+            (DiskFull, PeersLostPercent, 0.0),
+            (Upgrade, Lost, 0.0),
+            (Upgrade, PeersLostPercent, 0.0),
+            (Upgrade, GapMs, 50.0),
+            (Restart, PeersLostPercent, 0.0),
+            (Restart, FirstAnswerMs, 3000.0),
+            (Kill, PeersLostPercent, 0.0),
+            (Kill, FirstAnswerMs, 3000.0),
+            (Damage, PeersLostPercent, 50.0),
+            (Damage, FirstAnswerMs, 3000.0),
+            (Truncate, PeersLostPercent, 50.0),
+            (Truncate, FirstAnswerMs, 3000.0),
+        ];
+        let all = everywhere.into_iter().chain(of_events);
+        all.map(|(event, figure, most)| Self { event, figure, most }).collect()
+    }
+
+    /// Returns the defaults with those that the user has set.
+    #[must_use]
+    pub fn with(set: &[Self]) -> Vec<Self> {
+        let mut all = Self::defaults();
+        for threshold in set {
+            all.retain(|other| (other.event, other.figure) != (threshold.event, threshold.figure));
+            all.push(*threshold);
+        }
+        all
+    }
+}
+
+/// Returns the figures of an event that have a threshold.
+#[must_use]
+pub fn judge(event: &EventResult, thresholds: &[Threshold]) -> Vec<Finding> {
+    let of_event = thresholds.iter().filter(|threshold| threshold.event == event.event);
+    let finding =
+        |&Threshold { figure, most, .. }: &Threshold| Finding { figure, value: figure.of(event), most };
+    of_event.map(finding).collect()
+}
+
+impl Finding {
+    /// Returns whether it is within its threshold. Peers and percentiles that could not be measured are not judged; a
+    /// first answer that never came is a failure.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        match self.value {
+            Some(value) => value <= self.most,
+            None => self.figure != Figure::FirstAnswerMs,
+        }
+    }
+}
+
+impl FromStr for Threshold {
+    type Err = BadThreshold;
+
+    fn from_str(text: &str) -> Result<Self, BadThreshold> {
+        let parsed = || {
+            let (name, most) = text.split_once('=')?;
+            let (event, figure) = name.split_once('.')?;
+            let (figure, _) = Figure::ALL.into_iter().find(|(_, name)| *name == figure)?;
+            let most = most.parse().ok().filter(|most: &f64| *most >= 0.0)?;
+            Some(Self { event: event.parse().ok()?, figure, most })
+        };
+        parsed().ok_or_else(|| BadThreshold(text.to_owned()))
+    }
+}
+
+impl fmt::Display for BadThreshold {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let figures = Figure::ALL.map(|(_, name)| name).join(", ");
+        let events = EventKind::ALL.map(EventKind::name).join(", ");
+        write!(
+            out,
+            "{:?}: give EVENT.FIGURE=NUMBER, such as upgrade.gap_ms=100; events: {events}; figures: {figures}",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for BadThreshold {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chaos::result::{Drops, LaneResult, Latency, PeerCounts};
+
+    fn event(event: EventKind) -> EventResult {
+        let lane = LaneResult {
+            lane: Lane::Udp,
+            requests: 1000,
+            answered: 997,
+            lost: 3,
+            doubled: 0,
+            refused: 0,
+            connect_refused: 0,
+            reset: 0,
+            closed: 0,
+            gap_ms: 49.0,
+            before: Latency { answers: 300, p50_us: 100, p99_us: 400 },
+            during: Latency { answers: 300, p50_us: 100, p99_us: 500 },
+            after: Latency::default(),
+        };
+        EventResult {
+            event,
+            took_ms: 20.0,
+            first_answer_ms: Some(10.0),
+            lanes: vec![lane],
+            peers: Some(PeerCounts { torrents: 10, before: 200, after: 200 }),
+            websockets: None,
+            drops: Drops { own: 3, no_port: 0, no_room: 3 },
+            state_bytes: None,
+            note: None,
+            failure: None,
+            findings: Vec::new(),
+        }
+    }
+
+    fn failures(event: &EventResult, thresholds: &[Threshold]) -> Vec<Figure> {
+        let findings = judge(event, thresholds);
+        findings.iter().filter(|finding| !finding.passed()).map(|finding| finding.figure).collect()
+    }
+
+    #[test]
+    fn replies_that_the_load_dropped_itself_are_not_lost() {
+        let mut upgrade = event(EventKind::Upgrade);
+        assert_eq!(failures(&upgrade, &Threshold::defaults()), []);
+        upgrade.drops.own = 2;
+        assert_eq!(failures(&upgrade, &Threshold::defaults()), [Figure::Lost]);
+    }
+
+    #[test]
+    fn each_figure_is_judged() {
+        let mut upgrade = event(EventKind::Upgrade);
+        upgrade.lanes[0].doubled = 1;
+        upgrade.lanes[0].gap_ms = 50.1;
+        upgrade.peers = Some(PeerCounts { torrents: 10, before: 200, after: 199 });
+        let expected = [Figure::Doubled, Figure::PeersLostPercent, Figure::GapMs];
+        assert_eq!(failures(&upgrade, &Threshold::defaults()), expected);
+        let mut snapshot = event(EventKind::Snapshot);
+        snapshot.took_ms = 10_001.0;
+        snapshot.lanes[0].during.p99_us = 601;
+        assert_eq!(failures(&snapshot, &Threshold::defaults()), [Figure::TookMs, Figure::P99Ratio]);
+        let mut kill = event(EventKind::Kill);
+        kill.first_answer_ms = None;
+        assert_eq!(failures(&kill, &Threshold::defaults()), [Figure::FirstAnswerMs]);
+    }
+
+    #[test]
+    fn a_threshold_of_the_user_replaces_the_default() {
+        let set: Threshold = "upgrade.gap_ms=48.5".parse().unwrap();
+        assert_eq!(failures(&event(EventKind::Upgrade), &Threshold::with(&[set])), [Figure::GapMs]);
+        for bad in ["upgrade.gap=1", "upgrade.gap_ms", "reboot.lost=1", "kill.lost=-1", "kill.lost=x"] {
+            let refused = bad.parse::<Threshold>().unwrap_err().to_string();
+            assert!(refused.contains(bad) && refused.contains("gap_ms") && refused.contains("disk-full"));
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The command line of the siege. `cargo xtask siege` builds the tracker and calls it.
+#![forbid(unsafe_code)]
+
+use std::env;
+use std::fs;
+use std::io::{IsTerminal, Write, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use shoal_trial::siege::{ATTACKS, Attack, Mode, Program, Report, list, namespace, run};
+
+/// Attacks the tracker at PROGRAM, which the siege starts in its own network, while honest clients use it.
+///
+/// Exit codes: 0 if the tracker held against every attack, 1 if one got through, 2 if one could not be run.
+#[derive(Parser)]
+#[command(name = "shoal-siege")]
+struct Arguments {
+    /// The program of the tracker
+    #[arg(long, value_name = "FILE", required_unless_present = "list")]
+    program: Option<PathBuf>,
+    /// Use small budgets, and base verdicts on counts and state rather than on time
+    #[arg(long)]
+    short: bool,
+    /// Run only attacks whose name contains TEXT. Can be repeated
+    #[arg(long, value_name = "TEXT")]
+    filter: Vec<String>,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+    /// Print the attacks and the promise about each
+    #[arg(long)]
+    list: bool,
+    /// Write siege.json and siege.md to this folder
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Replace the generated part of this page, docs/security.md, by the promises and the results of all attacks
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["filter", "setting"])]
+    page: Option<PathBuf>,
+    /// A setting of the tracker that overrides those of the attacks, to see an attack get through. Can be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
+    setting: Vec<(String, String)>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match arguments.run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("siege: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+impl Arguments {
+    fn run(&self) -> Result<ExitCode> {
+        let attacks = self.attacks()?;
+        if self.list {
+            print(&list(&attacks))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !namespace::is_inside()? {
+            return namespace::enter();
+        }
+        namespace::prepare()?;
+        // Thousands of connections are open at a time.
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+            .context("cannot raise the limit on open files")?;
+        let report = self.run_attacks(&possible(attacks))?;
+        let has_no_color = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let is_coloured = stdout().is_terminal() && !has_no_color;
+        print(&if self.json { report.json()? } else { report.text(is_coloured) })?;
+        if let Some(folder) = &self.out {
+            fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+            for (name, text) in [("siege.json", report.json()?), ("siege.md", report.markdown())] {
+                let file = folder.join(name);
+                fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+            }
+        }
+        if let Some(page) = &self.page {
+            let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
+            let program = self.program.as_deref().context("--program is missing")?;
+            let text = report.page(&text, &Program::version(program)?)?;
+            fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))?;
+        }
+        Ok(ExitCode::from(report.exit_code()))
+    }
+
+    fn attacks(&self) -> Result<Vec<&'static Attack>> {
+        let is_chosen = |attack: &&Attack| {
+            self.filter.is_empty() || self.filter.iter().any(|text| attack.id().contains(text.as_str()))
+        };
+        let chosen: Vec<&Attack> = ATTACKS.iter().copied().flatten().filter(is_chosen).collect();
+        ensure!(!chosen.is_empty(), "no attack has such a name; --list prints the names");
+        Ok(chosen)
+    }
+
+    fn run_attacks(&self, attacks: &[&'static Attack]) -> Result<Report> {
+        let mode = if self.short { Mode::Short } else { Mode::Full };
+        let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let path = self.program.as_deref().context("--program is missing")?;
+        let program = Program::find(path, folder.path())?;
+        if let Some((key, _)) = self.setting.iter().find(|(key, _)| !program.knows(key)) {
+            bail!("--setting: the tracker has no key {key}");
+        }
+        let mut report = Report::new(mode);
+        let bar = ProgressBar::new(attacks.len() as u64);
+        bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")?);
+        for attack in attacks {
+            bar.set_message(attack.id());
+            match run(attack, &program, mode, &self.setting) {
+                Ok(outcome) => {
+                    let verdict = if outcome.has_held() { "held" } else { "GOT THROUGH" };
+                    bar.suspend(|| eprintln!("{verdict:11} {}", outcome.id));
+                    report.add(outcome);
+                }
+                Err(error) => {
+                    bar.suspend(|| eprintln!("NOT RUN     {}: {error:#}", attack.id()));
+                    report.add_not_run(attack, &error);
+                }
+            }
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        Ok(report)
+    }
+}
+
+/// Leaves out the attacks that take root.
+fn possible(mut attacks: Vec<&'static Attack>) -> Vec<&'static Attack> {
+    let all = attacks.len();
+    attacks.retain(|attack| !attack.is_on_wire || namespace::is_privileged());
+    if attacks.len() < all {
+        eprintln!("{} attacks on the XDP data path are left out: they take root", all - attacks.len());
+    }
+    attacks
+}
+
+fn setting(text: &str) -> Result<(String, String)> {
+    let (key, value) = text.split_once('=').context("use KEY=VALUE, such as http.connections_max=64")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+fn print(text: &str) -> Result<()> {
+    stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")
+}

@@ -1,0 +1,292 @@
+//! Honest clients of every protocol, which run during an attack and check each reply.
+//!
+//! Each client is a thread with its own addresses that sends requests at a steady rate. A request that fails late counts
+//! once for each request that was due meanwhile, so that a client that waits for a timeout does not hide lost service.
+
+mod http;
+mod udp;
+mod ws;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::siege::address::{honest_v4, honest_v6};
+use crate::siege::measure;
+use crate::siege::tls::TlsClient;
+use crate::siege::tracker::Tracker;
+use crate::siege::wire::{self, Wire};
+
+/// The time that an honest client waits for a reply.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The interval between the requests of a client.
+const REQUEST_INTERVAL: Duration = Duration::from_millis(40);
+
+/// The maximum number of latencies that are kept of a client.
+const LATENCIES_MAX: usize = 1 << 16;
+
+/// The number of sources that the clients of a tracker may have.
+const SOURCES_EACH: usize = 10;
+
+/// The maximum wait for the first replies, and for those after an attack.
+const RECOVERY_TIME_MAX: Duration = Duration::from_secs(15);
+
+/// A protocol, as honest clients use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// BEP 15.
+    Udp,
+    /// HTTP with a connection for each request.
+    Http,
+    /// HTTP with one connection for all requests.
+    HttpKeepAlive,
+    /// HTTP over TLS with a connection and a handshake for each request.
+    Https,
+    /// WebTorrent over WebSockets.
+    Ws,
+    /// WebTorrent over WebSockets over TLS.
+    Wss,
+}
+
+/// A client that sends one request in each round.
+trait Client: Send {
+    /// Sends a request and checks the reply.
+    fn request(&mut self, round: u64) -> Result<()>;
+
+    /// Returns the number of persistent connections that were lost since the last call.
+    fn take_lost(&mut self) -> u64 {
+        0
+    }
+}
+
+/// The results of the requests of some clients.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    /// Requests that were due during the attack.
+    pub(crate) due: u64,
+    /// Requests that were answered correctly.
+    pub(crate) answered: u64,
+    /// Persistent connections that were lost during the attack.
+    pub(crate) lost: u64,
+    /// Latencies of the replies.
+    pub(crate) latencies_us: Vec<u32>,
+    /// The first failure during the attack.
+    pub(crate) failure: Option<String>,
+    /// The last failure before or after the attack.
+    failure_outside: Option<String>,
+    /// The start of the last request that was answered.
+    last_answered: Option<Instant>,
+}
+
+/// All honest clients.
+pub(crate) struct HonestClients {
+    shared: Arc<Shared>,
+    clients: Vec<(Protocol, Arc<Mutex<Tally>>, JoinHandle<()>)>,
+}
+
+#[derive(Default)]
+struct Shared {
+    is_under_attack: AtomicU8,
+    is_over: AtomicBool,
+}
+
+impl HonestClients {
+    /// Starts clients of every protocol at each tracker, and over UDP on a wire if there is one. Waits until each has been answered once.
+    pub(crate) fn start(trackers: &[&Tracker], tls: &TlsClient, wire: Option<&Wire<'_>>) -> Result<Self> {
+        let mut clients = Self { shared: Arc::default(), clients: Vec::new() };
+        for (first, tracker) in (0..).step_by(SOURCES_EACH).zip(trackers) {
+            clients.add_all(first, tracker, tls)?;
+        }
+        for (wire, tracker) in wire.into_iter().zip(trackers) {
+            wire.on_client_side(|| clients.add_on_wire(tracker))?;
+        }
+        clients
+            .wait_for_replies(measure::now())
+            .context("honest clients are not served even without an attack")?;
+        Ok(clients)
+    }
+
+    /// Starts clients of every protocol at a tracker. Their sources begin behind `first`.
+    fn add_all(&mut self, first: u32, tracker: &Tracker, tls: &TlsClient) -> Result<()> {
+        let sources = |number| [honest_v4(first + number), honest_v6(first + number)];
+        for source in sources(1) {
+            self.add(Protocol::Udp, udp::UdpPair::new(source, tracker.udp(source)))?;
+        }
+        for source in sources(2) {
+            self.add(Protocol::Http, http::HttpPair::new(source, tracker.http(source), None, false))?;
+        }
+        for source in sources(3) {
+            self.add(Protocol::HttpKeepAlive, http::HttpPair::new(source, tracker.http(source), None, true))?;
+        }
+        for source in sources(4) {
+            let pair = http::HttpPair::new(source, tracker.tls(source), Some(tls.clone()), false);
+            self.add(Protocol::Https, pair)?;
+        }
+        let [[v4_offerer, v6_offerer], [v4_answerer, v6_answerer]] = [sources(5), sources(6)];
+        let (v4, v6) = ([v4_offerer, v4_answerer], [v6_offerer, v6_answerer]);
+        self.add(Protocol::Ws, ws::SocketPair::new(v4, tracker.http(v4[0]), None))?;
+        self.add(Protocol::Wss, ws::SocketPair::new(v6, tracker.tls(v6[0]), Some(tls.clone())))?;
+        Ok(())
+    }
+
+    /// Starts clients whose requests come over the wire. This thread is on their side of it.
+    fn add_on_wire(&mut self, tracker: &Tracker) -> Result<()> {
+        for (source, ip) in wire::HONEST.into_iter().zip([wire::TRACKER_V4.into(), wire::TRACKER_V6.into()]) {
+            let target = SocketAddr::new(ip, tracker.udp(source).port());
+            self.add(Protocol::Udp, udp::UdpPair::new(source, target))?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, protocol: Protocol, mut client: impl Client + 'static) -> Result<()> {
+        let tally = Arc::<Mutex<Tally>>::default();
+        let (copy, shared) = (Arc::clone(&tally), Arc::clone(&self.shared));
+        let run = move || {
+            for round in 0.. {
+                if shared.is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let is_counted = shared.is_under_attack.load(Ordering::Relaxed) != 0;
+                let began = measure::now();
+                let result = client.request(round);
+                let took = measure::now() - began;
+                lock(&copy).record(is_counted, began, took, result, client.take_lost());
+                measure::sleep_until(began + REQUEST_INTERVAL);
+            }
+        };
+        let thread =
+            thread::Builder::new().name("honest".into()).spawn(run).context("cannot start a thread")?;
+        self.clients.push((protocol, tally, thread));
+        Ok(())
+    }
+
+    /// Begins or ends the time in which requests are counted.
+    pub(crate) fn set_under_attack(&self, is_under_attack: bool) {
+        self.shared.is_under_attack.store(u8::from(is_under_attack), Ordering::Relaxed);
+    }
+
+    /// Waits until each client has a reply to a request that it sent after `since`, and returns how long that took.
+    pub(crate) fn wait_for_replies(&self, since: Instant) -> Result<Duration> {
+        let deadline = since + RECOVERY_TIME_MAX;
+        loop {
+            let late = self
+                .clients
+                .iter()
+                .find(|(_, tally, _)| lock(tally).last_answered.is_none_or(|began| began < since));
+            let Some((protocol, tally, _)) = late else { return Ok(measure::now() - since) };
+            if measure::now() > deadline {
+                let failure =
+                    lock(tally).failure_outside.clone().unwrap_or_else(|| "no reply yet".to_owned());
+                bail!("{protocol:?} is not served: {failure}");
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Stops all clients and returns the tallies by protocol.
+    pub(crate) fn stop(self) -> Vec<(Protocol, Tally)> {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        let mut tallies: Vec<(Protocol, Tally)> = Vec::new();
+        for (protocol, tally, thread) in self.clients {
+            // A client that has panicked counts with its requests so far.
+            let _ = thread.join();
+            let tally = lock(&tally).clone();
+            match tallies.iter_mut().find(|(found, _)| *found == protocol) {
+                Some((_, sum)) => sum.add(tally),
+                None => tallies.push((protocol, tally)),
+            }
+        }
+        tallies
+    }
+}
+
+impl Tally {
+    fn record(&mut self, is_counted: bool, began: Instant, took: Duration, result: Result<()>, lost: u64) {
+        let missed =
+            measure::count(usize::try_from(took.as_millis() / REQUEST_INTERVAL.as_millis()).unwrap_or(0));
+        if is_counted {
+            self.due += 1;
+            self.lost += lost;
+        }
+        match result {
+            Ok(()) => {
+                self.last_answered = Some(began);
+                if is_counted {
+                    self.answered += 1;
+                    if self.latencies_us.len() < LATENCIES_MAX {
+                        self.latencies_us.push(measure::micros(took));
+                    }
+                }
+            }
+            Err(error) => {
+                if is_counted {
+                    self.due += missed;
+                    self.failure.get_or_insert_with(|| format!("{error:#}"));
+                } else {
+                    self.failure_outside = Some(format!("{error:#}"));
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.due += other.due;
+        self.answered += other.answered;
+        self.lost += other.lost;
+        self.latencies_us.extend(other.latencies_us);
+        self.failure = self.failure.take().or(other.failure);
+    }
+}
+
+impl Protocol {
+    /// Returns the name of the protocol.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Udp => "UDP",
+            Self::Http => "HTTP",
+            Self::HttpKeepAlive => "HTTP keep-alive",
+            Self::Https => "HTTPS",
+            Self::Ws => "WS",
+            Self::Wss => "WSS",
+        }
+    }
+}
+
+/// Returns the two ports of a pair of peers at one address, swapped in every other round.
+fn ports(round: u64) -> [u16; 2] {
+    if round.is_multiple_of(2) { [4001, 4002] } else { [4002, 4001] }
+}
+
+/// Returns the size of a compact peer of this family.
+fn peer_bytes(source: IpAddr) -> usize {
+    if source.is_ipv4() { 6 } else { 18 }
+}
+
+fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
+    tally.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_failure_counts_for_each_request_that_was_due() {
+        let (mut tally, now) = (Tally::default(), measure::now());
+        for _ in 0..10 {
+            tally.record(true, now, Duration::from_millis(1), Ok(()), 0);
+        }
+        tally.record(true, now, REQUEST_INTERVAL * 25, Err(anyhow::anyhow!("timeout")), 1);
+        assert_eq!((tally.due, tally.answered, tally.lost), (36, 10, 1));
+        assert_eq!(tally.failure.as_deref(), Some("timeout"));
+        tally.record(false, now, REQUEST_INTERVAL * 25, Err(anyhow::anyhow!("later")), 1);
+        assert_eq!((tally.due, tally.lost), (36, 1));
+    }
+}

@@ -1,0 +1,113 @@
+//! Two peers at one address over HTTP that find each other, and a stream of new torrents.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{Client, TIMEOUT, peer_bytes, ports};
+use crate::siege::http::{HttpClient, Response, announce_target, get, get_and_close, percent};
+use crate::siege::tls::TlsClient;
+use crate::siege::udp::{ensure_contains, random_hash};
+
+pub(super) struct HttpPair {
+    source: IpAddr,
+    target: SocketAddr,
+    tls: Option<TlsClient>,
+    keeps_alive: bool,
+    client: Option<HttpClient>,
+    info_hash: [u8; 20],
+}
+
+impl HttpPair {
+    pub(super) fn new(source: IpAddr, target: SocketAddr, tls: Option<TlsClient>, keeps_alive: bool) -> Self {
+        Self { source, target, tls, keeps_alive, client: None, info_hash: random_hash() }
+    }
+
+    /// Sends a request on the idle connection, which the tracker may have closed, or on a new one.
+    fn exchange(&mut self, target: &str) -> Result<Response> {
+        if let Some(mut client) = self.client.take()
+            && client.send(&get(target)).is_ok()
+            && let Some(response) = client.receive()?
+        {
+            self.client = Some(client);
+            return Ok(response);
+        }
+        let mut client = HttpClient::open(self.source, self.target, self.tls.as_ref(), TIMEOUT)?;
+        let response = client.request(&if self.keeps_alive { get(target) } else { get_and_close(target) })?;
+        if self.keeps_alive && response.status == 200 {
+            self.client = Some(client);
+        }
+        Ok(response)
+    }
+
+    /// Requests a target and returns the body, unless it has a failure reason.
+    fn body(&mut self, target: &str) -> Result<Vec<u8>> {
+        let response = self.exchange(target)?;
+        ensure!(response.status == 200, "status {}", response.status);
+        let failure = b"14:failure reason";
+        ensure!(
+            !response.body.windows(failure.len()).any(|window| window == failure),
+            "{}",
+            String::from_utf8_lossy(&response.body)
+        );
+        Ok(response.body)
+    }
+}
+
+impl Client for HttpPair {
+    fn request(&mut self, round: u64) -> Result<()> {
+        let [port, other] = ports(round / 3);
+        match round % 3 {
+            0 => {
+                let body = self.body(&announce_target(&self.info_hash, port, 10))?;
+                if round > 3 {
+                    ensure_contains(peers(&body, self.source)?, self.source, other)?;
+                }
+            }
+            1 => {
+                let body = self.body(&announce_target(&random_hash(), port, 10))?;
+                ensure!(peers(&body, self.source)?.is_empty(), "a new torrent has peers");
+            }
+            _ => {
+                let body = self.body(&format!("/scrape?info_hash={}", percent(&self.info_hash)))?;
+                let members = if round > 3 { 2 } else { 1 };
+                let expected = format!("10:incompletei{members}e");
+                ensure!(
+                    body.windows(expected.len()).any(|window| window == expected.as_bytes()),
+                    "a scrape has wrong counts: {}",
+                    String::from_utf8_lossy(&body)
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the compact peers of a family in a bencoded reply.
+fn peers(body: &[u8], source: IpAddr) -> Result<&[u8]> {
+    let key: &[u8] = if source.is_ipv4() { b"5:peers" } else { b"6:peers6" };
+    let Some(at) = body.windows(key.len()).position(|window| window == key) else {
+        // A family without peers may be left out.
+        return Ok(&[]);
+    };
+    let rest = &body[at + key.len()..];
+    let colon = rest.iter().position(|&byte| byte == b':').context("no length of peers")?;
+    let length: usize = core::str::from_utf8(&rest[..colon])?.parse().context("no length of peers")?;
+    let peers = rest.get(colon + 1..colon + 1 + length).context("peers are truncated")?;
+    ensure!(peers.len().is_multiple_of(peer_bytes(source)), "an incomplete peer");
+    Ok(peers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::siege::udp::compact;
+
+    #[test]
+    fn peers_of_a_family_are_found() {
+        let ip: IpAddr = [127, 1, 0, 2].into();
+        let body = [b"d8:intervali9e5:peers6:".as_slice(), &compact(ip, 4001), b"e"].concat();
+        assert_eq!(peers(&body, ip).unwrap(), compact(ip, 4001));
+        assert!(peers(b"d8:intervali9ee", ip).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,87 @@
+//! The network namespace of the siege and its tracker, from which nothing else can be reached.
+//!
+//! The program starts itself again inside a new network namespace, whose only interface is loopback. The namespace
+//! disappears when the last process of the siege ends. Without root, a user namespace is created as well.
+
+use std::env;
+use std::fs;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::siege::address::PREFIXES_V6;
+
+/// The environment variable that marks the inner program. Its value identifies the outer namespace.
+const OUTSIDE: &str = "SHOAL_SIEGE_OUTSIDE";
+
+/// The file that identifies the network namespace of this process.
+const OWN_NAMESPACE: &str = "/proc/self/ns/net";
+
+/// Returns whether this process is already inside.
+///
+/// # Errors
+/// Returns an error if the namespace cannot be identified, or if the variable is set outside.
+pub fn is_inside() -> Result<bool> {
+    let Some(outside) = env::var_os(OUTSIDE) else { return Ok(false) };
+    ensure!(
+        outside != own()?.as_str(),
+        "{OUTSIDE} is set, but this is not a separate network namespace: unset it"
+    );
+    Ok(true)
+}
+
+/// Runs this program again inside, with the same arguments, and returns its exit code.
+///
+/// # Errors
+/// Returns an error if the kernel refuses the namespace.
+pub fn enter() -> Result<ExitCode> {
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    let program = env::current_exe().context("cannot locate this program")?;
+    command.args(["--net", "--"]).arg(program).args(env::args_os().skip(1)).env(OUTSIDE, own()?);
+    let status = command.status().context("cannot run unshare (package util-linux)")?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(ExitCode::from(code.unwrap_or(2)))
+}
+
+/// Brings up the loopback interface, with whole prefixes of IPv6 addresses and all ports.
+///
+/// # Errors
+/// Returns an error if the kernel refuses.
+pub fn prepare() -> Result<()> {
+    ip(&["link", "set", "lo", "up"])?;
+    for prefix in PREFIXES_V6 {
+        ip(&["-6", "route", "add", "local", prefix, "dev", "lo"])?;
+    }
+    // This allows binding any address of the prefixes, although no interface has it.
+    set("/proc/sys/net/ipv6/ip_nonlocal_bind", "1")?;
+    set("/proc/sys/net/ipv4/ip_local_port_range", "10000 65535")
+}
+
+/// Returns whether this process has the rights of root outside as well, so that it may load programs into the kernel.
+#[must_use]
+pub fn is_privileged() -> bool {
+    // Outside of all user namespaces, every user is mapped to itself (user_namespaces(7)).
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    rustix::process::geteuid().is_root() && map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+fn own() -> Result<String> {
+    let namespace = fs::read_link(OWN_NAMESPACE).context("cannot identify the network namespace")?;
+    Ok(namespace.to_string_lossy().into_owned())
+}
+
+fn set(file: &str, value: &str) -> Result<()> {
+    fs::write(file, value).with_context(|| format!("cannot write {value} to {file}"))
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new("ip");
+    let output = command.args(arguments).stdin(Stdio::null()).output();
+    let output = output.context("cannot run ip (package iproute2)")?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "ip {}: {}", arguments.join(" "), errors.trim());
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! The run of one attack, from the start of its tracker to the verdict.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use shoal_testkit::nats::Server;
+
+use crate::siege::attack::{Attack, Mode};
+use crate::siege::cluster::{self, Cluster};
+use crate::siege::context::Context;
+use crate::siege::honest::{HonestClients, Protocol, Tally};
+use crate::siege::measure;
+use crate::siege::measure::{as_f64, count};
+use crate::siege::tls::TlsClient;
+use crate::siege::tracker::{Program, Tracker};
+use crate::siege::verdict::{self, Honest, Measured, breaches};
+use crate::siege::wire::{self, Wire};
+
+/// The time within which memory has to be returned.
+const MEMORY_RETURN_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The interval at which the memory of the tracker is sampled.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The interval and the timeout of polls of `/health`.
+const POLL_INTERVAL: Duration = Duration::from_millis(150);
+const POLL_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The outcome of one attack.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The layer and the name of the attack.
+    pub id: String,
+    /// A description of the attempt.
+    pub tries: &'static str,
+    /// A description of the promise.
+    pub promise: &'static str,
+    /// Descriptions of the broken promises.
+    pub breaches: Vec<String>,
+    /// The measurements.
+    pub measured: Measured,
+    /// The end of the tracker's log, if a promise was broken.
+    pub log_tail: Option<String>,
+}
+
+impl Outcome {
+    /// Returns whether every promise held.
+    #[must_use]
+    pub fn has_held(&self) -> bool {
+        self.breaches.is_empty()
+    }
+}
+
+/// Runs an attack against a new tracker. `overrides` are settings that take precedence over those of the attack.
+///
+/// # Errors
+/// Returns an error if the tracker does not start, if honest clients are not served before the attack, or if the attack
+/// cannot be run.
+pub fn run(
+    attack: &Attack,
+    program: &Program,
+    mode: Mode,
+    overrides: &[(String, String)],
+) -> Result<Outcome> {
+    if attack.is_on_wire {
+        wire::with_wire(|wire| run_on(attack, program, mode, overrides, Some(wire)))
+    } else {
+        run_on(attack, program, mode, overrides, None)
+    }
+}
+
+/// Runs an attack, which may use a wire.
+fn run_on(
+    attack: &Attack,
+    program: &Program,
+    mode: Mode,
+    overrides: &[(String, String)],
+    wire: Option<&Wire<'_>>,
+) -> Result<Outcome> {
+    let settings = attack.settings.iter().chain(match mode {
+        Mode::Short => &[],
+        Mode::Full => attack.settings_full,
+    });
+    let overrides = overrides.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let of_cluster = cluster::SETTINGS.iter().filter(|_| attack.is_of_cluster);
+    let settings: Vec<_> = of_cluster.chain(settings).copied().chain(overrides).collect();
+    let nats = attack.is_of_cluster.then(cluster::start_nats).transpose()?;
+    let url = nats.as_ref().map_or_else(String::new, Server::url);
+    let settings: Vec<_> =
+        settings.into_iter().map(|(key, value)| (key, value.replace(cluster::NATS, &url))).collect();
+    let start = || {
+        let settings = settings.iter().map(|(key, value)| (*key, value.as_str()));
+        program.start(settings, attack.open_files_max, attack.prepare)
+    };
+    let mut tracker = start()?;
+    let cluster = nats.map(|nats| Cluster::new(nats, &tracker, start()?)).transpose()?;
+    let tls = TlsClient::new()?;
+    let measured =
+        measure(attack, &mut tracker, (cluster.as_ref(), wire), &tls, mode).with_context(|| attack.id())?;
+    let breaches = breaches(&attack.bars, &measured, mode);
+    let log_tail = (!breaches.is_empty()).then(|| tracker.log_tail());
+    Ok(Outcome {
+        id: attack.id(),
+        tries: attack.tries,
+        promise: attack.promise,
+        breaches,
+        measured,
+        log_tail,
+    })
+}
+
+/// Runs the attack while memory is sampled and `/health` is polled.
+fn measure(
+    attack: &Attack,
+    tracker: &mut Tracker,
+    (cluster, wire): (Option<&Cluster>, Option<&Wire<'_>>),
+    tls: &TlsClient,
+    mode: Mode,
+) -> Result<Measured> {
+    let nodes: Vec<&Tracker> =
+        core::iter::once(&*tracker).chain(cluster.map(|cluster| &cluster.other)).collect();
+    let clients = HonestClients::start(&nodes, tls, wire)?;
+    let mut measured = Measured { resident_before_bytes: tracker.resident_bytes(), ..Measured::default() };
+    let watch = Watch::default();
+    let (context, recovery) = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !watch.is_over.load(Ordering::Relaxed) {
+                let resident = nodes.iter().map(|node| node.resident_bytes()).max();
+                watch.peak_bytes.fetch_max(resident.unwrap_or(0), Ordering::Relaxed);
+                thread::sleep(SAMPLE_INTERVAL);
+            }
+        });
+        scope.spawn(|| {
+            while !watch.is_over.load(Ordering::Relaxed) {
+                let next = measure::now() + POLL_INTERVAL;
+                let response = tracker.request_control("/health", POLL_TIMEOUT);
+                let is_healthy = response.is_ok_and(|response| response.status == 200);
+                watch.polls.fetch_add(1, Ordering::Relaxed);
+                watch.unhealthy.fetch_add(u64::from(!is_healthy), Ordering::Relaxed);
+                measure::sleep_until(next);
+            }
+        });
+        let result =
+            attack_and_recover(attack, (tracker, (cluster, wire)), tls, mode, &clients, &mut measured);
+        watch.is_over.store(true, Ordering::Relaxed);
+        result
+    })?;
+    measured.recovery_ms = recovery.map(ms);
+    measured.health_polls = watch.polls.load(Ordering::Relaxed);
+    measured.unhealthy = watch.unhealthy.load(Ordering::Relaxed);
+    measured.resident_peak_bytes = watch.peak_bytes.load(Ordering::Relaxed);
+    measured.honest =
+        clients.stop().into_iter().map(|(protocol, tally)| summarise(protocol, tally)).collect();
+    (attack.finish)(&context)?;
+    (measured.hostile_messages, measured.hostile_bytes) = context.spent();
+    measured.checks = context.checks();
+    drop(context);
+    if let Err(error) = tracker.stop() {
+        measured.bad_end = Some(format!("{error:#}"));
+    }
+    Ok(measured)
+}
+
+/// Runs the attack, then waits until the honest clients are served again and memory is returned.
+fn attack_and_recover<'t>(
+    attack: &Attack,
+    (tracker, others): (&'t Tracker, (Option<&'t Cluster>, Option<&'t Wire<'t>>)),
+    tls: &'t TlsClient,
+    mode: Mode,
+    clients: &HonestClients,
+    measured: &mut Measured,
+) -> Result<(Context<'t>, Option<Duration>)> {
+    let (began, cpu_before) = (measure::now(), tracker.cpu_ns());
+    let context = Context::new(tracker, others, tls, mode);
+    clients.set_under_attack(true);
+    (attack.run)(&context)?;
+    context.wait_for_window();
+    clients.set_under_attack(false);
+    let ended = measure::now();
+    measured.took_ms = ms(ended - began);
+    measured.cpu_ms = as_f64(tracker.cpu_ns().saturating_sub(cpu_before)) / 1e6;
+    let recovery = clients.wait_for_replies(ended).ok();
+    measured.resident_after_bytes = loop {
+        let resident = tracker.resident_bytes();
+        let is_returned =
+            !attack.bars.is_memory_returned || verdict::is_returned(measured.resident_before_bytes, resident);
+        if measure::now() >= ended + MEMORY_RETURN_TIME_MAX || (mode == Mode::Short && is_returned) {
+            break resident;
+        }
+        thread::sleep(SAMPLE_INTERVAL);
+    };
+    Ok((context, recovery))
+}
+
+/// Counters of the background threads.
+#[derive(Default)]
+struct Watch {
+    is_over: AtomicBool,
+    peak_bytes: AtomicU64,
+    polls: AtomicU64,
+    unhealthy: AtomicU64,
+}
+
+/// Summarises the requests of one protocol.
+fn summarise(protocol: Protocol, tally: Tally) -> Honest {
+    let mut latencies = tally.latencies_us;
+    latencies.sort_unstable();
+    let at = |share: usize| {
+        let index = (latencies.len() * share / 100).min(latencies.len().saturating_sub(1));
+        f64::from(latencies.get(index).copied().unwrap_or(0)) / 1000.0
+    };
+    Honest {
+        protocol,
+        due: tally.due,
+        answered: tally.answered,
+        lost: tally.lost,
+        p50_ms: at(50),
+        p99_ms: at(99),
+        failure: tally.failure,
+    }
+}
+
+fn ms(duration: Duration) -> f64 {
+    as_f64(count(usize::try_from(duration.as_micros()).unwrap_or(0))) / 1000.0
+}
