@@ -11,18 +11,18 @@
 
 mod counts;
 mod holding;
+mod networks;
 mod rate;
 mod recent;
 mod share;
 mod sketch;
-mod source;
 mod width;
 
 pub use counts::NetworkCounts;
 pub use holding::{Excess, HoldingLimits, Holdings};
+pub use networks::{Networks, Source, SourceHasher, spread};
 pub use rate::{Bucket, Level, Rate, Rates};
 pub use recent::{Download, Recent};
 pub use share::{SWARM_SHARE_PEERS_MIN, allowance, swarm_share};
 pub use sketch::Sketch;
-pub use source::{Networks, Source, SourceHasher, spread};
 pub use width::{Network, Width};

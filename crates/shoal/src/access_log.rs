@@ -19,8 +19,8 @@ use tokio::time::Instant;
 
 use self::line::Clocks;
 use self::target::Target;
-use crate::failure::Failure;
-use crate::repeated::Repeated;
+use shoal_runtime::failure::Failure;
+use shoal_runtime::repeated::Repeated;
 
 /// Pauses while there is nothing to write: short ones at first, so that the rings of a busy tracker never fill, and longer
 /// ones while it stays idle.

@@ -19,10 +19,10 @@ use shoal_net::stream::ListenAddress;
 use shoal_net::{InheritedSocket, InheritedSockets, SocketKind};
 
 use crate::control;
-use crate::failure::Failure;
 use crate::frozen_swarms::FrozenSwarms;
 use crate::service_manager::{STORED, ServiceManager, socket_name};
 use crate::settings;
+use shoal_runtime::failure::Failure;
 
 /// The beginning of the names of the sockets that a running tracker hands over. The key follows.
 pub(crate) const HANDED: &str = "handed-";

@@ -8,8 +8,8 @@ use anyhow::Context;
 use shoal_config::Config;
 use shoal_session::tls::{Certificate, CertificateError, CertificateFiles, Server};
 
-use crate::clock;
-use crate::failure::Failure;
+use shoal_runtime::clock;
+use shoal_runtime::failure::Failure;
 
 const DAY_S: u64 = 86_400;
 

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::access::command;
-use crate::failure::Failure;
-use crate::{activation, broker, cluster, config_file, ctl, log, output, state, tls, top, tracker, version};
+use crate::access_command as command;
+use crate::{activation, broker, cluster, config_file, ctl, sandbox, state, tls, top, tracker, version};
+use shoal_runtime::failure::Failure;
+use shoal_runtime::{log, output};
 
 /// A BitTorrent tracker.
 ///
@@ -131,7 +132,7 @@ fn serve(file: Option<&Path>, take_over: Option<RawFd>) -> ExitCode {
         Err(failure) => return exit_code(Err(failure)),
     };
     // The log stays open until the failure, if any, is reported, so that the failure is its last line.
-    let log = log::begin(&config.log);
+    let log = log::begin(&config.log, sandbox::join);
     exit_code(tracker::run(&config, file, log.filter(), connection))
 }
 

@@ -22,10 +22,10 @@ use shoal_cluster::{NodeId, Outgoing, Status};
 use shoal_config::Config;
 use tokio::sync::mpsc;
 
-use crate::failure::Failure;
-use crate::periodic::PeriodicThread;
-use crate::published::Published;
 use crate::settings;
+use shoal_runtime::failure::Failure;
+use shoal_runtime::periodic::PeriodicThread;
+use shoal_runtime::published::Published;
 
 pub(crate) use connection::Link;
 use connection::{Connection, ConnectionSettings, Followed, INBOX_BYTES_MAX};

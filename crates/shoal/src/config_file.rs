@@ -7,7 +7,7 @@ use std::path::Path;
 use shoal_base::file::Fault;
 use shoal_config::{Config, ConfigFile, Differences, Reloaded};
 
-use crate::failure::Failure;
+use shoal_runtime::failure::Failure;
 
 /// The maximum size of the file. The default file with all its comments has about 30 KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;

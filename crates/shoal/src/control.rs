@@ -47,8 +47,8 @@ use self::problem::Problem;
 pub(crate) use self::tokens::{Role, TokenSet, Tokens, is_name as is_token_name, line as token_line};
 use crate::drain::Drain;
 use crate::hand_over::HandOver;
-use crate::log::LogFilter;
 use crate::reload::Reloader;
+use shoal_runtime::log::LogFilter;
 
 /// The state of the handlers. Clones share everything.
 #[derive(Clone, Debug)]

@@ -22,7 +22,8 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider, parse_p
 use ureq::{Agent, AsSendBody, Body};
 
 use self::local::{LocalConnector, NoNames};
-use crate::{control, printable};
+use crate::control;
+use shoal_runtime::printable;
 
 /// Where the control listener is if nothing else is said.
 const DEFAULT_URL: &str = "http://127.0.0.1:6970";

@@ -12,11 +12,12 @@ use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::access::operations::NewDetails;
 use crate::control::{Role, is_token_name, token_line};
 use crate::control_client::{ClientError, ControlClient, Endpoint};
-use crate::failure::Failure;
-use crate::{output, printable, settings, top};
+use crate::{settings, top};
+use shoal_runtime::failure::Failure;
+use shoal_runtime::lists::operations::NewDetails;
+use shoal_runtime::{output, printable};
 
 /// Time to wait for a snapshot: as long as the tracker lets a connection last.
 const SNAPSHOT_TIME_MAX: Duration = Duration::from_secs(3600);

@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::access::ListControl;
-use crate::clock;
+use shoal_runtime::clock;
+use shoal_runtime::lists::ListControl;
 
 /// Maximum time from the begin of a drain to its end.
 pub(crate) const WAIT_MAX: Duration = Duration::from_hours(24);

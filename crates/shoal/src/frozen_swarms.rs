@@ -27,7 +27,8 @@ use serde::{Deserialize, Serialize};
 use shoal_store::{MemoryFile, SharedStore};
 
 use crate::service_manager::{STORED, ServiceManager};
-use crate::{clock, settings};
+use crate::settings;
+use shoal_runtime::clock;
 
 /// The version of the header. The image has its own.
 const VERSION: u32 = 1;

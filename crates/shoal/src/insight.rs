@@ -25,8 +25,9 @@ use shoal_relay::{ConnectedPeer, Swarms};
 use shoal_store::{SharedStore, StoredPeer};
 use tokio::sync::watch;
 
-use crate::periodic::PeriodicThread;
-use crate::{clock, settings};
+use crate::settings;
+use shoal_runtime::clock;
+use shoal_runtime::periodic::PeriodicThread;
 
 /// Maximum number of peers of a torrent that are listed, for each family and for WebTorrent.
 pub(crate) const PEERS_MAX: usize = 1000;

@@ -12,10 +12,10 @@ use std::time::Duration;
 use shoal_net::stream::Budget;
 use shoal_store::SharedStore;
 
-use crate::access::ListCounters;
 use crate::memory::Division;
-use crate::periodic::PeriodicThread;
 use crate::{allocator, process};
+use shoal_runtime::lists::ListCounters;
+use shoal_runtime::periodic::PeriodicThread;
 
 /// The period of the keeper. A huge page, of which one is ready ahead, holds fifty thousand torrents.
 const PERIOD: Duration = Duration::from_millis(20);

@@ -2,24 +2,24 @@
 //!
 //! This module owns the descriptors of all workers from the start on. A tracker in its sandbox can bind nothing, so the
 //! broker binds what is new, before anything has changed: if that fails, the reload is refused. Each worker takes its part
-//! together with the other values of the same reload ([`crate::reload::Live`]), because the settings of connections name
+//! together with the other values of the same reload ([`shoal_runtime::live::Live`]), because the settings of connections name
 //! listeners by their numbers.
 
 use std::io;
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use shoal_config::{Config, Listen, UdpConfig};
-use shoal_net::stream::{ListenAddress, StreamLimits, StreamListeners};
-use shoal_net::{Backend, InheritedSockets, PreparedIo, SocketProbe, SocketSettings, Sockets};
+use shoal_net::stream::{ListenAddress, StreamListeners};
+use shoal_net::{Backend, InheritedSockets, SocketProbe, SocketSettings, Sockets};
 use shoal_session::ListenerProtocols;
 
 use crate::bound::{self, Bound, ControlSockets};
 use crate::broker::Broker;
 use crate::service_manager::{SocketChanges, socket_name};
 use crate::{advice, settings};
+use shoal_runtime::live::{Endpoints, WorkerEndpoints};
 
 /// The sockets of all workers.
 pub(crate) struct Listening {
@@ -34,25 +34,6 @@ pub(crate) struct Listening {
     http: Vec<Listen>,
     /// The descriptors of the XDP data path, with their names.
     data_path: Vec<(String, OwnedFd)>,
-}
-
-/// The part of it that workers and metrics see.
-#[derive(Debug)]
-pub(crate) struct Endpoints {
-    /// Maximum number of connections of all workers together.
-    pub(crate) connections_max: u64,
-    /// The sockets of each worker.
-    pub(crate) probes: Vec<Vec<SocketProbe>>,
-    /// For each worker its new part, until it takes it. Empty at the start.
-    new: Vec<Mutex<Option<WorkerEndpoints>>>,
-}
-
-/// The new sockets and listeners of a worker.
-#[derive(Debug)]
-pub(crate) struct WorkerEndpoints {
-    pub(crate) datagrams: PreparedIo,
-    pub(crate) listeners: StreamListeners,
-    pub(crate) limits: StreamLimits,
 }
 
 /// A change that nothing has adopted yet.
@@ -72,18 +53,6 @@ pub(crate) fn is_change(running: &Config, config: &Config) -> bool {
         (listen, receive_buffer, send_buffer, http.listen.clone(), http.connections_max, tls.listen.clone())
     }
     parts(running) != parts(config)
-}
-
-impl Endpoints {
-    /// Returns the addresses of the sockets for datagrams.
-    pub(crate) fn datagram_addresses(&self) -> Vec<SocketAddr> {
-        self.probes.first().into_iter().flatten().map(SocketProbe::local_addr).collect()
-    }
-
-    /// Takes the new part of a worker, if there is one.
-    pub(crate) fn take(&self, worker: usize) -> Option<WorkerEndpoints> {
-        self.new.get(worker)?.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
 }
 
 impl Change {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::heartbeat::Heartbeat;
-use crate::repeated::Repeated;
+use shoal_runtime::heartbeat::Heartbeat;
+use shoal_runtime::repeated::Repeated;
 
 /// How often the stages of the workers are compared with the last ones.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use shoal_net::Waker;
 use shoal_net::stream::DetachedConnection;
 
-use crate::clock;
+use shoal_runtime::clock;
 
 /// How often a thread that waits for another one looks again.
 const LOOK_INTERVAL: Duration = Duration::from_micros(200);

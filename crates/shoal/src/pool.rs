@@ -21,16 +21,17 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::cluster::Recorded;
 use crate::control::WorkerSources;
-use crate::heartbeat::Heartbeat;
 use crate::insight::Insight;
 use crate::phase::{Phase, WorkerPhase};
 use crate::processing::Stopwatch;
-use crate::published::Published;
-use crate::reload::Live;
 use crate::sandbox::WorkerLimits;
 use crate::service::WorkerService;
 use crate::worker::{Wakers, Worker, WorkerIo};
-use crate::{panics, processors, settings};
+use crate::{processors, settings};
+use shoal_runtime::heartbeat::Heartbeat;
+use shoal_runtime::live::Live;
+use shoal_runtime::panics;
+use shoal_runtime::published::Published;
 
 /// Maximum number of notices of a worker: that it is ready, and that it ends.
 const NOTICES_PER_WORKER_MAX: usize = 2;

@@ -10,7 +10,7 @@ use nix::unistd::{Gid, Group, Uid, User, setgroups, setresgid, setresuid};
 use rustix::process::DumpableBehavior;
 use shoal_config::{Config, Name};
 
-use crate::failure::Failure;
+use shoal_runtime::failure::Failure;
 
 /// Another user to run as, which exists and which this process may become.
 #[derive(Clone, Debug)]

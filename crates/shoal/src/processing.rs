@@ -8,7 +8,7 @@ use std::sync::Arc;
 use shoal_base::metrics::{Histogram, HistogramCounts};
 use shoal_engine::policy::Protocol;
 
-use crate::clock;
+use shoal_runtime::clock;
 
 /// The mean distance between two batches that are measured.
 const DISTANCE: u32 = 32;

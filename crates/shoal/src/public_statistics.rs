@@ -17,8 +17,8 @@ use tokio::time::MissedTickBehavior;
 
 use self::figures::Figures;
 use crate::control::Sources;
-use crate::published::Published;
 use crate::stats::{SwarmTotals, Traffic};
+use shoal_runtime::published::Published;
 
 /// The time between two renderings.
 const INTERVAL: Duration = Duration::from_secs(5);

@@ -3,7 +3,7 @@
 //! The configuration and the certificates are read again and checked as a whole. Only if all of it is valid, it replaces
 //! what the tracker runs with, at once; otherwise everything stays as it was, and the log says why. The lists of torrents
 //! are read again as well; each source that cannot be read keeps its entries, whatever happens to the others. A worker
-//! sees the new [`Live`] before its next batch, see [`crate::published`]. Keys whose change needs a restart keep their
+//! sees the new [`Live`] before its next batch, see [`shoal_runtime::published`]. Keys whose change needs a restart keep their
 //! values, and the log names them. `shoal_config` declares for each key which of the two it is.
 
 use std::path::PathBuf;
@@ -12,38 +12,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
 use shoal_config::{ByteSize, Config, Differences, Reloaded};
-use shoal_engine::connection_id::ConnectionKey;
-use shoal_engine::policy::Policy;
-use shoal_net::stream::StreamLimits;
 
-use crate::access::{Lists, Publisher};
 use crate::certificates::Certificates;
 use crate::control::{TokenSet, Tokens};
 use crate::hand_over::HandOver;
-use crate::listening::Endpoints;
-use crate::log::LogFilter;
 use crate::sandbox::Sandbox;
 use crate::service_manager::ServiceManager;
-use crate::token_keys::TokenKeys;
 use crate::{config_file, listening, settings};
-
-/// Everything that workers take from the configuration and that can change while they run.
-#[derive(Clone, Debug)]
-pub(crate) struct Live {
-    pub(crate) policy: Arc<Policy>,
-    pub(crate) sessions: Arc<shoal_session::SessionSettings>,
-    pub(crate) stream_limits: StreamLimits,
-    pub(crate) endpoints: Arc<Endpoints>,
-    /// A node of a cluster changes it while it runs.
-    pub(crate) connection_key: ConnectionKey,
-}
-
-impl Live {
-    /// Returns the same with another policy.
-    pub(crate) fn with_policy(&self, policy: Policy) -> Self {
-        Self { policy: Arc::new(policy), ..self.clone() }
-    }
-}
+use shoal_runtime::lists::{Lists, Publisher};
+use shoal_runtime::live::Live;
+use shoal_runtime::log::LogFilter;
+use shoal_runtime::token_keys::TokenKeys;
 
 /// Reads everything again.
 pub(crate) struct Reloader {

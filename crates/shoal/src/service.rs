@@ -12,11 +12,11 @@ use shoal_engine::udp::Responder;
 use shoal_net::stream::StreamLimits;
 use shoal_session::{Service as Connections, Session, Statistics};
 
-use crate::clock;
-use crate::listening::WorkerEndpoints;
 use crate::processing::Stopwatch;
-use crate::published::Subscription;
-use crate::reload::Live;
+use shoal_runtime::clock;
+use shoal_runtime::live::Live;
+use shoal_runtime::live::WorkerEndpoints;
+use shoal_runtime::published::Subscription;
 
 /// The responders of a worker.
 #[derive(Debug)]

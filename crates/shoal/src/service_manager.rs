@@ -23,8 +23,9 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, getsockname, sockopt};
 
-use crate::heartbeat::Heartbeat;
-use crate::{ancillary, clock};
+use crate::ancillary;
+use shoal_runtime::clock;
+use shoal_runtime::heartbeat::Heartbeat;
 
 /// The manager may take this long to accept a message. While it is slower, messages are lost.
 const SEND_TIME_MAX: Duration = Duration::from_secs(1);

@@ -38,8 +38,9 @@ use self::load::{Loaded, Source};
 use self::save::Content;
 pub(crate) use self::save::{Requester, Saved, Saver, SnapshotCounters, SnapshotWriter};
 use self::tickets::TicketFile;
-use crate::failure::Failure;
-use crate::{clock, settings};
+use crate::settings;
+use shoal_runtime::clock;
+use shoal_runtime::failure::Failure;
 
 /// The state of a tracker that starts.
 pub(crate) struct State {

@@ -12,8 +12,8 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use shoal_session::tls::SelfSignedError;
 
-use crate::clock;
-use crate::failure::Failure;
+use shoal_runtime::clock;
+use shoal_runtime::failure::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {

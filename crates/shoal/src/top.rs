@@ -28,9 +28,10 @@ use self::figures::View;
 use self::screen::Screen;
 use self::table::Look;
 use crate::control_client::{ClientError, ControlClient, Endpoint};
-use crate::failure::Failure;
+use crate::ctl;
 use crate::stats::Stats;
-use crate::{ctl, output};
+use shoal_runtime::failure::Failure;
+use shoal_runtime::output;
 
 /// The path of the statistics.
 pub(crate) const STATS_PATH: &str = "/api/v1/stats";

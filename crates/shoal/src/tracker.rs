@@ -34,14 +34,15 @@ pub(crate) use self::files::check;
 use self::privileged::Privileged;
 use self::running::End;
 use crate::control::LocalSocket;
-use crate::failure::Failure;
 use crate::hand_over::Predecessor;
-use crate::log::LogFilter;
 use crate::privileges::Identity;
 use crate::sandbox::Sandbox;
 use crate::service_manager::ServiceManager;
 use crate::signals::Signals;
-use crate::{allocator, privileges, version};
+use crate::version;
+use crate::{allocator, privileges};
+use shoal_runtime::failure::Failure;
+use shoal_runtime::log::LogFilter;
 
 /// The root of the file system, under which the kernel describes the machine.
 const ROOT: &str = "/";

@@ -15,11 +15,11 @@ use shoal_net::{AnyIo, DatagramIo, POLL_BATCHES_MAX, Waker};
 use shoal_relay::Swarms;
 use shoal_store::SharedStore;
 
-use crate::clock;
-use crate::heartbeat::Heartbeat;
-use crate::listening::WorkerEndpoints;
 use crate::phase::{Departure, Phase, WorkerPhase};
 use crate::service::WorkerService;
+use shoal_runtime::clock;
+use shoal_runtime::heartbeat::Heartbeat;
+use shoal_runtime::live::WorkerEndpoints;
 
 /// Maximum time to wait for traffic. An idle worker maintains the store and answers heartbeats this often.
 const IDLE_TIME_MAX: Duration = Duration::from_millis(100);

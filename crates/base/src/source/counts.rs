@@ -64,7 +64,7 @@ impl NetworkCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::source::SourceHasher;
+    use crate::source::networks::SourceHasher;
 
     #[test]
     fn a_full_ceiling_of_modest_sources_makes_none_seem_greedy() {

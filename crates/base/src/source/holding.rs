@@ -16,8 +16,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::source::networks::{Networks, Source, SourceHasher};
 use crate::source::sketch::Sketch;
-use crate::source::source::{Networks, Source, SourceHasher};
 use crate::source::width::Width;
 
 /// Number of counters of a row, as a power of two.

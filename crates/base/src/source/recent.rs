@@ -8,7 +8,7 @@
 //! lost, because its last peer left, begins a new *life*, in which no peer has been counted. So the count and the
 //! memory of the counted peers are forgotten together.
 
-use crate::source::source::spread;
+use crate::source::networks::spread;
 
 /// Number of slots of a table: 8 KiB.
 const SLOTS: usize = 2048;

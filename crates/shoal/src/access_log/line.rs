@@ -7,7 +7,7 @@ use shoal_base::{Event, PeerId};
 use shoal_engine::access_log::{LoggedClient, Record};
 use shoal_engine::insight::Software;
 
-use crate::clock;
+use shoal_runtime::clock;
 
 /// The readings of both clocks at one time.
 pub(super) struct Clocks {

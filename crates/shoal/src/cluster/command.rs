@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use crate::control_client::{ControlClient, Endpoint};
 use crate::ctl::show::{lines, table};
-use crate::failure::Failure;
-use crate::printable;
 use crate::stats::{self, ClusterNode, CreditStats, SharedStateStats};
 use crate::top::STATS_PATH;
 use crate::top::numbers::{UNKNOWN, bytes, count, rate, time};
+use shoal_runtime::failure::Failure;
+use shoal_runtime::printable;
 
 /// The exit code for a node that is not connected to NATS.
 const ALONE: u8 = 4;

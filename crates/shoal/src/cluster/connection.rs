@@ -41,7 +41,7 @@ use tokio::time::Instant;
 use super::credentials::{Certificates, Credentials};
 use super::credit::{self, CreditLink};
 use super::shared::{self, NodeKeys, SharedState};
-use crate::repeated::Repeated;
+use shoal_runtime::repeated::Repeated;
 
 /// Maximum number of messages that wait for the node, and their memory.
 const INBOX_MESSAGES_MAX: usize = 4096;

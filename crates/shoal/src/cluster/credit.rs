@@ -33,8 +33,8 @@ use self::disk::disk;
 pub(crate) use self::publish::publish;
 use self::spool::{READ_BYTES_MAX, Spool};
 use super::connection::Link;
-use crate::clock;
-use crate::periodic::PeriodicThread;
+use shoal_runtime::clock;
+use shoal_runtime::periodic::PeriodicThread;
 
 /// How often the thread looks for records. A ring holds those of this time at 400,000 announces a second.
 const TURN_EVERY: Duration = Duration::from_millis(10);

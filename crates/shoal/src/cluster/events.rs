@@ -9,8 +9,8 @@ use std::time::Duration;
 use shoal_cluster::{Counters, NodeState, NodeStatus, Status};
 use tokio::time::Instant;
 
-use crate::printable;
-use crate::repeated::Repeated;
+use shoal_runtime::printable;
+use shoal_runtime::repeated::Repeated;
 
 /// Maximum number of events of nodes that are logged in a period. The next period tells the number of the others.
 const EVENTS_MAX: u32 = 32;

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::connection::{Link, Received};
 use super::events::Events;
-use crate::clock;
-use crate::published::Published;
+use shoal_runtime::clock;
+use shoal_runtime::published::Published;
 
 /// Maximum time between two turns of the node, whose batches are due after 50 ms. Messages end the wait.
 const TURN: Duration = Duration::from_millis(5);

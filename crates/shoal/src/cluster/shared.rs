@@ -38,8 +38,8 @@ use self::session::Bucket;
 pub(crate) use self::session::follow;
 use super::connection::Link;
 use super::jetstream::{self, Fault, JetStream, StreamInfo};
-use crate::repeated::Repeated;
 use crate::settings;
+use shoal_runtime::repeated::Repeated;
 
 /// Maximum number of torrents that nodes add to both lists together. A longer list belongs in a file or behind a URL.
 pub(crate) const TORRENTS_MAX: usize = 50_000;
@@ -347,7 +347,7 @@ impl SharedState {
 
     /// Records a key or a value that was ignored, and logs each reason at most once a minute.
     fn note_ignored(&self, key: &str, ignored: Ignored) {
-        let (key, now) = (crate::printable::line(key), Instant::now());
+        let (key, now) = (shoal_runtime::printable::line(key), Instant::now());
         match ignored {
             Ignored::Unreadable => {
                 self.unreadable.fetch_add(1, Ordering::Relaxed);

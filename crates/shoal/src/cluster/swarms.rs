@@ -18,9 +18,9 @@ use shoal_relay::Mailboxes;
 use shoal_store::SharedStore;
 
 use super::node::LocalSwarms;
-use crate::clock;
-use crate::published::{Published, Subscription};
-use crate::reload::Live;
+use shoal_runtime::clock;
+use shoal_runtime::live::Live;
+use shoal_runtime::published::{Published, Subscription};
 
 /// Maximum number of deltas of a worker that are taken in one turn.
 const DELTAS_PER_TURN_MAX: usize = 4096;

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 
 use super::Sources;
 use super::problem::JSON;
-use crate::access::ListControl;
+use shoal_runtime::lists::ListControl;
 
 /// Time within which the lists must be read for a request. The reading goes on beyond it.
 const LISTS_TIME_MAX: Duration = Duration::from_secs(12);

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Control;
 use super::auth::Caller;
 use super::problem::Problem;
-use crate::access;
+use shoal_runtime::lists;
 
 /// Records a change and makes it. If that fails, records the failure as well.
 pub(super) async fn change<T>(
@@ -37,7 +37,7 @@ pub(super) async fn record(
     if let Some(file) = control.sources.live.latest().policy.config().access.audit_file.clone() {
         let (author, details) = (caller.author(), details.clone());
         let written = tokio::task::spawn_blocking(move || {
-            access::append_audit(&file, &author, change, &details)
+            lists::append_audit(&file, &author, change, &details)
                 .map_err(|error| format!("access.audit_file {} cannot be written: {error}", file.display()))
         });
         let written = written.await.unwrap_or_else(|error| Err(error.to_string()));

@@ -20,8 +20,8 @@ use super::counters::RequestOutcome;
 use super::problem::Problem;
 use super::rate::Rates;
 use super::tokens::{Role, Tokens};
-use crate::access::Author;
-use crate::repeated::Repeated;
+use shoal_runtime::lists::Author;
+use shoal_runtime::repeated::Repeated;
 
 /// Requests of a token, or of a source without one: the time for each, and how many may come at once.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(20);

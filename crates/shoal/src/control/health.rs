@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 
 use super::problem::JSON;
 use super::{Control, Sources};
-use crate::clock;
-use crate::heartbeat::Heartbeat;
+use shoal_runtime::clock;
+use shoal_runtime::heartbeat::Heartbeat;
 
 /// Time within which a worker must respond.
 const PATIENCE: Duration = Duration::from_secs(1);

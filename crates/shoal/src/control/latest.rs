@@ -17,9 +17,9 @@ use tokio::time::MissedTickBehavior;
 use utoipa::ToSchema;
 
 use super::Sources;
-use crate::clock;
 use crate::history::{History, Sample};
 use crate::stats::{self, Stats};
+use shoal_runtime::clock;
 
 /// How often the statistics are collected while something watches.
 const COLLECT_EVERY: Duration = Duration::from_secs(1);

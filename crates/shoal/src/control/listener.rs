@@ -26,7 +26,7 @@ use tokio_rustls::TlsAcceptor;
 use super::connections::{Connection, Connections, Open};
 use super::counters::ConnectionEnd;
 use super::local::LocalSocket;
-use crate::repeated::Repeated;
+use shoal_runtime::repeated::Repeated;
 
 /// Maximum time for the head of a request, and for a TLS handshake.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::counters::RequestOutcome;
-use crate::access::SharedError;
+use shoal_runtime::lists::SharedError;
 
 /// Maximum length of a text. It may quote what the client has sent.
 const ERROR_BYTES_MAX: usize = 600;

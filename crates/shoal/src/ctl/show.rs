@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Action, BanAction, ListAction};
 use crate::top::numbers::{UNKNOWN, bytes, duration, utc, words};
-use crate::{clock, printable};
+use shoal_runtime::{clock, printable};
 
 /// The kinds of swarms, and of rates, as the API names them.
 const KINDS: [&str; 4] = ["total", "v4", "v6", "webtorrent"];

@@ -25,11 +25,11 @@ use super::message::Connection;
 use super::{ToNew, ToOld, VERSION};
 use crate::ancillary::DESCRIPTORS_MAX;
 use crate::broker::{Broker, StartedProgram};
-use crate::clock;
 use crate::listening::{Change, Listening};
 use crate::phase::{Departure, Phase, WorkerPhase};
 use crate::service_manager::ServiceManager;
 use crate::state::{SnapshotWriter, StateKeys};
+use shoal_runtime::clock;
 
 /// Maximum time for the new process to start.
 const START_TIME_MAX: Duration = Duration::from_secs(20);

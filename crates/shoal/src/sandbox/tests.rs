@@ -17,7 +17,7 @@ use shoal_config::ConfigFile;
 use tempfile::TempDir;
 
 use super::*;
-use crate::replace_file;
+use shoal_runtime::replace_file;
 
 /// The role of the control plane, as without URLs.
 const CONTROL: Role = Role::Control { loads_libraries: false, has_data_path: false };

@@ -14,8 +14,9 @@ use shoal_store::{AGE_TICKS, SwarmPart, SwarmSet};
 
 use super::StateDirectory;
 use super::directory::{SNAPSHOT, replace};
-use crate::failure::Failure;
-use crate::{clock, version};
+use crate::version;
+use shoal_runtime::clock;
+use shoal_runtime::failure::Failure;
 
 /// The commands of `shoal state`.
 #[derive(Debug, Subcommand)]

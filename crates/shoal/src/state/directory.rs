@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::replace_file;
+use shoal_runtime::replace_file;
 
 /// The mode of a directory that the tracker creates: it has the addresses of peers, and keys.
 const DIRECTORY_MODE: u32 = 0o700;

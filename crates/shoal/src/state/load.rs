@@ -11,7 +11,7 @@ use shoal_base::InfoHash;
 use shoal_store::snapshot_file::{Block, Event, Header, Reader, Refused, Summary};
 use shoal_store::{Ages, Restored, SharedStore, SwarmPart, SwarmSet};
 
-use crate::clock;
+use shoal_runtime::clock;
 
 /// Number of parts that go to the store in one call.
 const BATCH: usize = 1024;

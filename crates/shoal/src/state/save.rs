@@ -16,7 +16,8 @@ use tokio::sync::oneshot;
 use super::StateDirectory;
 use super::directory::replace;
 use super::tickets::TicketFile;
-use crate::{background, clock, version};
+use crate::version;
+use shoal_runtime::{background, clock};
 
 /// The kernel writes a snapshot to the disk in pieces of this size, so that little of the page cache waits to be written.
 const SYNC_BYTES: u64 = 16 << 20;

@@ -11,11 +11,13 @@ use super::{
     Certificate, Client, Cluster, Connections, CountMap, Datagrams, List, ListSource, Memory, MemoryUse,
     Processing, Refusals, Relays, Stats, SwarmTotals, TopSwarm, Traffic, Worker,
 };
-use crate::access::ListCounters;
 use crate::control::metrics::{ended_connections, memory_kinds};
 use crate::control::{Sources, WorkerSources};
+use crate::process;
 use crate::processing::ProcessingCounters;
-use crate::{clock, process, version};
+use crate::version;
+use shoal_runtime::clock;
+use shoal_runtime::lists::ListCounters;
 
 /// Maximum numbers of kinds of software, without `other`, and of large swarms.
 const CLIENTS_MAX: usize = 12;

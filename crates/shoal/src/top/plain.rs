@@ -9,9 +9,9 @@ use super::rates::Rates;
 use super::table::Look;
 use super::{Reply, Top, ask};
 use crate::control_client::ControlClient;
-use crate::failure::Failure;
 use crate::stats::Stats;
-use crate::{log, output, printable};
+use shoal_runtime::failure::Failure;
+use shoal_runtime::{log, output, printable};
 
 /// The width of the lines.
 const WIDTH: usize = 100;

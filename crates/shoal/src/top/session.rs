@@ -15,10 +15,10 @@ use super::screen::{Action, Screen};
 use super::terminal::{self, Terminal};
 use super::view::draw;
 use super::{Reply, ask};
-use crate::clock;
 use crate::control_client::ControlClient;
-use crate::failure::Failure;
 use crate::stats::Stats;
+use shoal_runtime::clock;
+use shoal_runtime::failure::Failure;
 
 /// Longest pause before the next question to a tracker that did not reply.
 const RETRY_MAX: Duration = Duration::from_secs(10);

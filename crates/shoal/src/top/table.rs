@@ -7,7 +7,7 @@ use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::{Line, Span};
 
 use super::numbers::percent;
-use crate::printable;
+use shoal_runtime::printable;
 
 /// Number of characters between columns.
 const GAP: usize = 2;

@@ -13,7 +13,7 @@ use super::numbers::{UNKNOWN, duration, rate};
 use super::rates::Rates;
 use super::screen::Screen;
 use super::table::{Look, Tone, chart, fit};
-use crate::printable;
+use shoal_runtime::printable;
 
 /// Minimum width of a column of tables, and the space between two.
 const COLUMN_MIN: usize = 38;

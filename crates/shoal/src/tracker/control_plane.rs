@@ -11,7 +11,6 @@ use shoal_config::Config;
 use super::data_plane::DataPlane;
 use super::files::Reloadable;
 use super::running::{ControlTask, Running};
-use crate::access::{self, ListControl, SharedEntries};
 use crate::access_log::{AccessLog, Reopener};
 use crate::broker::Broker;
 use crate::certificates::Certificates;
@@ -20,7 +19,6 @@ use crate::cluster::{Cluster, ClusterSettings};
 use crate::control::{self, Control, Sources, Tokens};
 use crate::drain::Drain;
 use crate::hand_over::HandOver;
-use crate::log::LogFilter;
 use crate::memory::Division;
 use crate::reload::{ReloadCounters, Reloader};
 use crate::sandbox::Sandbox;
@@ -29,6 +27,8 @@ use crate::signals::OperatorSignals;
 use crate::state::Saver;
 use crate::xdp::DataPathThread;
 use crate::{overload, public_statistics, service_status};
+use shoal_runtime::lists::{self, ListControl, SharedEntries};
+use shoal_runtime::log::LogFilter;
 
 /// Everything that the start consumes or reads, apart from the data plane.
 pub(super) struct Parts<'a> {
@@ -74,7 +74,7 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
     let Reloadable { lists, token_keys, certificates, control_certificates, control_tokens } = files;
     let reopener = threads.access_log.as_ref().map(AccessLog::reopener);
     drop(tokio::spawn(signals.log.obey(move || reopener.iter().for_each(Reopener::reopen))));
-    access::watch(&lists, &publisher).context("cannot start the thread that watches lists")?;
+    lists::watch(&lists, &publisher).context("cannot start the thread that watches lists")?;
     let token_thread = token_keys.watch(&lists, &publisher);
     let token_thread = token_thread.context("cannot start the thread that reads the keys of tokens")?;
     let heartbeats: Vec<_> = sources.workers.iter().map(|worker| Arc::clone(&worker.heartbeat)).collect();

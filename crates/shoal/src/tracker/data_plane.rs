@@ -17,7 +17,6 @@ use shoal_session::tls::KeyShares;
 
 use super::files::Reloadable;
 use super::swarms::OpenedSwarms;
-use crate::access::Publisher;
 use crate::access_log::{AccessLog, OpenTarget};
 use crate::bound::{self, Bound, ControlSockets};
 use crate::certificates::Certificates;
@@ -27,15 +26,17 @@ use crate::insight::{Collector, Insight};
 use crate::keeper::{self, Connections};
 use crate::listening::Listening;
 use crate::memory::Division;
-use crate::periodic::PeriodicThread;
 use crate::phase::{Phase, WorkerPhase};
 use crate::pool::{Endpoints, WorkerPool, WorkerSetup};
-use crate::published::Published;
-use crate::reload::Live;
 use crate::sandbox::WorkerLimits;
 use crate::state::{Saver, SnapshotCounters, State};
 use crate::xdp::{DataPath, DataPathThread};
-use crate::{clock, cluster, settings};
+use crate::{cluster, settings};
+use shoal_runtime::clock;
+use shoal_runtime::lists::Publisher;
+use shoal_runtime::live::Live;
+use shoal_runtime::periodic::PeriodicThread;
+use shoal_runtime::published::Published;
 
 /// Everything that the start consumes or reads.
 pub(super) struct Parts<'a> {

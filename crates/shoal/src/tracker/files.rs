@@ -11,20 +11,20 @@ use shoal_access::Access;
 use shoal_access::budget::Budget;
 use shoal_config::{Config, ListSource};
 
-use crate::access::Lists;
 use crate::access_log::{self, OpenTarget};
 use crate::certificates::Certificates;
 use crate::cluster::ClusterSettings;
 use crate::cluster::shared::{self, Copy};
 use crate::control::TokenSet;
-use crate::failure::Failure;
 use crate::frozen_swarms::FrozenSwarms;
 use crate::hand_over::Predecessor;
 use crate::privileges::Identity;
 use crate::sandbox::needs::{self, Need, Use};
 use crate::settings;
 use crate::state::State;
-use crate::token_keys::TokenKeys;
+use shoal_runtime::failure::Failure;
+use shoal_runtime::lists::Lists;
+use shoal_runtime::token_keys::TokenKeys;
 
 pub(super) struct Files {
     pub(super) state: State,

@@ -13,7 +13,6 @@ use super::ROOT;
 use crate::activation::{self, Given};
 use crate::bound::Bound;
 use crate::broker::Broker;
-use crate::failure::Failure;
 use crate::frozen_swarms::FrozenSwarms;
 use crate::hand_over::Predecessor;
 use crate::memory::{self, Division};
@@ -22,6 +21,7 @@ use crate::service_manager::{ServiceManager, SocketChanges};
 use crate::settings;
 use crate::signals::OperatorSignals;
 use crate::xdp::{self, HandedDataPath};
+use shoal_runtime::failure::Failure;
 
 pub(super) struct Privileged {
     /// The configuration, with the ports of the sockets that a running tracker hands over.

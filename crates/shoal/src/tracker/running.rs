@@ -16,13 +16,13 @@ use crate::bound::ControlSockets;
 use crate::cluster::{Cluster, Leaving};
 use crate::control::{self, Control, LocalSocket};
 use crate::drain::Drain;
-use crate::failure::Failure;
 use crate::frozen_swarms;
 use crate::hand_over::HandOver;
 use crate::service_manager::ServiceManager;
 use crate::signals::Signals;
 use crate::state::StateKeys;
 use crate::xdp::DataPathThread;
+use shoal_runtime::failure::Failure;
 
 /// Maximum time for the workers to answer queued requests when the tracker stops.
 const STOP_TIME_MAX: Duration = Duration::from_millis(800);

@@ -21,10 +21,11 @@ use shoal_xdp::program::{Counts, Link, Maps, Mode, Network, NetworkRule, Program
 use super::rules::{self, Lists, NS_PER_S};
 use super::stats::{DataPathStats, Hook, Shared};
 use super::{Attached, Attachment, DataPath};
-use crate::periodic::PeriodicThread;
-use crate::published::Published;
-use crate::reload::Live;
-use crate::{clock, settings};
+use crate::settings;
+use shoal_runtime::clock;
+use shoal_runtime::live::Live;
+use shoal_runtime::periodic::PeriodicThread;
+use shoal_runtime::published::Published;
 
 /// The period of the thread. Bans and lists hold in the driver after this time.
 const PERIOD: Duration = Duration::from_millis(250);

@@ -11,8 +11,8 @@ use shoal_engine::connection_id::SharedIds;
 use shoal_engine::limits::{self, Activity};
 use shoal_xdp::program::{Ids, Network, NetworkRule, Rate};
 
-use crate::clock;
-use crate::reload::Live;
+use shoal_runtime::clock;
+use shoal_runtime::live::Live;
 
 pub(super) const NS_PER_S: u64 = 1_000_000_000;
 const NS_PER_MS: u64 = 1_000_000;

@@ -19,8 +19,8 @@ use shoal_cluster::{
 use tokio::time::Instant;
 
 use super::spool::{MODE, NEW_PREFIX, PREFIX, READ_BYTES_MAX, create_locked};
-use crate::repeated::Repeated;
-use crate::replace_file;
+use shoal_runtime::repeated::Repeated;
+use shoal_runtime::replace_file;
 
 /// The name of a copy of the last segment that was damaged.
 pub(super) const DAMAGED: &str = "credit.damaged";

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::disk::{DiskLink, Report};
 use super::spool::{Spool, SpooledBatch};
 use super::{Batch, CreditLink};
-use crate::repeated::Repeated;
+use shoal_runtime::repeated::Repeated;
 
 /// Maximum size of the batches that are held in memory.
 pub(super) const HELD_BYTES_MAX: usize = 8 << 20;
@@ -302,7 +302,7 @@ impl Collector {
 impl Drop for Collector {
     /// Keeps what was recorded last, as far as there are files.
     fn drop(&mut self) {
-        self.take_records(crate::clock::monotonic_ms(), crate::clock::unix_ms());
+        self.take_records(shoal_runtime::clock::monotonic_ms(), shoal_runtime::clock::unix_ms());
         while self.settle() {}
         if self.filling.records > 0 {
             self.end_batch();

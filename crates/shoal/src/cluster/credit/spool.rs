@@ -22,7 +22,7 @@ use shoal_cluster::{
 use tokio::time::Instant;
 
 use super::adopt::AdoptedSegment;
-use crate::repeated::Repeated;
+use shoal_runtime::repeated::Repeated;
 
 /// Maximum size of a segment in bytes.
 const SEGMENT_BYTES_MAX: usize = 8 << 20;
@@ -170,7 +170,7 @@ impl Spool {
         }
         let path = self.directory.join(format!("{PREFIX}{}-{:08}", self.run, self.next_number));
         let new = self.directory.join(format!("{NEW_PREFIX}{}", self.run));
-        let file = create_locked(&new, &encode_segment_head(self.run, crate::clock::unix_ms()))?;
+        let file = create_locked(&new, &encode_segment_head(self.run, shoal_runtime::clock::unix_ms()))?;
         self.next_number += 1;
         fs::rename(&new, &path)?;
         self.has_unsynced_name = true;

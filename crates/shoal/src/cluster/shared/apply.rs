@@ -11,10 +11,10 @@ use shoal_config::Config;
 
 use super::copy::{self, CopyFile};
 use super::{Contents, Fill, Parts, SharedState, copy_file};
-use crate::access::ListControl;
-use crate::clock;
-use crate::periodic::PeriodicThread;
 use crate::reload::Reloader;
+use shoal_runtime::clock;
+use shoal_runtime::lists::ListControl;
+use shoal_runtime::periodic::PeriodicThread;
 
 /// How often the thread looks without a notice, for a copy that is due.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

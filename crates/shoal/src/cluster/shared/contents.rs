@@ -10,8 +10,8 @@ use shoal_base::InfoHash;
 
 use super::entry::{Banned, ConnectionSecret, Key, TicketSecrets, VALUE_BYTES_MAX, Value};
 use super::{ENTRIES_BYTES_MAX, Filled};
-use crate::access::bans::Ban;
-use crate::access::{SharedTorrent, Which};
+use shoal_runtime::lists::bans::Ban;
+use shoal_runtime::lists::{SharedTorrent, Which};
 
 /// Maximum number of entries that are known. Tools add fewer ([`super::TORRENTS_MAX`] and others), and two nodes may add
 /// the last ones at the same time.
@@ -441,7 +441,7 @@ mod tests {
         }
         let ban =
             serde_json::json!({ "reason": "floods", "by": "SHOAL_TOKEN", "since_unix_s": 1_800_000_000_u64 });
-        for number in 0..crate::access::bans::BANS_MAX {
+        for number in 0..shoal_runtime::lists::bans::BANS_MAX {
             let key = format!("bans.{:08x}-32", number + (1 << 28));
             contents.apply(&key, Some(ban.to_string().as_bytes()), 1).unwrap();
         }

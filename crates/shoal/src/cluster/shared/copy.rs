@@ -12,9 +12,9 @@ use shoal_access::HashKey;
 use super::contents::Contents;
 use super::entry::{ConnectionSecret, Key};
 use super::fill::Fill;
-use crate::access::bans::Ban;
-use crate::access::{SharedTables, Which};
-use crate::replace_file;
+use shoal_runtime::lists::bans::Ban;
+use shoal_runtime::lists::{SharedTables, Which};
+use shoal_runtime::replace_file;
 
 /// The mode of the file: it has a secret key, and reasons may name cases.
 const MODE: u32 = 0o600;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `keys.connection` | `{"key": 32 hexadecimal digits}` |
 //! | `keys.tickets` | `{"keys": hexadecimal digits}` |
-//! | `deny.INFO_HASH`, `allow.INFO_HASH` | [`SharedTorrent`](crate::access::SharedTorrent) |
+//! | `deny.INFO_HASH`, `allow.INFO_HASH` | [`SharedTorrent`](shoal_runtime::lists::SharedTorrent) |
 //! | `bans.ADDRESS-PREFIX`, the address in hexadecimal digits | [`Banned`] |
 //! | `config.SECTION.KEY` | [`Value`] |
 //! | `bucket.filled` | [`Filled`](super::fill::Filled) |
@@ -18,8 +18,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use shoal_base::InfoHash;
 
-use crate::access::bans::{Ban, REASON_BYTES_MAX};
-use crate::access::{BY_BYTES_MAX, Which, is_line};
+use shoal_runtime::lists::bans::{Ban, REASON_BYTES_MAX};
+use shoal_runtime::lists::{BY_BYTES_MAX, Which, is_line};
 
 /// Maximum size of a value in bytes.
 pub(super) const VALUE_BYTES_MAX: usize = 4096;
@@ -124,7 +124,7 @@ fn parse_network(text: &str) -> Option<IpNet> {
     let network = IpNet::new(address, prefix.parse().ok()?).ok()?;
     // Each network has one key, and is one that a ban may have.
     let is_canonical = Key::Ban(network).to_string().ends_with(text) && network.trunc() == network;
-    crate::access::bans::parse_network(&network.to_string()).ok().filter(|_| is_canonical)
+    shoal_runtime::lists::bans::parse_network(&network.to_string()).ok().filter(|_| is_canonical)
 }
 
 fn is_config_key(text: &str) -> bool {

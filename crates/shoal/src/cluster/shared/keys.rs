@@ -17,9 +17,9 @@ use super::contents::{Secrets, json};
 use super::entry::{ConnectionSecret, Key, TicketSecrets};
 use super::jetstream::Fault;
 use super::session::Bucket;
-use crate::published::Published;
-use crate::reload::Live;
 use crate::state::StateKeys;
+use shoal_runtime::live::Live;
+use shoal_runtime::published::Published;
 
 /// The keys of this node, and the places where they are used.
 #[derive(Clone)]

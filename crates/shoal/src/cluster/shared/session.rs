@@ -16,7 +16,7 @@ use super::jetstream::{Copies, Fault, JetStream, StreamInfo, Update, Watch};
 use super::keys::FollowedKeys;
 use super::write::WRITES_AT_ONCE;
 use super::{BUCKET_BYTES_MAX, NodeKeys, SharedState};
-use crate::clock;
+use shoal_runtime::clock;
 
 /// Pauses between two sessions: the first, and the longest. If the server has no JetStream, it may be long until it has.
 const PAUSE_MIN: Duration = Duration::from_millis(100);

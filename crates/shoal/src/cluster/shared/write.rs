@@ -13,8 +13,8 @@ use super::contents::{Contents, EntryBytes, json};
 use super::entry::{Banned, Key, Value};
 use super::jetstream::Fault;
 use super::{ENTRIES_BYTES_MAX, Phase, SharedState, TORRENTS_MAX, VALUES_MAX};
-use crate::access::bans::{BANS_MAX, Ban};
-use crate::access::{SharedEntries, SharedError, SharedTorrent, Which};
+use shoal_runtime::lists::bans::{BANS_MAX, Ban};
+use shoal_runtime::lists::{SharedEntries, SharedError, SharedTorrent, Which};
 
 /// Maximum number of writes that wait for their replies.
 pub(super) const WRITES_AT_ONCE: usize = 64;

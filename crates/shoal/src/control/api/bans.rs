@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{blocking, looking_up};
-use crate::access::bans::{self, Ban, BanError};
-use crate::access::is_line;
-use crate::clock;
 use crate::control::auth::Caller;
 use crate::control::body::JsonBody;
 use crate::control::extract::Path;
 use crate::control::problem::{Problem, ProblemBody};
 use crate::control::{Control, audit};
+use shoal_runtime::clock;
+use shoal_runtime::lists::bans::{self, Ban, BanError};
+use shoal_runtime::lists::is_line;
 
 /// All bans.
 #[derive(Debug, Serialize, ToSchema)]

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::blocking;
-use crate::access::is_line;
 use crate::cluster::shared::{SharedState, Value};
 use crate::control::auth::Caller;
 use crate::control::body::JsonBody;
 use crate::control::extract::Path;
 use crate::control::problem::{Problem, ProblemBody};
 use crate::control::{Control, audit};
+use shoal_runtime::lists::is_line;
 
 /// Maximum length of a value.
 const VALUE_BYTES_MAX: usize = 1000;

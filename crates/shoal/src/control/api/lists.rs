@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{blocking, looking_up};
-use crate::access::operations::{self, Changed, NewDetails, SharedFailure, Which};
-use crate::access::{ListControl, ListEntry};
 use crate::control::Control;
 use crate::control::auth::Caller;
 use crate::control::body::JsonBody;
 use crate::control::extract::{Path, Query};
 use crate::control::problem::{Problem, ProblemBody};
-use crate::failure::Failure;
+use shoal_runtime::failure::Failure;
+use shoal_runtime::lists::operations::{self, Changed, NewDetails, SharedFailure, Which};
+use shoal_runtime::lists::{ListControl, ListEntry};
 
 /// Maximum number of entries in a reply, and of torrents in a change.
 const ENTRIES_MAX: usize = 1000;

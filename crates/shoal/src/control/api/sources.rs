@@ -13,11 +13,11 @@ use shoal_engine::policy::Protocol;
 use utoipa::ToSchema;
 
 use super::looking_up;
-use crate::access::bans::Ban;
-use crate::clock;
 use crate::control::Control;
 use crate::control::extract::Path;
 use crate::control::problem::{Problem, ProblemBody};
+use shoal_runtime::clock;
+use shoal_runtime::lists::bans::Ban;
 
 /// How much of a rate is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]

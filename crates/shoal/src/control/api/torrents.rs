@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use shoal_base::{Counts, InfoHash};
 use utoipa::ToSchema;
 
-use crate::access::operations::parse_torrents;
 use crate::control::auth::Caller;
 use crate::control::connections::Connection;
 use crate::control::extract::{Path, Query};
 use crate::control::problem::{Problem, ProblemBody};
 use crate::control::{Control, Role, body};
 use crate::insight::{PEERS_MAX, TOP_MAX, TORRENTS_MAX, Torrent, TorrentAges, TorrentPeers};
+use shoal_runtime::lists::operations::parse_torrents;
 
 /// Number of torrents that are looked up and sent at once.
 const TORRENTS_PER_PIECE: usize = 500;

@@ -4,7 +4,7 @@ use core::fmt;
 use std::sync::Arc;
 
 use super::page::{Page, Unit};
-use crate::access::{ListCounter, ListCounters, SourceCounter};
+use shoal_runtime::lists::{ListCounter, ListCounters, SourceCounter};
 
 /// Appends the metrics of the lists.
 pub(super) fn encode(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {

@@ -11,19 +11,20 @@ use shoal_session::SessionCounters;
 use shoal_session::tls::Certificate;
 use shoal_store::SharedStore;
 
-use crate::access::{ListControl, ListCounters};
 use crate::access_log::RecordCounters;
 use crate::cluster::Observed;
 use crate::control::counters::ControlCounters;
-use crate::heartbeat::Heartbeat;
 use crate::insight::Insight;
 use crate::memory::Division;
 use crate::processing::ProcessingCounters;
-use crate::published::Published;
-use crate::reload::{Live, ReloadCounters};
+use crate::reload::ReloadCounters;
 use crate::state::{Requester, SnapshotCounters};
-use crate::token_keys::KeyCounters;
 use crate::xdp::DataPathStats;
+use shoal_runtime::heartbeat::Heartbeat;
+use shoal_runtime::lists::{ListControl, ListCounters};
+use shoal_runtime::live::Live;
+use shoal_runtime::published::Published;
+use shoal_runtime::token_keys::KeyCounters;
 
 /// Everything that the metrics are read from.
 #[derive(Debug)]

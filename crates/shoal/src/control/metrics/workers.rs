@@ -7,8 +7,8 @@ use shoal_engine::policy::Protocol;
 
 use super::Sources;
 use super::page::{Page, Unit};
-use crate::clock;
 use crate::processing::ProcessingCounters;
+use shoal_runtime::clock;
 
 /// Maximum number of kinds of software, and one for all others.
 const CLIENTS_MAX: usize = 30;

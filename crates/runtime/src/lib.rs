@@ -1,0 +1,35 @@
+//! The parts of a running tracker that its planes share: data plane, control plane and cluster.
+//!
+//! | | owns |
+//! |---|---|
+//! | [`clock`] | the only readings of the time |
+//! | [`live`] | everything that workers take from the configuration and that can change |
+//! | [`published`] | a value that one thread replaces and workers follow without waiting |
+//! | [`lists`] | the operator's lists: sources, bans, changes, and the removal of swarms that they forbid |
+//! | [`token_keys`] | the keys of tokens, read again while the tracker runs |
+//! | [`heartbeat`] | whether threads respond |
+//! | [`periodic`], [`background`], [`panics`] | threads that serve no requests |
+//! | [`log`], [`repeated`], [`printable`], [`output`] | what an operator reads |
+//! | [`failure`] | why the program ends, and its exit code |
+//! | [`replace_file`] | files that are replaced as a whole |
+//!
+//! The crate must not open sockets, serve requests, or know the control listener or the cluster.
+#![deny(unsafe_code)]
+#![allow(missing_docs)]
+
+pub mod background;
+pub mod clock;
+pub mod failure;
+pub mod heartbeat;
+pub mod lists;
+pub mod live;
+pub mod log;
+pub mod output;
+pub mod panics;
+pub mod periodic;
+pub mod printable;
+pub mod published;
+pub mod repeated;
+pub mod replace_file;
+mod sync;
+pub mod token_keys;

@@ -1,0 +1,293 @@
+//! Networks that are banned for a time, through the control listener.
+//!
+//! A ban applies like an entry of `access.networks_deny`. Unlike the lists, the file of bans belongs to the tracker: it
+//! writes all bans anew after each change, and reads them at its start.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use shoal_access::networks::Network;
+
+use super::shared::SharedError;
+use crate::replace_file;
+
+/// Maximum number of bans. A list of networks takes more.
+pub const BANS_MAX: usize = 10_000;
+
+/// Maximum length of a reason in bytes.
+pub const REASON_BYTES_MAX: usize = 200;
+
+/// Minimum length of the prefix of a banned network. A wider one is a mistake, or belongs in a list.
+const PREFIX_MIN_V4: u8 = 8;
+const PREFIX_MIN_V6: u8 = 16;
+
+/// A network that is not served for a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ban {
+    /// The network in CIDR notation.
+    #[schema(value_type = String, example = "192.0.2.0/24")]
+    pub network: IpNet,
+    /// Why.
+    pub reason: String,
+    /// The name of the token that set it.
+    pub by: String,
+    /// When it was set, in seconds since 1970.
+    pub since_unix_s: u64,
+    /// When it ends, in seconds since 1970; null if it does not.
+    pub until_unix_s: Option<u64>,
+}
+
+/// Why a ban cannot be set or lifted.
+#[derive(Debug, PartialEq, Eq)]
+pub enum BanError {
+    /// `access.bans_file` names no file.
+    NoFile,
+    /// The file could not be read, or not be written.
+    File(String),
+    /// There are too many.
+    TooMany,
+    /// Bans of the cluster cannot be changed.
+    Shared(SharedError),
+}
+
+impl From<SharedError> for BanError {
+    fn from(error: SharedError) -> Self {
+        Self::Shared(error)
+    }
+}
+
+/// All bans.
+#[derive(Debug, Default)]
+pub(super) struct Bans {
+    file: Option<PathBuf>,
+    bans: Vec<Ban>,
+    /// Why the file could not be read. It is not written then.
+    fault: Option<String>,
+}
+
+/// Returns the network that a text names, or what is wrong with it.
+pub fn parse_network(text: &str) -> Result<IpNet, String> {
+    let network =
+        text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(|ip| ip.to_canonical().into()));
+    let network =
+        network.map_err(|_| format!("{text:?} is no network such as 192.0.2.0/24, and no address"))?;
+    let network = network.trunc();
+    let (is_v4, length) = (network.addr().is_ipv4(), network.prefix_len());
+    let least = if is_v4 { PREFIX_MIN_V4 } else { PREFIX_MIN_V6 };
+    if length < least {
+        return Err(format!(
+            "{network} is too wide for a ban, whose prefix has {least} or more bits; access.networks_deny takes any"
+        ));
+    }
+    match network {
+        IpNet::V6(network) if network.addr().to_ipv4_mapped().is_some() => {
+            Err(format!("{network} stands for IPv4 addresses; write them as such"))
+        }
+        network => Ok(network),
+    }
+}
+
+impl Bans {
+    /// Reads the file, unless it is the one that was read before.
+    pub(super) fn configure(&mut self, file: Option<&Path>, now_unix_s: u64) {
+        if self.file.as_deref() == file && self.fault.is_none() {
+            return;
+        }
+        self.file = file.map(Path::to_owned);
+        self.fault = None;
+        let Some(file) = file else {
+            self.bans.clear();
+            return;
+        };
+        match read(file) {
+            Ok(bans) => {
+                tracing::info!(bans = bans.len(), "bans");
+                self.bans = bans;
+                self.expire(now_unix_s);
+            }
+            Err(error) => {
+                tracing::error!(file = %file.display(), error, "access.bans_file cannot be read; no ban can be set");
+                self.fault = Some(error);
+            }
+        }
+    }
+
+    pub(super) fn all(&self) -> &[Ban] {
+        &self.bans
+    }
+
+    /// Returns the ban of an address that ends last.
+    pub(super) fn of(&self, ip: IpAddr) -> Option<&Ban> {
+        let bans = self.bans.iter().filter(|ban| ban.network.contains(&ip.to_canonical()));
+        bans.max_by_key(|ban| ban.until_unix_s.unwrap_or(u64::MAX))
+    }
+
+    /// Returns the banned networks.
+    pub(super) fn networks(&self) -> impl Iterator<Item = Network> {
+        self.bans.iter().filter_map(|ban| Network::new(ban.network.addr(), ban.network.prefix_len()))
+    }
+
+    /// Returns when the next ban ends, in seconds since 1970.
+    pub(super) fn next_end(&self) -> u64 {
+        self.bans.iter().filter_map(|ban| ban.until_unix_s).min().unwrap_or(u64::MAX)
+    }
+
+    /// Removes the bans that have ended. Returns whether there were any.
+    pub(super) fn expire(&mut self, now_unix_s: u64) -> bool {
+        let before = self.bans.len();
+        self.bans.retain(|ban| ban.until_unix_s.is_none_or(|until| until > now_unix_s));
+        if self.bans.len() == before {
+            return false;
+        }
+        tracing::info!(ended = before - self.bans.len(), "bans have ended");
+        // The file may name bans that have ended: they are removed when it is read.
+        true
+    }
+
+    /// Replaces all bans by those of these that have not ended. There is no file.
+    pub(super) fn replace_all(&mut self, bans: Vec<Ban>, now_unix_s: u64) {
+        self.bans = bans;
+        self.bans.retain(|ban| ban.until_unix_s.is_none_or(|until| until > now_unix_s));
+    }
+
+    /// Sets a ban, in place of the one of the same network.
+    pub(super) fn set(&mut self, ban: Ban) -> Result<(), BanError> {
+        let mut bans: Vec<Ban> =
+            self.bans.iter().filter(|other| other.network != ban.network).cloned().collect();
+        if bans.len() >= BANS_MAX {
+            return Err(BanError::TooMany);
+        }
+        bans.push(ban);
+        self.replace(bans)
+    }
+
+    /// Lifts the ban of a network. Returns it, if there was one.
+    pub(super) fn lift(&mut self, network: &IpNet) -> Result<Option<Ban>, BanError> {
+        let (lifted, rest): (Vec<Ban>, Vec<Ban>) =
+            self.bans.iter().cloned().partition(|ban| ban.network == *network);
+        if !lifted.is_empty() {
+            self.replace(rest)?;
+        }
+        Ok(lifted.into_iter().next())
+    }
+
+    /// Replaces all bans, first in the file.
+    fn replace(&mut self, bans: Vec<Ban>) -> Result<(), BanError> {
+        let file = self.file.as_deref().ok_or(BanError::NoFile)?;
+        if let Some(fault) = &self.fault {
+            return Err(BanError::File(format!("{} cannot be read: {fault}", file.display())));
+        }
+        write(file, &bans)
+            .map_err(|error| BanError::File(format!("{} cannot be written: {error}", file.display())))?;
+        self.bans = bans;
+        Ok(())
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<Ban>, String> {
+    match fs::metadata(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        _ => {}
+    }
+    let text = shoal_base::file::read_text(file, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
+    let mut bans = Vec::new();
+    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let ban: Ban = serde_json::from_str(line).map_err(|error| format!("line {}: {error}", index + 1))?;
+        bans.push(ban);
+    }
+    Ok(bans)
+}
+
+/// Maximum size of the file: that of the maximum number of bans, all of whose characters are escaped.
+const FILE_BYTES_MAX: u64 = 32 << 20;
+
+/// The mode of the file: reasons may name cases, which not every user of the machine may read.
+const FILE_MODE: u32 = 0o640;
+
+/// Replaces the file by one of these bans.
+fn write(file: &Path, bans: &[Ban]) -> io::Result<()> {
+    let mut text = String::new();
+    for ban in bans {
+        text.push_str(&serde_json::to_string(ban)?);
+        text.push('\n');
+    }
+    replace_file::replace(file, FILE_MODE, |mut new| new.write_all(text.as_bytes()).map(|()| (new, ())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ban(network: &str, until_unix_s: Option<u64>) -> Ban {
+        let network = parse_network(network).unwrap();
+        Ban { network, reason: "floods".to_owned(), by: "kim".to_owned(), since_unix_s: 1, until_unix_s }
+    }
+
+    #[test]
+    fn bans_survive_a_restart_and_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("bans");
+        let mut bans = Bans::default();
+        bans.configure(Some(&file), 10);
+        bans.set(ban("192.0.2.0/24", Some(100))).unwrap();
+        bans.set(ban("2001:db8::/32", None)).unwrap();
+        bans.set(ban("192.0.2.7", Some(50))).unwrap();
+        let mut again = Bans::default();
+        again.configure(Some(&file), 10);
+        assert_eq!(again.all(), bans.all());
+        assert_eq!(again.next_end(), 50);
+        let ip = "192.0.2.7".parse().unwrap();
+        assert_eq!(again.of(ip).unwrap().until_unix_s, Some(100));
+        assert!(!again.expire(49) && again.expire(50) && again.expire(100));
+        assert_eq!((again.of(ip), again.all().len(), again.next_end()), (None, 1, u64::MAX));
+        assert_eq!(again.lift(&parse_network("2001:db8::/32").unwrap()).unwrap().unwrap().by, "kim");
+        assert_eq!(again.lift(&parse_network("2001:db8::/32").unwrap()), Ok(None));
+        let mut later = Bans::default();
+        later.configure(Some(&file), 10);
+        assert!(later.all().is_empty());
+    }
+
+    #[test]
+    fn a_ban_replaces_that_of_the_same_network() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bans = Bans::default();
+        assert_eq!(bans.set(ban("192.0.2.0/24", None)), Err(BanError::NoFile));
+        bans.configure(Some(&directory.path().join("bans")), 0);
+        bans.set(ban("192.0.2.0/24", None)).unwrap();
+        bans.set(ban("192.0.2.9/24", Some(9))).unwrap();
+        assert_eq!(bans.all(), [ban("192.0.2.0/24", Some(9))]);
+    }
+
+    #[test]
+    fn a_damaged_file_is_not_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("bans");
+        fs::write(&file, "garbage\n").unwrap();
+        let mut bans = Bans::default();
+        bans.configure(Some(&file), 0);
+        assert!(matches!(bans.set(ban("192.0.2.0/24", None)), Err(BanError::File(_))));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "garbage\n");
+    }
+
+    #[test]
+    fn networks_are_read_or_refused_with_a_reason() {
+        for (text, expected) in [
+            ("192.0.2.1", "192.0.2.1/32"),
+            ("192.0.2.1/24", "192.0.2.0/24"),
+            ("::ffff:192.0.2.1", "192.0.2.1/32"),
+            ("2001:db8::1/48", "2001:db8::/48"),
+        ] {
+            assert_eq!(parse_network(text).unwrap().to_string(), expected);
+        }
+        for text in
+            ["", "tracker.example", "192.0.2.0/33", "0.0.0.0/0", "10.0.0.0/7", "::/0", "::ffff:0:0/96"]
+        {
+            assert!(parse_network(text).is_err(), "{text}");
+        }
+    }
+}

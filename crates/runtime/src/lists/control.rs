@@ -1,0 +1,262 @@
+//! The lists and bans as the control listener shows and changes them.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::Serialize;
+use serde_json::{Value, json};
+use shoal_access::faults::Faults;
+use shoal_access::torrents::Details;
+use shoal_access::{Access, HashKey};
+use shoal_base::InfoHash;
+use shoal_engine::policy::Policy;
+
+use super::bans::{Ban, BanError, Bans};
+use super::operations::Which;
+use super::shared::{SharedEntries, SharedTables};
+use super::watch::{apply_changes, follow_files};
+use super::{Changes, Lists, Publisher};
+use crate::clock;
+
+/// How often the end of bans is looked for.
+const BANS_LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// The lists of a running tracker. All functions may block, for as long as it takes to read the lists.
+#[derive(Clone)]
+pub struct ListControl {
+    pub lists: Arc<Mutex<Lists>>,
+    pub publisher: Arc<Publisher>,
+    /// Where entries are changed that all nodes of a cluster share, if this tracker is one.
+    pub shared: Option<Arc<dyn SharedEntries>>,
+}
+
+impl core::fmt::Debug for ListControl {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ListControl").finish_non_exhaustive()
+    }
+}
+
+impl ListControl {
+    /// Returns each source with the number of its entries and its fault, if it has one.
+    pub fn status(&self) -> Value {
+        status(&self.lock())
+    }
+
+    /// Reads all sources again, applies them, and returns the same as [`status`](Self::status).
+    pub fn reload(&self) -> Value {
+        let mut lists = self.lock();
+        let config = self.publisher.live.latest();
+        lists.forget_times();
+        let access = lists.read_all(config.policy.config());
+        apply(&self.publisher, access);
+        lists.log_changes();
+        lists.watch();
+        status(&lists)
+    }
+
+    /// Reads the files that have changed, and applies them. Large ones are read in the background.
+    pub fn follow_files(&self) {
+        follow_files(&self.lists, &self.publisher);
+    }
+
+    /// Returns up to `max` entries of a list, those whose reason or reference contains a text if there is one, and whether
+    /// there are more.
+    pub fn search(&self, which: Which, text: Option<&str>, max: usize) -> (Vec<ListEntry>, bool) {
+        // The tables never change, so the lists are not locked while they are searched.
+        let tables = self.lock().torrent_tables(which);
+        let text = text.map(str::to_lowercase);
+        let is_wanted = |details: &Details<'_>| {
+            let contains =
+                |part: Option<&str>, text: &str| part.unwrap_or_default().to_lowercase().contains(text);
+            let found = |text: &String| contains(details.reason, text) || contains(details.reference, text);
+            text.as_ref().is_none_or(found)
+        };
+        let entries =
+            tables.iter().flat_map(|(source, table)| table.iter().map(move |entry| (source, entry)));
+        let mut found: Vec<ListEntry> = entries
+            .filter(|(_, (_, details))| is_wanted(details))
+            .take(max + 1)
+            .map(|(source, (info_hash, details))| ListEntry::new(source, info_hash, details))
+            .collect();
+        let has_more = found.len() > max;
+        found.truncate(max);
+        (found, has_more)
+    }
+
+    /// Returns the first entry of a torrent in a list.
+    pub fn entry(&self, which: Which, info_hash: &InfoHash) -> Option<ListEntry> {
+        let (tables, key) = {
+            let lists = self.lock();
+            (lists.torrent_tables(which), lists.build.key)
+        };
+        tables.iter().find_map(|(source, table)| {
+            table.get(&key, info_hash).map(|details| ListEntry::new(source, info_hash, details))
+        })
+    }
+
+    /// Replaces the policy of all workers by what `change` makes of it. Rules that follow from lists are replaced under the
+    /// same lock, so that none of the two overwrites the other.
+    pub fn change_policy(&self, change: impl FnOnce(Policy) -> Policy) {
+        let _lists = self.lock();
+        self.publisher.publish(|live| live.with_policy(change((*live.policy).clone())));
+    }
+
+    /// Returns the secret on which the order of tables depends.
+    pub fn key(&self) -> HashKey {
+        self.lock().build.key
+    }
+
+    /// Replaces the shared entries, those that have changed, and applies them.
+    pub fn share(&self, tables: Option<SharedTables>, bans: Option<Vec<Ban>>) {
+        let changes = apply_changes(&self.lists, &self.publisher, |lists| {
+            let changes = Changes { torrents: tables.is_some(), networks: bans.is_some() };
+            tables.into_iter().for_each(|tables| lists.shared.set_tables(tables));
+            bans.into_iter().for_each(|bans| lists.shared.bans.replace_all(bans, clock::unix_s()));
+            changes
+        });
+        debug_assert!(changes.is_empty(), "sources of files and URLs have not changed");
+    }
+
+    /// Returns the place where shared entries are changed, if they are to be.
+    pub fn shared(&self) -> Option<&dyn SharedEntries> {
+        self.shared.as_deref().filter(|shared| shared.is_used())
+    }
+
+    /// Returns all bans of this tracker, and those that all nodes of a cluster share.
+    pub fn bans(&self) -> (Vec<Ban>, Vec<Ban>) {
+        let lists = self.lock();
+        (lists.bans.all().to_vec(), lists.shared.bans.all().to_vec())
+    }
+
+    /// Returns the ban of an address that ends last.
+    pub fn ban_of(&self, ip: IpAddr) -> Option<Ban> {
+        let lists = self.lock();
+        let bans = lists.bans.of(ip).into_iter().chain(lists.shared.bans.of(ip));
+        bans.max_by_key(|ban| ban.until_unix_s.unwrap_or(u64::MAX)).cloned()
+    }
+
+    /// Sets a ban, and applies it: at all nodes of a cluster, or here.
+    pub fn ban(&self, ban: Ban) -> Result<(), BanError> {
+        if let Some(shared) = self.shared() {
+            return Ok(shared.ban(&ban)?);
+        }
+        self.change_bans(|bans| Ok((bans.set(ban)?, true)))
+    }
+
+    /// Lifts the ban of a network, everywhere that it has one, and returns it if there was one.
+    pub fn lift_ban(&self, network: &IpNet) -> Result<Option<Ban>, BanError> {
+        let shared = self.shared().map(|shared| shared.lift(network)).transpose()?.flatten();
+        let is_local = self.lock().bans.all().iter().any(|ban| ban.network == *network);
+        if !is_local {
+            return Ok(shared);
+        }
+        let local = self.change_bans(|bans| bans.lift(network).map(|lifted| (lifted, true)))?;
+        Ok(shared.or(local))
+    }
+
+    /// Ends the bans whose time is over, forever.
+    pub async fn end_bans(self) {
+        // The locks may be held for a while by a thread that reads files.
+        let lists = self.clone();
+        let next_end = tokio::task::spawn_blocking(move || Arc::clone(&lists.lock().next_ban_end)).await;
+        let Ok(next_end) = next_end else { return };
+        loop {
+            tokio::time::sleep(BANS_LOOK_EVERY).await;
+            if next_end.load(Ordering::Relaxed) > clock::unix_s() {
+                continue;
+            }
+            let lists = self.clone();
+            let ended = tokio::task::spawn_blocking(move || {
+                apply_changes(&lists.lists, &lists.publisher, |lists| {
+                    let now_s = clock::unix_s();
+                    let networks = lists.bans.expire(now_s) | lists.shared.bans.expire(now_s);
+                    Changes { networks, ..Changes::default() }
+                })
+            });
+            let _ = ended.await;
+        }
+    }
+
+    /// Changes the bans, and applies them if `change` says that they differ.
+    fn change_bans<T>(
+        &self,
+        change: impl FnOnce(&mut Bans) -> Result<(T, bool), BanError>,
+    ) -> Result<T, BanError> {
+        let mut outcome = Err(BanError::NoFile);
+        let changes = apply_changes(&self.lists, &self.publisher, |lists| {
+            let changed = change(&mut lists.bans);
+            let networks = changed.as_ref().is_ok_and(|(_, differ)| *differ);
+            outcome = changed.map(|(value, _)| value);
+            Changes { networks, ..Changes::default() }
+        });
+        let key = self.lock().build.key;
+        changes.iter().for_each(|change| change.log(&key));
+        outcome
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Lists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An entry of a list of torrents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct ListEntry {
+    /// The info hash in hexadecimal.
+    info_hash: String,
+    /// The date, as YYYY-MM-DD.
+    date: Option<String>,
+    /// A reference, such as the number of a case.
+    reference: Option<String>,
+    /// The reason, which clients show to their users.
+    reason: Option<String>,
+    /// The file or URL of the entry.
+    source: String,
+}
+
+impl ListEntry {
+    /// Returns the source of the entry.
+    pub fn source(&self) -> &String {
+        &self.source
+    }
+
+    fn new(source: &str, info_hash: &InfoHash, details: Details<'_>) -> Self {
+        let Details { date, reference, reason } = details;
+        let [date, reference, reason] = [date, reference, reason].map(|text| text.map(str::to_owned));
+        Self { info_hash: format!("{info_hash:?}"), date, reference, reason, source: source.to_owned() }
+    }
+}
+
+/// Replaces the rules of all workers. The caller holds the lock of the lists, so that no older ones replace them.
+pub(super) fn apply(publisher: &Publisher, access: Access) {
+    publisher.publish(|live| live.with_policy((*live.policy).clone().with_access(access)));
+}
+
+fn status(lists: &Lists) -> Value {
+    let sources = lists.sources().map(|source| {
+        let named = source.lines.map_or(&[][..], |lines| &lines.named);
+        json!({
+            "list": source.list,
+            "source": source.name,
+            "entries": source.entries,
+            "fault": source.fault,
+            "faulty_lines": source.lines.map_or(0, |lines| lines.faulty),
+            "first_faulty_lines": named.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        })
+    });
+    json!({ "sources": sources.collect::<Vec<_>>() })
+}
+
+/// The state of a source.
+pub(super) struct SourceState<'l> {
+    /// The key that names the source, such as `access.torrents_deny`.
+    pub(super) list: String,
+    pub(super) name: String,
+    pub(super) entries: usize,
+    pub(super) fault: Option<&'l str>,
+    /// The faulty lines of the version that was read last.
+    pub(super) lines: Option<&'l Faults>,
+}

@@ -1,0 +1,112 @@
+//! The entries of one source: how they are read from files and from fetched contents.
+
+use std::collections::BTreeSet;
+use std::io::{self, BufRead};
+use std::path::{Path, PathBuf};
+
+use shoal_access::HashKey;
+use shoal_access::budget::Budget;
+use shoal_access::faults::Faults;
+use shoal_access::torrents::{Links, TableBuilder};
+use shoal_base::InfoHash;
+use shoal_config::ListSource;
+
+use super::changes::SourceChange;
+use super::fetches::{Fetched, UrlReading};
+
+/// The key and the budget that tables are built with.
+#[derive(Clone, Debug)]
+pub struct Build {
+    /// The secret on which the order of tables depends.
+    pub key: HashKey,
+    /// The memory of all lists.
+    pub budget: Budget,
+}
+
+impl Build {
+    /// Begins a table.
+    pub(super) fn table(&self) -> TableBuilder {
+        TableBuilder::within(&self.budget)
+    }
+}
+
+/// The entries that were read.
+#[derive(Debug)]
+pub struct Reading<E> {
+    pub entries: E,
+    /// The lines that were read, and the faulty ones among them. The others count.
+    pub lines: Faults,
+    /// Whether the entries are all that the source has. Otherwise a source that was read before keeps its old ones.
+    pub is_whole: bool,
+    /// Everything that could not be read, and why.
+    pub faults: Vec<String>,
+}
+
+/// A fetched content, or a file.
+pub struct Body<'b> {
+    pub(super) text: &'b mut dyn BufRead,
+    /// The media type that a server declared.
+    pub(super) media_type: Option<&'b str>,
+    /// Maximum size after decompression, if it is compressed itself.
+    pub(super) bytes_max: u64,
+}
+
+/// The entries of a source.
+#[expect(clippy::len_without_is_empty, reason = "no caller asks for it")]
+pub trait Entries: Default {
+    /// Reads a file, or a directory if such sources may be directories. It may use the entries that were read before
+    /// to read less, and must not change them if it fails. Returns `None`, at once, if the file is large and is to be read
+    /// by [`read_whole`](Self::read_whole).
+    fn read(&mut self, path: &Path, build: &Build) -> io::Result<Option<Reading<Self>>>;
+
+    /// Reads a file as a whole.
+    fn read_whole(path: &Path, build: &Build) -> io::Result<Reading<Self>>;
+
+    /// Returns the number of entries.
+    fn len(&self) -> usize;
+
+    /// Returns what the log is to tell of a change.
+    fn change(_list: &'static str, _location: &ListSource, _old: &Self, _new: &Self) -> Option<SourceChange> {
+        None
+    }
+
+    /// Makes the next [`read`](Self::read) read the whole file.
+    fn forget(&mut self) {}
+
+    /// Wraps what was fetched.
+    fn wrap(reading: UrlReading<Self>) -> Fetched;
+
+    /// Reads a content. Links to further torrents are appended to `links`.
+    fn parse(body: Body<'_>, build: &Build, links: &mut Links) -> io::Result<Reading<Self>>;
+
+    /// Adds what the links have led to.
+    fn add_linked(&mut self, _info_hashes: &[InfoHash], _build: &Build) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Returns whether something under a directory has changed since it was read.
+    fn has_changed(&self, _directory: &Path) -> bool {
+        false
+    }
+
+    /// Returns the directories to watch for changes under a directory.
+    fn directories(_directory: &Path) -> BTreeSet<PathBuf> {
+        BTreeSet::new()
+    }
+}
+
+impl<E: Entries> Reading<E> {
+    /// Returns a reading with at most one fault, which makes it incomplete.
+    pub(super) fn new(entries: E, lines: Faults, fault: Option<String>) -> Self {
+        Self { entries, lines, is_whole: fault.is_none(), faults: fault.into_iter().collect() }
+    }
+
+    /// Returns why these entries do not replace those of the last version, of which there are `before`, if they do not.
+    pub(super) fn refusal(&self, before: usize) -> Option<String> {
+        if !self.is_whole {
+            return Some(self.faults.join("; "));
+        }
+        let refusal = self.lines.refusal(self.entries.len() as u64, before as u64)?;
+        Some(format!("{refusal}; {}", self.lines))
+    }
+}

@@ -1,0 +1,70 @@
+//! Lists of networks: files and fetched contents.
+
+use std::io;
+use std::path::Path;
+
+use shoal_access::faults::Faults;
+use shoal_access::networks::{Network, NetworkList, NetworkTable, read_networks};
+use shoal_access::torrents::Links;
+
+use super::entries::{Body, Build, Entries, Reading};
+use super::fetches::{Fetched, UrlReading};
+use super::file;
+use super::list::List;
+
+/// Maximum size of a file, and of its text if it is compressed.
+const FILE_BYTES_MAX: u64 = 512 << 20;
+
+/// The networks of one source.
+#[derive(Debug, Default)]
+pub struct Networks(NetworkList);
+
+impl Entries for Networks {
+    fn read(&mut self, path: &Path, build: &Build) -> io::Result<Option<Reading<Self>>> {
+        let is_large = file::is_large(&shoal_base::file::open(path)?)?;
+        if is_large { Ok(None) } else { Self::read_whole(path, build).map(Some) }
+    }
+
+    fn read_whole(path: &Path, build: &Build) -> io::Result<Reading<Self>> {
+        let file = shoal_base::file::open(path)?;
+        let mut reader = file::reader(&file, FILE_BYTES_MAX);
+        let body = Body { text: &mut reader, media_type: None, bytes_max: FILE_BYTES_MAX };
+        Self::parse(body, build, &mut Links::default())
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn wrap(reading: UrlReading<Self>) -> Fetched {
+        Fetched::Networks(reading)
+    }
+
+    fn parse(body: Body<'_>, build: &Build, _: &mut Links) -> io::Result<Reading<Self>> {
+        let (mut networks, mut lines) = (NetworkList::within(&build.budget), Faults::default());
+        read_networks(body.text, body.bytes_max, &mut networks, &mut lines)?;
+        Ok(Reading::new(Self(networks), lines, None))
+    }
+}
+
+/// Returns the table that follows from both keys and the bans, or `None` if neither names a source and there is no ban.
+pub(super) fn table(
+    allow: &List<Networks>,
+    deny: &List<Networks>,
+    bans: impl Iterator<Item = Network>,
+) -> Option<NetworkTable> {
+    let mut bans = bans.peekable();
+    if allow.is_empty() && deny.is_empty() && bans.peek().is_none() {
+        return None;
+    }
+    let sum = |list: &List<Networks>| list.entries().map(Entries::len).sum::<usize>();
+    let allowed = if allow.is_empty() { "all".to_owned() } else { sum(allow).to_string() };
+    let table = NetworkTable::of((!allow.is_empty()).then(|| networks(allow)), networks(deny).chain(bans));
+    tracing::info!(allowed, denied = sum(deny), "lists of networks");
+    Some(table)
+}
+
+/// Returns the networks of all sources of a list.
+fn networks(list: &List<Networks>) -> impl Iterator<Item = Network> {
+    list.entries().flat_map(|source| source.0.iter())
+}

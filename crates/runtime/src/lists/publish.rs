@@ -1,0 +1,136 @@
+//! Publishes new rules, and ends the swarms of torrents that they forbid.
+//!
+//! A worker decides by the old rules until it has taken over the new ones. So the swarms are removed only when every
+//! worker has done that: no announce can bring one back. Then every torrent that has a swarm is one that is served, and
+//! workers need not look for it in the lists any more ([`Policy::with_permitted_swarms`]).
+//!
+//! A worker that hangs does not delay the removal for longer than two seconds. It may then bring a swarm back by the old
+//! rules. As long as swarms are not permitted, every worker with the new rules looks for each torrent in the lists, so no
+//! announce is told of the peers of that swarm, and they expire.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use shoal_access::torrents::TorrentLists;
+use shoal_base::InfoHash;
+use shoal_engine::policy::Policy;
+use shoal_net::Waker;
+use shoal_relay::Swarms;
+use shoal_store::{SharedStore, Walk};
+
+use crate::live::Live;
+use crate::published::Published;
+
+/// Pause between two looks whether the workers have taken over the rules.
+const LOOK_EVERY: Duration = Duration::from_micros(500);
+
+/// Number of looks after which the removal does not wait any longer, about two seconds. A worker takes milliseconds.
+const LOOKS_MAX: u32 = 4000;
+
+/// Number of looks after which the workers are woken again, five milliseconds.
+const LOOKS_PER_WAKE: u32 = 10;
+
+/// Everything that a change of rules has an effect on.
+pub struct Publisher {
+    pub live: Arc<Published<Live>>,
+    /// The wakers of all workers, so that idle ones see the change as well.
+    pub wakers: Vec<Waker>,
+    pub store: SharedStore,
+    /// The swarms of WebTorrent, if it is served.
+    pub swarms: Option<Arc<Swarms>>,
+}
+
+impl Publisher {
+    /// Replaces the rules of all workers by what `change` makes of them, and removes the swarms of the torrents that are
+    /// forbidden from now on. There is one caller at a time.
+    pub fn publish(&self, change: impl FnOnce(&Live) -> Live) {
+        let old = self.live.latest();
+        let version = self.live.replace(change);
+        self.wakers.iter().for_each(Waker::wake);
+        let new = self.live.latest();
+        let (old_lists, Some(new_lists)) = (lists(&old.policy), lists(&new.policy)) else { return };
+        if old_lists.is_some_and(|old| core::ptr::eq(old, new_lists)) {
+            // No torrent is forbidden that was not before.
+            if old.policy.permits_swarms() {
+                self.permit_swarms();
+            }
+            return;
+        }
+        let is_adopted = self.wait_for_workers(version);
+        // After a removal that may have missed some torrents, all of them are to be checked.
+        let knows_torrents = matches!(self.store, SharedStore::Whole(_));
+        let is_complete = old_lists.is_none() || old.policy.permits_swarms() || !knows_torrents;
+        let removed = match new_lists.newly_forbidden(old_lists).filter(|_| is_complete) {
+            Some(forbidden) => forbidden.iter().filter(|info_hash| self.remove(info_hash)).count(),
+            None => self.remove_all_forbidden(&new.policy),
+        };
+        if is_adopted && knows_torrents {
+            self.permit_swarms();
+        }
+        if removed > 0 {
+            tracing::info!(removed, "swarms of torrents that are no longer served were removed");
+        }
+    }
+
+    /// Tells the workers that every torrent with a swarm is served. That cannot become wrong by a change of other rules.
+    fn permit_swarms(&self) {
+        if !self.live.latest().policy.permits_swarms() {
+            self.live.replace(|live| live.with_policy(live.policy.as_ref().clone().with_permitted_swarms()));
+        }
+    }
+
+    /// Waits until every worker has taken over the rules of this version. Returns whether that has happened.
+    fn wait_for_workers(&self, version: u64) -> bool {
+        for look in 0..LOOKS_MAX {
+            if self.live.is_adopted(version) {
+                return true;
+            }
+            // A worker that finds the value locked goes to sleep again.
+            if look % LOOKS_PER_WAKE == LOOKS_PER_WAKE - 1 {
+                self.wakers.iter().for_each(Waker::wake);
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        tracing::warn!("a worker does not take over the lists; it may serve torrents that are forbidden now");
+        false
+    }
+
+    /// Removes the swarms of one torrent. Returns whether there were any.
+    fn remove(&self, info_hash: &InfoHash) -> bool {
+        let is_stored = self.store.remove(info_hash);
+        let is_shared_by_browsers =
+            self.swarms.as_ref().is_some_and(|swarms| swarms.remove(&swarms.swarm_key(info_hash)));
+        is_stored || is_shared_by_browsers
+    }
+
+    /// Removes the swarms of all torrents that are not served. Returns how many torrents that are.
+    fn remove_all_forbidden(&self, policy: &Policy) -> usize {
+        let is_forbidden = |info_hash: &InfoHash| policy.check_torrent(info_hash).is_err();
+        let mut removed = 0;
+        match &self.store {
+            SharedStore::Whole(store) => {
+                let (mut walk, mut listed, mut has_more) = (Walk::default(), Vec::new(), true);
+                while has_more {
+                    has_more = store.list(&mut walk, &mut listed);
+                    let forbidden = listed.iter().filter(|torrent| is_forbidden(&torrent.info_hash));
+                    removed += forbidden.filter(|torrent| self.remove(&torrent.info_hash)).count();
+                }
+            }
+            // Such a store cannot tell its torrents. Those that are on no allow list any more expire: no client may
+            // announce them.
+            SharedStore::Fingerprints(_) => {
+                let denied = lists(policy).into_iter().flat_map(TorrentLists::deny);
+                let denied = denied.flat_map(|table| table.iter());
+                removed += denied.filter(|(info_hash, _)| self.remove(info_hash)).count();
+            }
+        }
+        // That has missed the torrents that only browsers share.
+        let torrents = self.swarms.iter().flat_map(|swarms| swarms.torrents());
+        removed + torrents.filter(|info_hash| is_forbidden(info_hash) && self.remove(info_hash)).count()
+    }
+}
+
+fn lists(policy: &Policy) -> Option<&TorrentLists> {
+    policy.access()?.torrents.as_deref()
+}

@@ -1,0 +1,61 @@
+//! Everything that workers take from the configuration and that can change while they run.
+//!
+//! A worker sees a new [`Live`] before its next batch, see [`crate::published`].
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use shoal_engine::connection_id::ConnectionKey;
+use shoal_engine::policy::Policy;
+use shoal_net::stream::{StreamLimits, StreamListeners};
+use shoal_net::{PreparedIo, SocketProbe};
+use shoal_session::SessionSettings;
+
+/// Everything that workers take from the configuration and that can change while they run.
+#[derive(Clone, Debug)]
+pub struct Live {
+    pub policy: Arc<Policy>,
+    pub sessions: Arc<SessionSettings>,
+    pub stream_limits: StreamLimits,
+    pub endpoints: Arc<Endpoints>,
+    /// A node of a cluster changes it while it runs.
+    pub connection_key: ConnectionKey,
+}
+
+impl Live {
+    /// Returns the same with another policy.
+    pub(crate) fn with_policy(&self, policy: Policy) -> Self {
+        Self { policy: Arc::new(policy), ..self.clone() }
+    }
+}
+
+/// The part of the sockets that workers and metrics see.
+#[derive(Debug)]
+pub struct Endpoints {
+    /// Maximum number of connections of all workers together.
+    pub connections_max: u64,
+    /// The sockets of each worker.
+    pub probes: Vec<Vec<SocketProbe>>,
+    /// For each worker its new part, until it takes it. Empty at the start.
+    pub new: Vec<Mutex<Option<WorkerEndpoints>>>,
+}
+
+/// The new sockets and listeners of a worker.
+#[derive(Debug)]
+pub struct WorkerEndpoints {
+    pub datagrams: PreparedIo,
+    pub listeners: StreamListeners,
+    pub limits: StreamLimits,
+}
+
+impl Endpoints {
+    /// Returns the addresses of the sockets for datagrams.
+    pub fn datagram_addresses(&self) -> Vec<SocketAddr> {
+        self.probes.first().into_iter().flatten().map(SocketProbe::local_addr).collect()
+    }
+
+    /// Takes the new part of a worker, if there is one.
+    pub fn take(&self, worker: usize) -> Option<WorkerEndpoints> {
+        self.new.get(worker)?.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
