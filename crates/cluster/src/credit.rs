@@ -1,318 +1,325 @@
-//! The encoding of credit: announces of users in batches, for the program that credits users.
+//! Credit: the announces of users on their way to a stream of JetStream, from which another program credits the users.
 //!
-//! A batch is a message. It begins with a head, and records follow to its end. Numbers of the head are little-endian; those of
-//! records are LEB128, seven bits a byte, the lowest first. docs/cluster.md tells consumers the same.
+//! The responders record announces in rings ([`shoal_engine::credit`]). The thread `credit` ([`collect`]) takes them, puts them
+//! into batches, and keeps the batches until the stream has them: in files if there is a directory for them ([`spool`]), and
+//! otherwise in memory. The thread `credit-disk` ([`mod@disk`]) waits for the disk meanwhile, and adopts the files of runs that
+//! have ended ([`adopt`]). A task on the thread of the connection publishes one batch at a time ([`mod@publish`]), so that they are
+//! in the stream in their order, also after faults.
 //!
-//! | Head | Meaning |
-//! |---|---|
-//! | 1 byte | the version, 1 |
-//! | 8 bytes | the run of the node, which is another one after each start |
-//! | 8 bytes | the sequence number of the batch in the run, from 1 |
-//! | 1 byte and as many as it says | the name of the node |
-//!
-//! | Record | Meaning |
-//! |---|---|
-//! | 1 byte | flags: bits 0 and 1 the event (0 update, 1 completed, 2 started, 3 stopped), bits 2 and 3 the protocol (0 UDP, 1 HTTP, 2 WebTorrent), bit 4 a peer id, bits 5 to 7 bytes uploaded, downloaded and left |
-//! | a number | milliseconds since 1970 |
-//! | 1 byte and as many as it says | the subject of the token |
-//! | 20 bytes | the info hash |
-//! | 20 bytes | the peer id, if the flags say so |
-//! | up to three numbers | bytes uploaded, downloaded and left, as far as the flags say so |
+//! A batch has the same message id whenever it is published. It consists of the run, which is another one after each start, and
+//! the number of the batch, so that no id ever belongs to two batches. Nothing here delays a request: what cannot be held is
+//! lost and counted.
 
-use shoal_base::{Credit, CreditProtocol, Event, InfoHash, PeerId, SUBJECT_BYTES_MAX, Subject, Transfer};
+mod adopt;
+mod collect;
+mod disk;
+mod publish;
+mod spool;
 
-use crate::NodeId;
-use crate::message::{Malformed, Reader};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::Duration;
 
-/// Maximum size of a batch in bytes. NATS servers accept messages of 1 MiB by default.
-pub const CREDIT_BATCH_BYTES_MAX: usize = 128 << 10;
+use crate::protocol::{CREDIT_BATCH_BYTES_MAX, NodeId};
+use bytes::Bytes;
+use shoal_config::Config;
+use shoal_engine::credit::{CreditCounters, RecordedCredits};
+use tokio::sync::Notify;
 
-/// Maximum size of a record in bytes.
-pub const CREDIT_BYTES_MAX: usize =
-    1 + NUMBER_BYTES_MAX + 1 + SUBJECT_BYTES_MAX + 20 + 20 + 3 * NUMBER_BYTES_MAX;
+use self::collect::{BATCHES_MAX, Collector, HELD_BYTES_MAX};
+use self::disk::disk;
+pub(crate) use self::publish::publish;
+use self::spool::{READ_BYTES_MAX, Spool};
+use super::connection::Link;
+use shoal_runtime::clock;
+use shoal_runtime::periodic::PeriodicThread;
 
-/// Minimum size of a record in bytes: flags, a time, a user of one byte and the torrent.
-pub const CREDIT_BYTES_MIN: usize = 1 + 1 + 2 + 20;
+/// How often the thread looks for records. A ring holds those of this time at 400,000 announces a second.
+const TURN_EVERY: Duration = Duration::from_millis(10);
 
-/// The version of the format.
-const VERSION: u8 = 1;
+/// Maximum time for the last batches at the end.
+const FLUSH_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// Maximum length of a number in bytes.
-const NUMBER_BYTES_MAX: usize = 10;
+/// The memory of batches: those that are held because there are no files for them, their list, the batches that are being
+/// filled and published, and a file that is read and mended.
+pub const BYTES_MAX: usize = HELD_BYTES_MAX
+    + BATCHES_MAX * 2 * size_of::<collect::Waiting>()
+    + 4 * CREDIT_BATCH_BYTES_MAX
+    + 2 * READ_BYTES_MAX;
 
-const EVENT: u8 = 0b11;
-const PROTOCOL_SHIFT: u8 = 2;
-const PEER_ID: u8 = 1 << 4;
-const UPLOADED: u8 = 1 << 5;
-const DOWNLOADED: u8 = 1 << 6;
-const LEFT: u8 = 1 << 7;
-
-/// The head of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CreditHead<'b> {
-    /// The run of the node.
-    pub run: NodeId,
-    /// The number of the batch in its run.
-    pub sequence: u64,
-    /// The name of the node.
-    pub node: &'b str,
+/// The way of the credit to its stream, as the threads of a node share it.
+#[derive(Debug)]
+pub struct CreditLink {
+    link: Arc<Link>,
+    /// The name of the stream.
+    stream: String,
+    subject: String,
+    domain: Option<String>,
+    exchange: Mutex<Exchange>,
+    /// Ends the wait of the task for a batch.
+    batch_is_there: Notify,
+    /// The thread, whose pause ends when the stream has a batch.
+    thread: OnceLock<Thread>,
+    /// The counts of each responder.
+    recorders: Vec<Arc<CreditCounters>>,
+    counts: Counts,
 }
 
-/// A record: an announce and its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CreditRecord {
-    /// The time in milliseconds since 1970, by the clock of the node.
-    pub unix_ms: u64,
-    /// The announce.
-    pub credit: Credit,
+/// The batch that is being published, and how that goes.
+#[derive(Debug)]
+struct Exchange {
+    phase: Phase,
+    batch: Option<Batch>,
+    /// Whether the stream has it.
+    is_stored: bool,
+    /// Whether the thread is to hold nothing back any more.
+    is_leaving: bool,
 }
 
-/// Returns the subject on which the nodes of a cluster publish batches.
-#[must_use]
-pub fn credit_subject(cluster: &str) -> String {
-    format!("shoal.{cluster}.credit")
+/// A batch that is to be published.
+#[derive(Clone, Debug)]
+struct Batch {
+    run: NodeId,
+    sequence: u64,
+    payload: Bytes,
 }
 
-/// Appends the head of a batch. Of a name that is too long, the beginning is taken.
-pub fn encode_credit_head(head: &CreditHead<'_>, out: &mut Vec<u8>) {
-    out.extend_from_slice(&credit_head_prefix(head.run));
-    out.extend_from_slice(&head.sequence.to_le_bytes());
-    let end = (0..=head.node.len().min(u8::MAX.into())).rev().find(|&end| head.node.is_char_boundary(end));
-    write_text(head.node.get(..end.unwrap_or(0)).unwrap_or_default(), out);
+/// The connection with the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It takes batches.
+    Accepted,
+    /// It cannot be reached at present. The reason is absent before the first attempt.
+    Away(Option<String>),
+    /// It cannot be used before an operator changes something, or has no room.
+    Refused(String),
 }
 
-/// Returns the bytes with which all batches of a run begin.
-pub(crate) fn credit_head_prefix(run: NodeId) -> [u8; 9] {
-    let [a, b, c, d, e, f, g, h] = run.0.to_le_bytes();
-    [VERSION, a, b, c, d, e, f, g, h]
+/// Counts of announces, in records unless they say otherwise.
+#[derive(Debug, Default)]
+struct Counts {
+    stored: AtomicU64,
+    /// Lost because too many waited.
+    lost_full: AtomicU64,
+    /// Lost because a file could not be read again.
+    lost_unreadable: AtomicU64,
+    waiting: AtomicU64,
+    waiting_batches: AtomicU64,
+    spool_bytes: AtomicU64,
 }
 
-/// Appends a record.
-pub fn encode_credit(record: &CreditRecord, out: &mut Vec<u8>) {
-    let Credit { subject, info_hash, peer_id, event, protocol, transfer } = &record.credit;
-    let event = match event {
-        Event::Update => 0,
-        Event::Completed => 1,
-        Event::Started => 2,
-        Event::Stopped => 3,
-    };
-    let protocol = match protocol {
-        CreditProtocol::Udp => 0,
-        CreditProtocol::Http => 1,
-        CreditProtocol::WebTorrent => 2,
-    };
-    let if_some = |flag, is_some| if is_some { flag } else { 0 };
-    let &Transfer { uploaded, downloaded, left } = transfer;
-    out.push(
-        event
-            | protocol << PROTOCOL_SHIFT
-            | if_some(PEER_ID, peer_id.is_some())
-            | if_some(UPLOADED, uploaded.is_some())
-            | if_some(DOWNLOADED, downloaded.is_some())
-            | if_some(LEFT, left.is_some()),
-    );
-    write_number(record.unix_ms, out);
-    write_text(subject.as_str(), out);
-    out.extend_from_slice(&info_hash.0);
-    if let Some(peer_id) = peer_id {
-        out.extend_from_slice(&peer_id.0);
-    }
-    [uploaded, downloaded, left].into_iter().flatten().for_each(|number| write_number(number, out));
+/// A summary, for the statistics and the metrics.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    pub phase: Phase,
+    pub stream: String,
+    /// Records that the stream has.
+    pub stored: u64,
+    /// Records that wait, and the bytes of their files.
+    pub waiting: u64,
+    pub spool_bytes: u64,
+    /// Records that were lost, by reason.
+    pub lost: [(&'static str, u64); 3],
+    /// Announces with a token that made no record, by reason.
+    pub skipped: [(&'static str, u64); 2],
 }
 
-/// Reads a batch. Replaces `records` by its records, and returns its head.
-///
-/// # Errors
-/// Fails if the bytes are no batch of this version. Then the content of `records` is unspecified.
-pub fn decode_credits<'b>(
-    batch: &'b [u8],
-    records: &mut Vec<CreditRecord>,
-) -> Result<CreditHead<'b>, Malformed> {
-    records.clear();
-    let mut reader = Reader::new(batch);
-    let [version] = reader.array()?;
-    if version != VERSION {
-        return Err(Malformed);
-    }
-    let (run, sequence) = (NodeId(reader.u64()?), reader.u64()?);
-    let node = read_text(&mut reader)?;
-    while !reader.is_empty() {
-        records.push(read_record(&mut reader)?);
-    }
-    Ok(CreditHead { run, sequence, node })
+/// The threads of a node that credits users.
+pub(super) struct CreditThreads {
+    credit: Arc<CreditLink>,
+    collector: PeriodicThread,
+    /// Waits for the disk, if there are files.
+    disk: Option<PeriodicThread>,
 }
 
-fn read_record(reader: &mut Reader<'_>) -> Result<CreditRecord, Malformed> {
-    let [flags] = reader.array()?;
-    let event = match flags & EVENT {
-        0 => Event::Update,
-        1 => Event::Completed,
-        2 => Event::Started,
-        _ => Event::Stopped,
-    };
-    let protocol = match flags >> PROTOCOL_SHIFT & 0b11 {
-        0 => CreditProtocol::Udp,
-        1 => CreditProtocol::Http,
-        2 => CreditProtocol::WebTorrent,
-        _ => return Err(Malformed),
-    };
-    let unix_ms = read_number(reader)?;
-    let subject = Subject::new(read_text(reader)?).ok_or(Malformed)?;
-    let info_hash = InfoHash(reader.array()?);
-    let peer_id = if flags & PEER_ID == 0 { None } else { Some(PeerId(reader.array()?)) };
-    let mut bytes = |flag| if flags & flag == 0 { Ok(None) } else { read_number(reader).map(Some) };
-    let transfer =
-        Transfer { uploaded: bytes(UPLOADED)?, downloaded: bytes(DOWNLOADED)?, left: bytes(LEFT)? };
-    Ok(CreditRecord { unix_ms, credit: Credit { subject, info_hash, peer_id, event, protocol, transfer } })
-}
-
-fn write_text(text: &str, out: &mut Vec<u8>) {
-    out.push(u8::try_from(text.len()).unwrap_or(0));
-    out.extend_from_slice(text.as_bytes());
-}
-
-fn read_text<'b>(reader: &mut Reader<'b>) -> Result<&'b str, Malformed> {
-    let [length] = reader.array()?;
-    str::from_utf8(reader.take(length.into())?).map_err(|_| Malformed)
-}
-
-fn write_number(mut number: u64, out: &mut Vec<u8>) {
-    while number >= 0x80 {
-        out.push(0x80 | low_bits(number));
-        number >>= 7;
-    }
-    out.push(low_bits(number));
-}
-
-const fn low_bits(number: u64) -> u8 {
-    number.to_le_bytes()[0] & 0x7f
-}
-
-/// Reads a number, which has one encoding: the shortest.
-fn read_number(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
-    let mut number = 0;
-    for shift in (0..u64::BITS).step_by(7) {
-        let [byte] = reader.array()?;
-        let bits = u64::from(byte & 0x7f);
-        if bits << shift >> shift != bits || byte == 0 && shift > 0 {
-            return Err(Malformed);
-        }
-        number |= bits << shift;
-        if byte & 0x80 == 0 {
-            return Ok(number);
-        }
-    }
-    Err(Malformed)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn records() -> impl Strategy<Value = Vec<CreditRecord>> {
-        let event = prop_oneof![
-            Just(Event::Update),
-            Just(Event::Completed),
-            Just(Event::Started),
-            Just(Event::Stopped)
-        ];
-        let protocol = prop_oneof![
-            Just(CreditProtocol::Udp),
-            Just(CreditProtocol::Http),
-            Just(CreditProtocol::WebTorrent)
-        ];
-        let bytes = || any::<Option<u64>>();
-        let transfer = (bytes(), bytes(), bytes());
-        let named = ("[a-zü]{1,32}", any::<[u8; 20]>(), any::<Option<[u8; 20]>>());
-        let record = (any::<u64>(), named, event, protocol, transfer).prop_map(
-            |(unix_ms, (subject, info_hash, peer_id), event, protocol, (uploaded, downloaded, left))| {
-                CreditRecord {
-                    unix_ms,
-                    credit: Credit {
-                        subject: Subject::new(&subject).expect("it is short"),
-                        info_hash: InfoHash(info_hash),
-                        peer_id: peer_id.map(PeerId),
-                        event,
-                        protocol,
-                        transfer: Transfer { uploaded, downloaded, left },
-                    },
-                }
-            },
-        );
-        prop::collection::vec(record, 0..20)
+impl CreditLink {
+    /// Returns the way to the stream, unless the node credits no user.
+    pub(super) fn new(config: &Config, link: Arc<Link>, recorded: &[RecordedCredits]) -> Option<Arc<Self>> {
+        let stream = config.cluster.credit_stream.as_ref()?;
+        let recorders = recorded.iter().map(|recorded| Arc::clone(recorded.counters())).collect();
+        Some(Arc::new(Self {
+            link,
+            stream: stream.as_str().to_owned(),
+            subject: crate::protocol::credit_subject(config.cluster.name.as_str()),
+            domain: config.cluster.jetstream_domain.as_ref().map(ToString::to_string),
+            exchange: Mutex::new(Exchange {
+                phase: Phase::Away(None),
+                batch: None,
+                is_stored: false,
+                is_leaving: false,
+            }),
+            batch_is_there: Notify::new(),
+            thread: OnceLock::new(),
+            recorders,
+            counts: Counts::default(),
+        }))
     }
 
-    proptest! {
-        #[test]
-        fn batches_are_read_back(records in records(), run: u64, sequence: u64, node in "\\PC{0,40}") {
-            let (mut batch, mut read) = (Vec::new(), Vec::new());
-            let head = CreditHead { run: NodeId(run), sequence, node: &node };
-            encode_credit_head(&head, &mut batch);
-            for record in &records {
-                let before = batch.len();
-                encode_credit(record, &mut batch);
-                prop_assert!(batch.len() - before <= CREDIT_BYTES_MAX);
-            }
-            prop_assert_eq!(decode_credits(&batch, &mut read), Ok(head));
-            prop_assert_eq!(&read, &records);
-            // A batch that ends early is none, unless it ends between two records.
-            if let Some(last) = records.last() {
-                let mut encoded = Vec::new();
-                encode_credit(last, &mut encoded);
-                for missing in 1..encoded.len() {
-                    prop_assert_eq!(decode_credits(&batch[..batch.len() - missing], &mut read), Err(Malformed));
-                }
-            }
-        }
-
-        #[test]
-        fn garbage_is_refused_or_read_exactly(bytes: Vec<u8>) {
-            let mut records = Vec::new();
-            if let Ok(head) = decode_credits(&bytes, &mut records) {
-                let mut again = Vec::new();
-                encode_credit_head(&head, &mut again);
-                records.iter().for_each(|record| encode_credit(record, &mut again));
-                prop_assert_eq!(again, bytes);
-            }
-        }
+    /// Returns the way to a stream without a connection.
+    #[cfg(test)]
+    fn away() -> Arc<Self> {
+        let text =
+            "tokens.jwks = \"keys\"\n[cluster]\nservers = [\"nats://127.0.0.1\"]\ncredit_stream = \"CREDIT\"";
+        let file = shoal_config::ConfigFile { path: "test", text };
+        let config = shoal_config::read(Some(file), []).expect("a configuration");
+        let (link, _inbox) = Link::new(shoal_net::Waker::new().expect("a waker"));
+        Self::new(&config, link, &[]).expect("there is a stream")
     }
 
-    #[test]
-    fn a_usual_record_is_compact() {
-        let credit = Credit {
-            subject: Subject::new("user-1234567").expect("it is short"),
-            info_hash: InfoHash([1; 20]),
-            peer_id: Some(PeerId([2; 20])),
-            event: Event::Update,
-            protocol: CreditProtocol::Udp,
-            transfer: Transfer { uploaded: Some(3 << 30), downloaded: Some(5 << 30), left: Some(0) },
+    /// Returns the state at this moment.
+    pub fn summary(&self) -> Summary {
+        let sum = |count: fn(&CreditCounters) -> u64| {
+            self.recorders.iter().map(|counters| count(counters)).sum::<u64>()
         };
-        let mut out = Vec::new();
-        encode_credit(&CreditRecord { unix_ms: 1_790_000_000_000, credit }, &mut out);
-        assert_eq!(out.len(), 71);
-    }
-
-    #[test]
-    fn numbers_have_one_encoding() {
-        let read = |bytes: &[u8]| read_number(&mut Reader::new(bytes));
-        assert_eq!(read(&[0]), Ok(0));
-        assert_eq!(read(&[0x80, 1]), Ok(128));
-        assert_eq!(read(&[255, 255, 255, 255, 255, 255, 255, 255, 255, 1]), Ok(u64::MAX));
-        for wrong in
-            [&[0x80_u8, 0][..], &[0x80], &[255, 255, 255, 255, 255, 255, 255, 255, 255, 2], &[0x80; 11]]
-        {
-            assert_eq!(read(wrong), Err(Malformed), "{wrong:?}");
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Summary {
+            phase: self.exchange().phase.clone(),
+            stream: self.stream.clone(),
+            stored: read(&self.counts.stored),
+            waiting: read(&self.counts.waiting),
+            spool_bytes: read(&self.counts.spool_bytes),
+            lost: [
+                ("ring_full", sum(|counters| counters.lost.read())),
+                ("spool_full", read(&self.counts.lost_full)),
+                ("unreadable", read(&self.counts.lost_unreadable)),
+            ],
+            skipped: [
+                ("without_subject", sum(|counters| counters.without_subject.read())),
+                ("invalid_token", sum(|counters| counters.invalid_token.read())),
+            ],
         }
     }
 
-    #[test]
-    fn a_long_name_is_cut_between_characters() {
-        let name = "ü".repeat(200);
-        let (mut batch, mut records) = (Vec::new(), Vec::new());
-        encode_credit_head(&CreditHead { run: NodeId(1), sequence: 2, node: &name }, &mut batch);
-        let head = decode_credits(&batch, &mut records).expect("it is a batch");
-        assert_eq!(head.node, "ü".repeat(127));
+    /// Waits until there is a batch to publish.
+    async fn next(&self) -> Batch {
+        loop {
+            let there = self.batch_is_there.notified();
+            if let Some(batch) = self.offered() {
+                return batch;
+            }
+            there.await;
+        }
+    }
+
+    /// Returns the batch that was offered, unless the stream has it.
+    fn offered(&self) -> Option<Batch> {
+        let exchange = self.exchange();
+        exchange.batch.clone().filter(|_| !exchange.is_stored)
+    }
+
+    /// Records that the stream has the batch that was to be published.
+    fn note_stored(&self) {
+        let mut exchange = self.exchange();
+        exchange.is_stored = true;
+        drop(exchange);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Offers a batch, if there is none. Returns whether it was taken.
+    fn offer(&self, batch: impl FnOnce() -> Option<Batch>) -> bool {
+        let mut exchange = self.exchange();
+        if exchange.batch.is_some() {
+            return false;
+        }
+        drop(exchange);
+        // This may read a file. Only this thread offers batches.
+        let Some(batch) = batch() else { return false };
+        exchange = self.exchange();
+        (exchange.batch, exchange.is_stored) = (Some(batch), false);
+        drop(exchange);
+        self.batch_is_there.notify_one();
+        true
+    }
+
+    /// Returns whether the stream has the batch that was offered, and forgets the batch then.
+    fn take_stored(&self) -> bool {
+        let mut exchange = self.exchange();
+        let is_stored = exchange.is_stored;
+        if is_stored {
+            (exchange.batch, exchange.is_stored) = (None, false);
+        }
+        is_stored
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.exchange().is_leaving
+    }
+
+    fn exchange(&self) -> MutexGuard<'_, Exchange> {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CreditThreads {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// Fails if the kernel provides no more threads.
+    pub(super) fn start(
+        credit: Arc<CreditLink>,
+        (run, node): (NodeId, String),
+        recorded: Vec<RecordedCredits>,
+        directory: Option<PathBuf>,
+    ) -> std::io::Result<Self> {
+        let (mut files, mut disk_thread) = (None, None);
+        if let Some(directory) = directory {
+            let (mut disk, link) = disk(Arc::clone(&credit), directory.clone(), run);
+            let body = move || disk.turn();
+            disk_thread = Some(PeriodicThread::start("credit-disk", disk::LOOK_EVERY, body)?);
+            files = Some((Spool::new(directory, run), link));
+        }
+        let mut collector = Collector::new(Arc::clone(&credit), (run, node), recorded, files);
+        let body = move || collector.turn(clock::monotonic_ms(), clock::unix_ms());
+        let collector = PeriodicThread::start("credit", TURN_EVERY, body)?;
+        let _first = credit.thread.set(collector.thread());
+        Ok(Self { credit, collector, disk: disk_thread })
+    }
+
+    /// Waits until a thread fails, and returns the reason.
+    pub(super) async fn failure(&mut self) -> anyhow::Error {
+        let of_disk = async {
+            match &mut self.disk {
+                Some(disk) => disk.failure().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            error = self.collector.failure() => error,
+            error = of_disk => error,
+        }
+    }
+
+    /// Lets the threads hold back nothing from now on. They go on, since requests may still be answered.
+    pub(super) fn leave(&self) {
+        self.credit.exchange().is_leaving = true;
+        self.collector.thread().unpark();
+    }
+
+    /// Ends the threads, after everything is in the stream if that takes little time. The rest stays in files, if there are some.
+    pub(super) fn finish(self) {
+        self.leave();
+        let end = tokio::time::Instant::now() + FLUSH_TIME_MAX;
+        // Records of the last requests are in the rings by now, and two turns take them from there.
+        std::thread::sleep(2 * TURN_EVERY);
+        while self.credit.counts.waiting.load(Ordering::Relaxed) > 0
+            && self.credit.link.is_connected()
+            && tokio::time::Instant::now() < end
+        {
+            std::thread::sleep(TURN_EVERY);
+        }
+        let lost = self.credit.counts.waiting.load(Ordering::Relaxed);
+        // The other thread waits for nothing when this one has ended.
+        drop(self.collector);
+        drop(self.disk);
+        if lost > 0 {
+            tracing::warn!(
+                records = lost,
+                "credit was not in its stream at the end; files of state.path have it, if there are some"
+            );
+        }
     }
 }

@@ -1,47 +1,232 @@
-//! The protocol by which several trackers behave as one.
+//! The node of a cluster: several trackers that share their swarms over NATS.
 //!
-//! Each node answers from its own memory and tells the others what its announces change ([`Delta`](shoal_base::Delta)).
-//! The state is soft: a live peer announces again within an interval and is told again then, so that whatever is lost
-//! heals by itself. Sequence numbers, resends and snapshots only make that quicker.
-//!
-//! [`Node`] is the whole protocol of one node as a state machine: messages and the time in, messages and changes of the
-//! swarms ([`Swarms`]) out. This crate must not touch sockets, threads, clocks or the store, so that many nodes, a lossy
-//! bus and years of faults run in one test. It does not know NATS either: any bus will do that passes messages by
-//! subjects, loses some, and keeps the order between one sender and one receiver most of the time.
-//!
-//! | Subject | Messages |
-//! |---|---|
-//! | `shoal.NAME.delta.SHARD` | batches of deltas for the torrents of a shard |
-//! | `shoal.NAME.hello` | the state of each node, every second |
-//! | `shoal.NAME.node.ID` | requests and replies to one node |
-//! | `shoal.NAME.credit` | announces of users, for other programs |
-#![forbid(unsafe_code)]
+//! [`protocol`] has no I/O. The other modules give it a connection to NATS (`connection`), a thread that owns its state (`node`),
+//! the state that all nodes share ([`shared`]), and the credit of users ([`credit`]). Nothing here can delay a request: the
+//! workers never wait for the node, and without NATS the tracker starts and serves alone.
+#![deny(unsafe_code)]
+#![allow(missing_docs)]
 
-mod allowance;
-mod api;
-mod credit;
-mod delta;
-pub mod message;
-mod meter;
+mod connection;
+mod credentials;
+pub mod credit;
+mod events;
+mod jetstream;
 mod node;
-mod outbox;
-mod remote;
-mod resync;
-mod segment;
-mod stream;
-mod subject;
+pub mod protocol;
+pub mod shared;
+mod swarms;
 
-pub use api::{Counters, Damaged, NodeId, NodeState, NodeStatus, Outgoing, Scope, Settings, Status, Swarms};
-pub use credit::{
-    CREDIT_BATCH_BYTES_MAX, CREDIT_BYTES_MAX, CREDIT_BYTES_MIN, CreditHead, CreditRecord, credit_subject,
-    decode_credits, encode_credit, encode_credit_head,
-};
-pub use delta::{DELTA_BYTES_MAX, Deltas, decode_deltas, encode_delta, encode_presence};
-pub use message::Malformed;
-pub use node::{MESSAGE_BYTES_MAX, Node, WAITING_BYTES_MAX};
-pub use outbox::BATCH_BYTES_MAX;
-pub use segment::{
-    SEGMENT_ENTRY_HEAD_BYTES, SEGMENT_HEAD_BYTES, SegmentBatch, SegmentContents, SegmentEntry,
-    decode_segment, decode_segment_entry, encode_segment_entry, encode_segment_head,
-};
-pub use subject::{SHARDS, is_name, shard_of};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::protocol::{NodeId, Outgoing, Status};
+use anyhow::Context;
+use shoal_config::Config;
+use tokio::sync::mpsc;
+
+use shoal_runtime::failure::Failure;
+use shoal_runtime::periodic::PeriodicThread;
+use shoal_runtime::published::Published;
+use shoal_runtime::random;
+
+pub(crate) use connection::Link;
+use connection::{Connection, ConnectionSettings, Followed, INBOX_BYTES_MAX};
+use credit::{CreditLink, CreditThreads};
+use node::NodeThread;
+use shared::{Copy, NodeKeys, SharedState, SharedThread, Targets};
+use swarms::ClusterSwarms;
+pub use swarms::{Recorded, Shared, SwarmCounters};
+
+/// Maximum number of messages of this node that wait for the connection. Their batches are 16 KiB or so.
+const OUTGOING_MESSAGES_MAX: usize = 1024;
+
+/// Maximum memory of the batches that are retained for nodes that have missed them.
+const RETAINED_BYTES_MAX: usize = 16 << 20;
+
+/// Memory of all messages of a node: those that wait for it, those that wait for earlier ones, those that wait for the
+/// connection, and those that are retained.
+pub const MESSAGES_BYTES_MAX: usize = INBOX_BYTES_MAX
+    + protocol::WAITING_BYTES_MAX
+    + OUTGOING_MESSAGES_MAX * protocol::BATCH_BYTES_MAX
+    + RETAINED_BYTES_MAX;
+
+/// The settings of a node, whose files have been read once.
+#[derive(Debug)]
+pub struct ClusterSettings {
+    node: protocol::Settings,
+    connection: ConnectionSettings,
+    config: Config,
+}
+
+/// A running node. When it is dropped, it tells the others that it leaves.
+pub struct Cluster {
+    /// Ends before the connection, for which it leaves its last messages.
+    node: PeriodicThread,
+    connection: Option<Connection>,
+    observed: Arc<Observed>,
+    /// Applies the state that all nodes share.
+    applier: Option<SharedThread>,
+    /// Collects the credit of users.
+    credit: Option<CreditThreads>,
+    /// Keeps the connection open.
+    outgoing: mpsc::Sender<Outgoing>,
+}
+
+/// A node that has left. Requests may still be answered, so the credit of users is still collected and published.
+pub struct Leaving {
+    connection: Option<Connection>,
+    credit: Option<CreditThreads>,
+    outgoing: mpsc::Sender<Outgoing>,
+}
+
+/// The parts of a node that its status and the metrics are read from.
+#[derive(Debug)]
+pub struct Observed {
+    /// The name of the cluster.
+    pub cluster: String,
+    pub link: Arc<Link>,
+    pub status: Published<Status>,
+    pub swarms: SwarmCounters,
+    /// The state that all nodes share, unless each has its own.
+    pub shared: Option<Arc<SharedState>>,
+    /// The way of the credit of users to its stream, if there is one.
+    pub credit: Option<Arc<CreditLink>>,
+}
+
+impl ClusterSettings {
+    /// Returns the settings of the node, if the tracker is to be part of a cluster. Reads files.
+    ///
+    /// # Errors
+    /// Fails if a file cannot be used, or the kernel provides no random numbers.
+    pub fn read(config: &Config) -> Result<Option<Self>, Failure> {
+        if config.cluster.servers.is_empty() {
+            return Ok(None);
+        }
+        let host_name = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let name = config.cluster.node.as_ref().map_or_else(host_name, ToString::to_string);
+        let connection =
+            ConnectionSettings::read(&config.cluster, name.clone()).map_err(Failure::Configuration)?;
+        let node = protocol::Settings {
+            cluster: config.cluster.name.as_str().to_owned(),
+            name,
+            id: NodeId(u64::from_ne_bytes(random::bytes()?)),
+            retained_bytes_max: RETAINED_BYTES_MAX,
+        };
+        Ok(Some(Self { node, connection, config: config.clone() }))
+    }
+}
+
+impl Cluster {
+    /// Starts the node, and does not wait for NATS.
+    ///
+    /// # Errors
+    /// Fails if the kernel provides no more threads.
+    pub fn start(
+        settings: ClusterSettings,
+        mut shared: Shared,
+        (copy, keys): (Copy, NodeKeys),
+    ) -> anyhow::Result<Self> {
+        let ClusterSettings { node, connection, config } = settings;
+        let (cluster, run, name) = (node.cluster.clone(), node.id, node.name.clone());
+        let (outgoing, to_send) = mpsc::channel(OUTGOING_MESSAGES_MAX);
+        let servers: Vec<String> = connection.servers.iter().map(ToString::to_string).collect();
+        tracing::info!(cluster, node = node.name, id = %node.id, nats = servers.join(", "), "cluster");
+        let waker = shared.waker.clone();
+        let recorded = std::mem::take(&mut shared.recorded.credits);
+        let (link, inbox) = Link::new(waker.clone());
+        let swarms = ClusterSwarms::new(shared);
+        let counters = swarms.counters();
+        let mut thread = NodeThread::new(&node, swarms, Arc::clone(&link), (inbox, waker), outgoing.clone());
+        let state = SharedState::new(&config, Arc::clone(&link), copy);
+        let credit = CreditLink::new(&config, Arc::clone(&link), &recorded);
+        let followed = Followed { shared: state.clone().map(|state| (state, keys)), credit: credit.clone() };
+        let observed = Arc::new(Observed {
+            cluster,
+            link: Arc::clone(&link),
+            status: Published::new(thread.status()),
+            swarms: counters,
+            shared: state,
+            credit: credit.clone(),
+        });
+        let connection = Connection::start(connection, thread.subscriptions(), link, to_send, followed)
+            .context("cannot start the thread of the connection to NATS")?;
+        let publish = Arc::clone(&observed);
+        let node = PeriodicThread::start("cluster", Duration::ZERO, move || thread.turn(&publish.status))
+            .context("cannot start the thread of the cluster")?;
+        let directory = config.state.path.clone();
+        let credit = credit
+            .map(|credit| CreditThreads::start(credit, (run, name), recorded, directory))
+            .transpose()
+            .context("cannot start the thread of the credit of users")?;
+        Ok(Self { node, connection: Some(connection), observed, applier: None, credit, outgoing })
+    }
+
+    /// Lets the state that all nodes share apply here from now on.
+    ///
+    /// # Errors
+    /// Fails if the kernel provides no more threads.
+    pub fn apply_shared(&mut self, targets: Targets, config: &Config) -> anyhow::Result<()> {
+        let Some(state) = &self.observed.shared else { return Ok(()) };
+        let thread = SharedThread::start(state, targets, config);
+        self.applier = Some(thread.context("cannot start the thread of the shared state")?);
+        Ok(())
+    }
+
+    /// Returns what the status and the metrics are read from.
+    pub fn observed(&self) -> Arc<Observed> {
+        Arc::clone(&self.observed)
+    }
+
+    /// Waits until a thread fails, and returns the reason.
+    pub async fn failure(&mut self) -> anyhow::Error {
+        let Self { node, connection, applier, credit, .. } = self;
+        let of_connection = async {
+            match connection {
+                Some(connection) => connection.failure().await,
+                None => std::future::pending().await,
+            }
+        };
+        let of_applier = async {
+            match applier {
+                Some(applier) => applier.failure().await,
+                None => std::future::pending().await,
+            }
+        };
+        let of_credit = async {
+            match credit {
+                Some(credit) => credit.failure().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            error = node.failure() => error,
+            error = of_connection => error,
+            error = of_applier => error,
+            error = of_credit => error,
+        }
+    }
+
+    /// Tells the others that this node leaves. Takes a fraction of a second.
+    pub fn leave(self) -> Leaving {
+        let Self { node, connection, applier, credit, outgoing, .. } = self;
+        drop((node, applier));
+        if let Some(credit) = &credit {
+            credit.leave();
+        }
+        Leaving { connection, credit, outgoing }
+    }
+}
+
+impl Leaving {
+    /// Ends the connection, after the last credit of users was published. Takes a fraction of a second.
+    pub fn finish(self) {
+        let Self { connection, credit, outgoing } = self;
+        if let Some(credit) = credit {
+            credit.finish();
+        }
+        drop(outgoing);
+        if let Some(connection) = connection {
+            connection.finish();
+        }
+    }
+}

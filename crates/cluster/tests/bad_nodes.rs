@@ -4,8 +4,8 @@
 
 use bytes::Bytes;
 use shoal_base::{Action, Delta, InfoHash, Presence};
-use shoal_cluster::message::{Decoded, Heads, Hello, Message, StreamHead, decode, encode};
-use shoal_cluster::{
+use shoal_cluster::protocol::message::{Decoded, Heads, Hello, Message, StreamHead, decode, encode};
+use shoal_cluster::protocol::{
     BATCH_BYTES_MAX, Damaged, Node, NodeId, NodeState, Outgoing, SHARDS, Scope, Settings, Swarms,
     WAITING_BYTES_MAX,
 };
@@ -187,7 +187,7 @@ impl World {
         self.sent.extend(core::iter::from_fn(|| self.node.next_message()));
     }
 
-    fn counters(&self) -> shoal_cluster::Counters {
+    fn counters(&self) -> shoal_cluster::protocol::Counters {
         self.node.status(self.now_ms).counters
     }
 }

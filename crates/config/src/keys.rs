@@ -62,3 +62,17 @@ sections! {
     statistics: StatisticsConfig,
     log: LogConfig,
 }
+
+impl Config {
+    /// Returns whether the tracker is a node of a cluster.
+    #[must_use]
+    pub const fn is_node(&self) -> bool {
+        !self.cluster.servers.is_empty()
+    }
+
+    /// Returns whether the tracker shares lists, bans, limits and keys with the other nodes of its cluster.
+    #[must_use]
+    pub const fn shares_state(&self) -> bool {
+        self.is_node() && self.cluster.shared_state
+    }
+}

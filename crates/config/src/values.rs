@@ -25,7 +25,7 @@ pub use blocklist::BlocklistField;
 pub use host::HostName;
 pub use interface::InterfaceName;
 pub use name::Name;
-pub use nats::{ClusterName, NatsServer, StreamName};
+pub use nats::{CLUSTER_NAME_BYTES_MAX, ClusterName, NatsServer, StreamName};
 pub use opentracker::OpentrackerMode;
 pub use origin::Origin;
 pub use source::{ListSource, SourceUrl};

@@ -1,7 +1,7 @@
 //! Messages between the nodes of a cluster, the deltas in them, batches of credit, and the files in which these wait.
 
-use shoal_cluster::message::{Decoded, decode, encode};
-use shoal_cluster::{
+use shoal_cluster::protocol::message::{Decoded, decode, encode};
+use shoal_cluster::protocol::{
     Deltas, NodeId, SegmentContents, SegmentEntry, decode_credits, decode_deltas, decode_segment,
     decode_segment_entry, encode_credit, encode_credit_head, encode_delta, encode_presence,
     encode_segment_entry, encode_segment_head,

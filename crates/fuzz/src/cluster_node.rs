@@ -13,8 +13,8 @@
 
 use bytes::Bytes;
 use shoal_base::{Action, Delta, InfoHash, Presence};
-use shoal_cluster::message::{Decoded, decode};
-use shoal_cluster::{Damaged, Deltas, Node, NodeId, Scope, Settings, Swarms, decode_deltas};
+use shoal_cluster::protocol::message::{Decoded, decode};
+use shoal_cluster::protocol::{Damaged, Deltas, Node, NodeId, Scope, Settings, Swarms, decode_deltas};
 
 use crate::cluster_message::seal;
 
@@ -162,7 +162,7 @@ impl World {
                 panic!("{message:?} is malformed")
             };
             assert_eq!(from, NodeId(0));
-            if let shoal_cluster::message::Message::Batch { deltas, .. } = message {
+            if let shoal_cluster::protocol::message::Message::Batch { deltas, .. } = message {
                 assert_eq!(decode_deltas(deltas, &mut Deltas::default()), Ok(()));
             }
         }

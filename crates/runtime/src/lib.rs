@@ -11,6 +11,7 @@
 //! | [`periodic`], [`background`], [`panics`] | threads that serve no requests |
 //! | [`log`], [`repeated`], [`printable`], [`output`] | what an operator reads |
 //! | [`failure`] | why the program ends, and its exit code |
+//! | [`random`] | random numbers for secrets |
 //! | [`replace_file`] | files that are replaced as a whole |
 //!
 //! The crate must not open sockets, serve requests, or know the control listener or the cluster.
@@ -29,6 +30,7 @@ pub mod panics;
 pub mod periodic;
 pub mod printable;
 pub mod published;
+pub mod random;
 pub mod repeated;
 pub mod replace_file;
 mod sync;

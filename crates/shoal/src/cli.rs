@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::access_command as command;
-use crate::{activation, broker, cluster, config_file, ctl, sandbox, state, tls, top, tracker, version};
+use crate::{
+    activation, broker, cluster_command, config_file, ctl, sandbox, state, tls, top, tracker, version,
+};
 use shoal_runtime::failure::Failure;
 use shoal_runtime::{log, output};
 
@@ -46,7 +48,7 @@ enum Command {
     /// Control a running tracker: bans, lists, limits, reload, log, drain; and make tokens for that
     Ctl(ctl::Ctl),
     /// The cluster of a running tracker: its nodes and its connection to NATS
-    Cluster(cluster::command::Cluster),
+    Cluster(cluster_command::Cluster),
     /// Watch a running tracker in the terminal
     Top(top::Top),
     /// Snapshots of the swarms (state.path): examine, export and import them
@@ -112,7 +114,7 @@ pub fn run() -> ExitCode {
         Some(Command::Config { action: Some(ConfigAction::Check { file }) }) => check(&file),
         Some(Command::Access { action }) => return examine(&action),
         Some(Command::Ctl(ctl)) => ctl::run(&ctl).and_then(|text| print(&text)),
-        Some(Command::Cluster(command)) => return end(cluster::command::run(&command)),
+        Some(Command::Cluster(command)) => return end(cluster_command::run(&command)),
         Some(Command::Top(top)) => top::run(&top),
         Some(Command::State { action }) => state::command::run(&action).and_then(|text| print(&text)),
         Some(Command::Upgrade(upgrade)) => ctl::run(&upgrade.into()).and_then(|text| print(&text)),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::control::{Role, is_token_name, token_line};
 use crate::control_client::{ClientError, ControlClient, Endpoint};
-use crate::{settings, top};
+use crate::top;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::lists::operations::NewDetails;
 use shoal_runtime::{output, printable};
@@ -355,7 +355,8 @@ fn make_token(role: Role, name: &str, as_json: bool) -> Result<String, Failure> 
             "{name:?} is no name for a token: it has up to 64 letters, digits and ._@-"
         )));
     }
-    let token: String = settings::random::<32>()?.iter().map(|byte| format!("{byte:02x}")).collect();
+    let token: String =
+        shoal_runtime::random::bytes::<32>()?.iter().map(|byte| format!("{byte:02x}")).collect();
     let line = token_line(role, name, &token);
     if as_json {
         return Ok(format!("{}\n", json!({ "token": token, "line": line })));

@@ -27,7 +27,6 @@ use serde::{Deserialize, Serialize};
 use shoal_store::{MemoryFile, SharedStore};
 
 use crate::service_manager::{STORED, ServiceManager};
-use crate::settings;
 use shoal_runtime::clock;
 
 /// The version of the header. The image has its own.
@@ -183,7 +182,7 @@ pub(crate) fn keep(store: &SharedStore, keys: &[u8], manager: &ServiceManager) -
 }
 
 fn give(memory: &MemoryFile, image: &[u8], keys: Vec<u8>, manager: &ServiceManager) -> anyhow::Result<()> {
-    let id = u64::from_ne_bytes(settings::random()?);
+    let id = u64::from_ne_bytes(shoal_runtime::random::bytes()?);
     let header = Header { version: VERSION, id, frozen_s: clock::now().monotonic_s, keys };
     let mut file = File::from(memfd_create("shoal-image", MemfdFlags::CLOEXEC)?);
     write(&mut file, &header, image)?;

@@ -25,7 +25,6 @@ use shoal_relay::{ConnectedPeer, Swarms};
 use shoal_store::{SharedStore, StoredPeer};
 use tokio::sync::watch;
 
-use crate::settings;
 use shoal_runtime::clock;
 use shoal_runtime::periodic::PeriodicThread;
 
@@ -318,7 +317,7 @@ impl Insight {
         if !self.store.has_info_hashes() {
             return Err(NoFeed::Fingerprints);
         }
-        let [epoch, first, second, _] = settings::random_words().map_err(|_| NoFeed::Unavailable)?;
+        let [epoch, first, second, _] = shoal_runtime::random::words().map_err(|_| NoFeed::Unavailable)?;
         self.store.watch_changes();
         if let Some(swarms) = &self.swarms {
             swarms.watch_changes();

@@ -21,6 +21,7 @@ mod broker;
 mod certificates;
 pub mod cli;
 mod cluster;
+mod cluster_command;
 mod config_file;
 mod control;
 mod control_client;

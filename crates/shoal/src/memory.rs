@@ -512,7 +512,7 @@ mod tests {
             let keys = [servers, ("SHOAL_CLUSTER_SHARED_STATE", shares), ("SHOAL_MEMORY_MAX", "1GiB")];
             divided(&root, 2, &keys).unwrap().fixed
         };
-        assert_eq!(fixed("true") - fixed("false"), crate::cluster::shared::BYTES_MAX as u64);
+        assert_eq!(fixed("true") - fixed("false"), shoal_cluster::shared::BYTES_MAX as u64);
         let alone = divided(&root, 2, &[("SHOAL_MEMORY_MAX", "1GiB")]).unwrap().fixed;
         assert!((60 << 20..80 << 20).contains(&(fixed("false") - alone)), "{} {alone}", fixed("false"));
     }

@@ -19,15 +19,15 @@ use shoal_session::Statistics;
 use shoal_store::SharedStore;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::cluster::Recorded;
 use crate::control::WorkerSources;
 use crate::insight::Insight;
 use crate::phase::{Phase, WorkerPhase};
 use crate::processing::Stopwatch;
+use crate::processors;
 use crate::sandbox::WorkerLimits;
 use crate::service::WorkerService;
 use crate::worker::{Wakers, Worker, WorkerIo};
-use crate::{processors, settings};
+use shoal_cluster::Recorded;
 use shoal_runtime::heartbeat::Heartbeat;
 use shoal_runtime::live::Live;
 use shoal_runtime::panics;
@@ -301,8 +301,11 @@ impl WorkerSetup {
         listeners: &StreamListeners,
         (access_records, recorded): (&mut Vec<AccessRecords>, &mut Recorded),
     ) -> anyhow::Result<WorkerService> {
-        let rng =
-            || Ok::<_, anyhow::Error>(fastrand::Rng::with_seed(u64::from_ne_bytes(settings::random()?)));
+        let rng = || {
+            Ok::<_, anyhow::Error>(fastrand::Rng::with_seed(u64::from_ne_bytes(
+                shoal_runtime::random::bytes()?,
+            )))
+        };
         let live = self.live.latest();
         let (policy, store) = (|| Arc::clone(&live.policy), || self.store.clone());
         let sampler = || {

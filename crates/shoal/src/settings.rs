@@ -3,7 +3,6 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use anyhow::Context;
 use shoal_access::HashKey;
 use shoal_access::token::KeySet;
 use shoal_base::source::{HoldingLimits, Holdings};
@@ -19,11 +18,13 @@ use shoal_engine::tokens::{TokenMemory, Tokens};
 use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 use shoal_relay::{PEER_BYTES, QueueLimits};
+use shoal_runtime::random;
 use shoal_session::{ClientHeader, ListenerProtocols, Origins, WebSocketSettings};
 use shoal_store::{FingerprintKey, SharedStore};
 
+use crate::processors;
 use crate::state::StateKeys;
-use crate::{cluster, processors};
+use shoal_cluster as cluster;
 
 // The buffers can hold everything that the configuration accepts.
 const _: () = {
@@ -193,20 +194,10 @@ pub(crate) fn access_log_bytes(config: &Config) -> u64 {
     (rings * shoal_engine::access_log::RING_BYTES) as u64
 }
 
-/// Returns whether the tracker is a node of a cluster.
-pub(crate) const fn is_node(config: &Config) -> bool {
-    !config.cluster.servers.is_empty()
-}
-
-/// Returns whether the tracker shares lists, bans, limits and keys with the other nodes of its cluster.
-pub(crate) const fn shares_state(config: &Config) -> bool {
-    is_node(config) && config.cluster.shared_state
-}
-
 /// Returns the memory of a node of a cluster: the rings of its workers, its messages, the state that all nodes share, and the credit
 /// of users.
 pub(crate) fn cluster_bytes(config: &Config) -> u64 {
-    if !is_node(config) {
+    if !config.is_node() {
         return 0;
     }
     let of_worker = 2 * replication::RING_BYTES + replication::PRESENCE_RING_BYTES;
@@ -217,7 +208,7 @@ pub(crate) fn cluster_bytes(config: &Config) -> u64 {
     } else {
         0
     };
-    let of_shared = if shares_state(config) { cluster::shared::BYTES_MAX } else { 0 };
+    let of_shared = if config.shares_state() { cluster::shared::BYTES_MAX } else { 0 };
     (of_worker * workers(config).get() + cluster::MESSAGES_BYTES_MAX + of_shared + of_credit) as u64
 }
 
@@ -241,7 +232,7 @@ pub(crate) fn policy(
     }
     let sources = match running.and_then(Policy::sources) {
         Some(sources) => Arc::clone(sources),
-        None => Arc::new(SourceRates::new(random_words()?)),
+        None => Arc::new(SourceRates::new(random::words()?)),
     };
     let limits = Limits::of(&config.limits, &sources);
     let tokens = match keys {
@@ -267,7 +258,9 @@ fn token_memory(config: &Config, running: Option<&Policy>) -> anyhow::Result<Arc
     let same = running.filter(|running| running.config().tokens.cache_max == cache_max);
     Ok(match same.and_then(Policy::tokens) {
         Some(tokens) => Arc::clone(tokens.memory()),
-        None => Arc::new(TokenMemory::new(shoal_access::token::HashKey::new(&random()?), bytes(cache_max))),
+        None => {
+            Arc::new(TokenMemory::new(shoal_access::token::HashKey::new(&random::bytes()?), bytes(cache_max)))
+        }
     })
 }
 
@@ -321,21 +314,9 @@ pub(crate) fn shards(workers: NonZeroUsize, memory_bytes_max: u64) -> usize {
     wanted.clamp(SHARDS_MIN, shoal_store::SHARDS_MAX)
 }
 
-/// Returns random bytes that cannot be guessed.
-pub(crate) fn random<const BYTES: usize>() -> anyhow::Result<[u8; BYTES]> {
-    let mut bytes = [0; BYTES];
-    getrandom::fill(&mut bytes).context("the kernel provides no random numbers")?;
-    Ok(bytes)
-}
-
 /// Returns the secret of the tables of lists.
 pub(crate) fn list_key() -> anyhow::Result<HashKey> {
-    random_words().map(HashKey::new)
-}
-
-pub(crate) fn random_words() -> anyhow::Result<[u64; 4]> {
-    let words: [[u8; 8]; 4] = [random()?, random()?, random()?, random()?];
-    Ok(words.map(u64::from_ne_bytes))
+    random::words().map(HashKey::new)
 }
 
 fn bytes(size: shoal_config::ByteSize) -> usize {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use fastrand::Rng;
-use shoal_cluster::Outgoing;
+use shoal_cluster::protocol::Outgoing;
 
 /// A message on its way to a node.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::ops::Bound;
 
 use shoal_base::{Action, Delta, InfoHash, PeerId, Presence};
-use shoal_cluster::{Damaged, NodeId, Scope, Swarms};
+use shoal_cluster::protocol::{Damaged, NodeId, Scope, Swarms};
 
 /// The interval of announces, and the time after which a silent peer is forgotten, in milliseconds.
 pub(crate) const INTERVAL_MS: u64 = 30_000;

@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 use bytes::Bytes;
 use fastrand::Rng;
 use shoal_base::{Action, Delta, InfoHash, PeerId, Presence};
-use shoal_cluster::message::{Heads, Hello, Message, StreamHead, encode};
-use shoal_cluster::{Node, NodeId, NodeState, Outgoing, SHARDS, Scope, Settings, Swarms};
+use shoal_cluster::protocol::message::{Heads, Hello, Message, StreamHead, encode};
+use shoal_cluster::protocol::{Node, NodeId, NodeState, Outgoing, SHARDS, Scope, Settings, Swarms};
 
 use crate::bus::{Bus, Delivery};
 use crate::fault::{self, Fault, Scheduled};

@@ -96,7 +96,7 @@ impl Value for ClusterName {
     }
 
     fn parse(raw: &Raw) -> Option<Self> {
-        raw.text().filter(|text| shoal_cluster::is_name(text)).map(|text| Self(Cow::Owned(text.to_owned())))
+        raw.text().filter(|text| is_name(text)).map(|text| Self(Cow::Owned(text.to_owned())))
     }
 
     fn within(&self, _: &RangeInclusive<Infallible>) -> bool {
@@ -106,6 +106,15 @@ impl Value for ClusterName {
     fn show(&self) -> String {
         quote(&self.0)
     }
+}
+
+/// Maximum length of the name of a cluster in bytes.
+pub const CLUSTER_NAME_BYTES_MAX: usize = 64;
+
+/// Returns whether a text can be the name of a cluster: 1 to 64 letters, digits, hyphens and underscores.
+fn is_name(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    (1..=CLUSTER_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
 /// The name of a stream of JetStream: 1 to 64 letters, digits, hyphens and underscores, as the name of a cluster.
@@ -129,7 +138,7 @@ impl Value for Option<StreamName> {
     }
 
     fn parse(raw: &Raw) -> Option<Self> {
-        let text = raw.text().filter(|text| text.is_empty() || shoal_cluster::is_name(text))?;
+        let text = raw.text().filter(|text| text.is_empty() || is_name(text))?;
         Some((!text.is_empty()).then(|| StreamName(text.to_owned())))
     }
 
@@ -184,5 +193,15 @@ mod tests {
         ] {
             assert_eq!(NatsServer::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn names_are_tokens() {
+        for (name, holds) in
+            [("shoal", true), ("a_b-C9", true), ("", false), ("a.b", false), ("a*", false), ("ä", false)]
+        {
+            assert_eq!(is_name(name), holds, "{name}");
+        }
+        assert!(!is_name(&"a".repeat(65)));
     }
 }

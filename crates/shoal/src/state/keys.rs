@@ -15,7 +15,6 @@ use shoal_store::FingerprintKey;
 
 use super::StateDirectory;
 use super::directory::replace;
-use crate::settings;
 
 /// Size of all keys in bytes.
 const BYTES: usize = 32 + 16 + 16;
@@ -40,7 +39,7 @@ impl StateKeys {
     /// # Errors
     /// Fails if the kernel provides no random numbers.
     pub(crate) fn random() -> anyhow::Result<Self> {
-        Ok(Self::of_bytes(settings::random()?))
+        Ok(Self::of_bytes(shoal_runtime::random::bytes()?))
     }
 
     /// Reads the keys of a directory. If there are none, or they are damaged, creates new ones there.

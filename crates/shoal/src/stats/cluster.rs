@@ -1,13 +1,13 @@
 //! The node of a cluster, as the statistics tell it.
 
 use serde::{Deserialize, Serialize};
-use shoal_cluster::{NodeState, NodeStatus, Status};
+use shoal_cluster::protocol::{NodeState, NodeStatus, Status};
 use utoipa::ToSchema;
 
 use super::CountMap;
-use crate::cluster::Observed;
-use crate::cluster::credit;
-use crate::cluster::shared::{Phase, Summary};
+use shoal_cluster::Observed;
+use shoal_cluster::credit;
+use shoal_cluster::shared::{Phase, Summary};
 
 /// The node of a cluster and what it knows of the others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -14,8 +14,6 @@ use super::running::{ControlTask, Running};
 use crate::access_log::{AccessLog, Reopener};
 use crate::broker::Broker;
 use crate::certificates::Certificates;
-use crate::cluster::shared::{Copy, NodeKeys, Targets};
-use crate::cluster::{Cluster, ClusterSettings};
 use crate::control::{self, Control, Sources, Tokens};
 use crate::drain::Drain;
 use crate::hand_over::HandOver;
@@ -27,6 +25,8 @@ use crate::signals::OperatorSignals;
 use crate::state::Saver;
 use crate::xdp::DataPathThread;
 use crate::{overload, public_statistics, service_status};
+use shoal_cluster::shared::{ApplyValues, Copy, NodeKeys, Targets};
+use shoal_cluster::{Cluster, ClusterSettings};
 use shoal_runtime::lists::{self, ListControl, SharedEntries};
 use shoal_runtime::log::LogFilter;
 
@@ -104,7 +104,8 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
     });
     let list_control = sources.list_control.clone();
     if let Some(cluster) = &mut cluster {
-        let targets = Targets { lists: list_control.clone(), reloader: Arc::clone(&reloader) };
+        let targets =
+            Targets { lists: list_control.clone(), reloader: Arc::clone(&reloader) as Arc<dyn ApplyValues> };
         cluster.apply_shared(targets, config)?;
     }
     drop(tokio::spawn(signals.upgrade.obey(Arc::clone(&hand_over))));
@@ -135,7 +136,7 @@ fn start_cluster(
     let keys = NodeKeys {
         live: Arc::clone(&data_plane.publisher.live),
         wakers: data_plane.publisher.wakers.clone(),
-        state: data_plane.offered.keys.clone(),
+        state: Arc::new(data_plane.offered.keys.clone()),
         configured: config.connection_id.key.0,
         tickets: files.certificates.as_ref().map(Certificates::server),
     };

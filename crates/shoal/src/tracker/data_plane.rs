@@ -29,9 +29,10 @@ use crate::memory::Division;
 use crate::phase::{Phase, WorkerPhase};
 use crate::pool::{Endpoints, WorkerPool, WorkerSetup};
 use crate::sandbox::WorkerLimits;
+use crate::settings;
 use crate::state::{Saver, SnapshotCounters, State};
 use crate::xdp::{DataPath, DataPathThread};
-use crate::{cluster, settings};
+use shoal_cluster as cluster;
 use shoal_runtime::clock;
 use shoal_runtime::lists::Publisher;
 use shoal_runtime::live::Live;
@@ -132,7 +133,7 @@ impl Prepared {
         let workers = settings::workers(&config);
         let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
         let insight = Insight::new(&config, division.changes_max, workers.get(), store.clone(), swarms);
-        let node = settings::is_node(&config).then(Waker::new).transpose();
+        let node = config.is_node().then(Waker::new).transpose();
         let setup = WorkerSetup {
             backend,
             limits,

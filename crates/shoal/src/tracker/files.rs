@@ -13,8 +13,6 @@ use shoal_config::{Config, ListSource};
 
 use crate::access_log::{self, OpenTarget};
 use crate::certificates::Certificates;
-use crate::cluster::ClusterSettings;
-use crate::cluster::shared::{self, Copy};
 use crate::control::TokenSet;
 use crate::frozen_swarms::FrozenSwarms;
 use crate::hand_over::Predecessor;
@@ -22,6 +20,8 @@ use crate::privileges::Identity;
 use crate::sandbox::needs::{self, Need, Use};
 use crate::settings;
 use crate::state::State;
+use shoal_cluster::ClusterSettings;
+use shoal_cluster::shared::{self, Copy};
 use shoal_runtime::failure::Failure;
 use shoal_runtime::lists::Lists;
 use shoal_runtime::token_keys::TokenKeys;
@@ -84,7 +84,7 @@ impl Files {
         }
         let mut lists = Lists::new(settings::list_key()?, Budget::new(lists_bytes));
         let read_lists = move |config: &Config| {
-            if settings::shares_state(config) {
+            if config.shares_state() {
                 lists.share(|key| copy.tables(key), copy.bans());
             }
             let access = lists.read_all(config);

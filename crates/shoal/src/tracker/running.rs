@@ -13,7 +13,6 @@ use tokio::task::JoinHandle;
 
 use super::data_plane::Threads;
 use crate::bound::ControlSockets;
-use crate::cluster::{Cluster, Leaving};
 use crate::control::{self, Control, LocalSocket};
 use crate::drain::Drain;
 use crate::frozen_swarms;
@@ -22,6 +21,7 @@ use crate::service_manager::ServiceManager;
 use crate::signals::Signals;
 use crate::state::StateKeys;
 use crate::xdp::DataPathThread;
+use shoal_cluster::{Cluster, Leaving};
 use shoal_runtime::failure::Failure;
 
 /// Maximum time for the workers to answer queued requests when the tracker stops.

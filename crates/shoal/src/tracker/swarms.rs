@@ -155,7 +155,7 @@ fn webtorrent(
     let mailbox_bytes_max = mailbox_bytes_max.min(configured);
     Ok(WebTorrent {
         swarms: Arc::new(Swarms::new(&swarms)),
-        mailboxes: if settings::is_node(config) {
+        mailboxes: if config.is_node() {
             Mailboxes::with_remote(workers, mailbox_bytes_max)
         } else {
             Mailboxes::with_bytes_max(workers, mailbox_bytes_max)

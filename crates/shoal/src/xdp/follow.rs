@@ -21,7 +21,6 @@ use shoal_xdp::program::{Counts, Link, Maps, Mode, Network, NetworkRule, Program
 use super::rules::{self, Lists, NS_PER_S};
 use super::stats::{DataPathStats, Hook, Shared};
 use super::{Attached, Attachment, DataPath};
-use crate::settings;
 use shoal_runtime::clock;
 use shoal_runtime::live::Live;
 use shoal_runtime::periodic::PeriodicThread;
@@ -105,7 +104,7 @@ impl DataPath {
         let (tally, latest) = (Tally::default(), live.latest());
         let shared = interfaces.iter().map(|followed| Arc::clone(&followed.shared)).collect();
         let stats = DataPathStats { interfaces: shared, requests: tally.counters() };
-        let [first, second, ..] = settings::random_words()?;
+        let [first, second, ..] = shoal_runtime::random::words()?;
         let mut follower = Follower {
             interfaces,
             live: Arc::clone(live),

@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use shoal_base::{CreditProtocol, Event, InfoHash, PeerId, Transfer};
-use shoal_cluster::{CreditRecord, NodeId, decode_credits};
+use shoal_cluster::protocol::{CreditRecord, NodeId, decode_credits};
 use shoal_testkit::nats::{Access, Options, Server, write_secret};
 use shoal_testkit::tokens::{Issuer, jwks};
 use tempfile::TempDir;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use nix::sys::signal::Signal;
-use shoal_cluster::message::{Message, encode};
-use shoal_cluster::{NodeId, SHARDS};
+use shoal_cluster::protocol::message::{Message, encode};
+use shoal_cluster::protocol::{NodeId, SHARDS};
 use shoal_testkit::nats::{Access, Options, Server, write_secret};
 
 use crate::client::{Announce, Client};

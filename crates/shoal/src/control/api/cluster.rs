@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::blocking;
-use crate::cluster::shared::{SharedState, Value};
 use crate::control::auth::Caller;
 use crate::control::body::JsonBody;
 use crate::control::extract::Path;
 use crate::control::problem::{Problem, ProblemBody};
 use crate::control::{Control, audit};
+use shoal_cluster::shared::{SharedState, Value};
 use shoal_runtime::lists::is_line;
 
 /// Maximum length of a value.

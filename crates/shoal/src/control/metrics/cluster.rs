@@ -3,15 +3,15 @@
 use core::fmt;
 use core::time::Duration;
 
-use shoal_cluster::{Counters, NodeState, Status};
+use shoal_cluster::protocol::{Counters, NodeState, Status};
 use shoal_engine::replication::ReplicationCounters;
 use shoal_engine::webtorrent::NodeCounters;
 
 use super::page::{Page, Unit};
-use crate::cluster::credit;
-use crate::cluster::shared::{Phase, Summary};
-use crate::cluster::{Observed, SwarmCounters};
 use crate::stats::state_name;
+use shoal_cluster::credit;
+use shoal_cluster::shared::{Phase, Summary};
+use shoal_cluster::{Observed, SwarmCounters};
 
 /// Every state of another node.
 const STATES: [NodeState; 6] = [

@@ -12,7 +12,6 @@ use shoal_session::tls::Certificate;
 use shoal_store::SharedStore;
 
 use crate::access_log::RecordCounters;
-use crate::cluster::Observed;
 use crate::control::counters::ControlCounters;
 use crate::insight::Insight;
 use crate::memory::Division;
@@ -20,6 +19,7 @@ use crate::processing::ProcessingCounters;
 use crate::reload::ReloadCounters;
 use crate::state::{Requester, SnapshotCounters};
 use crate::xdp::DataPathStats;
+use shoal_cluster::Observed;
 use shoal_runtime::heartbeat::Heartbeat;
 use shoal_runtime::lists::{ListControl, ListCounters};
 use shoal_runtime::live::Live;

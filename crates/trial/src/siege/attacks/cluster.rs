@@ -10,8 +10,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use shoal_base::{Action, Delta, InfoHash, PeerId, Presence};
-use shoal_cluster::message::{Heads, Hello, Message, StreamHead, encode};
-use shoal_cluster::{NodeId, SHARDS, Scope, encode_delta, encode_presence};
+use shoal_cluster::protocol::message::{Heads, Hello, Message, StreamHead, encode};
+use shoal_cluster::protocol::{NodeId, SHARDS, Scope, encode_delta, encode_presence};
 
 use self::attacker::{Attacker, delta_subject, hello_subject, node_subject};
 use crate::siege::attack::{Attack, Bars, Layer};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use shoal_cluster::message::{Decoded, Message, decode, encode};
-use shoal_cluster::{NodeId, SHARDS};
+use shoal_cluster::protocol::message::{Decoded, Message, decode, encode};
+use shoal_cluster::protocol::{NodeId, SHARDS};
 
 use crate::siege::cluster::metric;
 use crate::siege::context::{Context, TIMEOUT};

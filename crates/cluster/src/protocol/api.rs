@@ -1,0 +1,211 @@
+//! The types of the interface of a node.
+
+use core::fmt;
+use core::num::ParseIntError;
+use core::str::FromStr;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use shoal_base::{Delta, Presence};
+
+/// The identity of a run of a node: a random number that it draws at its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u64);
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for NodeId {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        u64::from_str_radix(text, 16).map(Self)
+    }
+}
+
+/// The settings of a node.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The name of the cluster, see [`ClusterName`](shoal_config::ClusterName).
+    pub cluster: String,
+    /// The name under which others show this node. It is cut off after 64 bytes.
+    pub name: String,
+    /// The identity of this run.
+    pub id: NodeId,
+    /// Maximum size of the batches that are retained to be sent again, in bytes.
+    pub retained_bytes_max: usize,
+}
+
+/// The swarms of a node, as the protocol changes and reads them.
+pub trait Swarms {
+    /// The progress of an export.
+    type Export;
+
+    /// Applies deltas of other nodes, in this order. They are of announces `age_ms` ago, usually 0: a batch that had to be sent
+    /// again is older.
+    fn apply(&mut self, deltas: &[Delta], age_ms: u64);
+
+    /// Applies deltas of peers of WebTorrent that are connected to the node `from`, in this order.
+    fn apply_presences(&mut self, from: NodeId, presences: &[Presence]);
+
+    /// Handles a message of another node for clients of this one, see [`Node::send_to`](crate::protocol::Node::send_to).
+    fn deliver(&mut self, from: NodeId, message: &[u8]);
+
+    /// Forgets the peers of WebTorrent that are connected to a node, which is lost.
+    fn forget(&mut self, node: NodeId);
+
+    /// Returns whether an export of [`Scope::Addresses`] contains the peers that are known here. It does not if a store knows no
+    /// info hashes, so that other nodes fetch that snapshot elsewhere.
+    fn exports_addresses(&self) -> bool {
+        true
+    }
+
+    /// Begins an export.
+    fn begin_export(&mut self, scope: Scope) -> Self::Export;
+
+    /// Appends the next block of an export to `block`, which is empty. Returns whether more may follow. A block is at most
+    /// [`Swarms::BLOCK_BYTES_MAX`] long, and may be empty.
+    fn export(&mut self, export: &mut Self::Export, block: &mut Vec<u8>) -> bool;
+
+    /// Merges a block of the node `from` into the swarms. Its content may be older than what is known here, which then remains.
+    ///
+    /// # Errors
+    /// Fails if the block is none.
+    fn adopt(&mut self, from: NodeId, block: &[u8]) -> Result<(), Damaged>;
+
+    /// Maximum size of a block in bytes.
+    const BLOCK_BYTES_MAX: usize = 256 * 1024;
+}
+
+/// The content of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// All peers of UDP and HTTP, wherever they have announced.
+    Addresses,
+    /// The peers of WebTorrent that are connected to the node, which no other node knows better.
+    Connected,
+}
+
+/// The error of a block that is damaged, or that a store with other keys has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the block is damaged, or another kind of store has written it")]
+pub struct Damaged;
+
+/// A message for the bus.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// The subject.
+    pub subject: String,
+    /// The message.
+    pub payload: Bytes,
+}
+
+/// The state of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeState {
+    /// It collects the swarms of the others, and is not ready.
+    Joining,
+    /// It has what the others have.
+    Ready,
+    /// It has missed something, and collects the swarms again while it serves.
+    Resyncing,
+    /// It has no connection to the bus, or none to a server that knows another node.
+    Alone,
+    /// It uses another version of the protocol.
+    OtherVersion,
+    /// No message of it has arrived for some seconds.
+    Lost,
+}
+
+/// Counters of a node since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Deltas of this node.
+    pub deltas_out: u64,
+    /// Deltas of other nodes that were applied.
+    pub deltas_in: u64,
+    /// Batches of this node.
+    pub batches_out: u64,
+    /// Batches of other nodes that were applied.
+    pub batches_in: u64,
+    /// Bytes of all messages of this node.
+    pub bytes_out: u64,
+    /// Bytes of all messages of other nodes.
+    pub bytes_in: u64,
+    /// Batches that came twice.
+    pub duplicates: u64,
+    /// Batches that came before an earlier one.
+    pub reordered: u64,
+    /// Batches that were requested again.
+    pub requested: u64,
+    /// Batches that were sent again for other nodes.
+    pub resent: u64,
+    /// Batches that are lost, so that a snapshot has to replace them.
+    pub lost: u64,
+    /// Streams of batches whose digest differs from that of their node.
+    pub diverged: u64,
+    /// Messages that are not well-formed.
+    pub malformed: u64,
+    /// Messages of another version of the protocol.
+    pub other_version: u64,
+    /// Messages in the name of this node that it has not sent.
+    pub forged: u64,
+    /// Requests and batches that were refused because there were too many.
+    pub refused: u64,
+    /// Messages that this node did not send because too many waited.
+    pub unsent: u64,
+    /// Snapshots that were received to the end.
+    pub resyncs: u64,
+    /// Snapshots that were begun and not received to the end.
+    pub failed_resyncs: u64,
+    /// Snapshots that another node refused, since it was busy with others. They are requested again.
+    pub refused_resyncs: u64,
+    /// Snapshots that were begun for other nodes.
+    pub exports: u64,
+    /// Messages for clients of other nodes.
+    pub relayed_out: u64,
+    /// Messages of other nodes for clients.
+    pub relayed_in: u64,
+}
+
+/// The state of a node and what it knows of the others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub id: String,
+    /// Its state.
+    pub state: NodeState,
+    /// Whether clients can be sent to it, see [`Node::is_ready`](crate::protocol::Node::is_ready).
+    pub is_ready: bool,
+    /// The other nodes, by name.
+    pub nodes: Vec<NodeStatus>,
+    /// Its counters.
+    pub counters: Counters,
+}
+
+/// The knowledge of a node about another one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub id: String,
+    /// Its state, as far as it is known.
+    pub state: NodeState,
+    /// The time since its last message, in milliseconds.
+    pub heard_ms_ago: u64,
+    /// The time of a message there and back, in milliseconds, once it was measured.
+    pub round_trip_ms: Option<u64>,
+    /// How long its last batch was on its way, in milliseconds, once that can be told.
+    pub lag_ms: Option<u64>,
+    /// Batches that it has sent and that are not applied here.
+    pub behind: u64,
+    /// Deltas a second that it has sent lately.
+    pub deltas_per_s: f64,
+}

@@ -1,0 +1,393 @@
+//! The state that all nodes of a cluster share: entries of lists, bans, values of the configuration, and secret keys.
+//!
+//! It lies in a bucket of JetStream ([`super::jetstream`]), whose keys and values [`entry`] declares. A task on the thread of the
+//! connection follows the bucket ([`session`]) and adopts the keys ([`keys`]). It hands everything else to the thread
+//! `shared` ([`apply`]), which may wait for the lists and the disk. Changes are written from the threads of their requests.
+//!
+//! Nothing here delays a request to the tracker. Without the bucket, a node goes on with what it knows: from the bucket, or
+//! after a restart from the copy in the directory of the state ([`copy`]).
+
+mod apply;
+mod contents;
+mod copy;
+mod entry;
+mod fill;
+mod keys;
+mod session;
+mod write;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+
+use ipnet::IpNet;
+use shoal_config::Config;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+pub use self::apply::{ApplyValues, SharedThread, Targets};
+use self::contents::{Contents, Ignored, Parts, Secrets};
+pub use self::copy::Copy;
+use self::entry::Key;
+pub use self::entry::Value;
+use self::fill::{Fill, Filled};
+pub use self::keys::{ConnectionKeys, NodeKeys};
+use self::session::Bucket;
+pub(crate) use self::session::follow;
+use super::connection::Link;
+use super::jetstream::{self, Fault, JetStream, StreamInfo};
+use shoal_runtime::repeated::Repeated;
+
+/// Maximum number of torrents that nodes add to both lists together. A longer list belongs in a file or behind a URL.
+pub(crate) const TORRENTS_MAX: usize = 50_000;
+
+/// Maximum number of values of the configuration.
+pub(crate) const VALUES_MAX: usize = 200;
+
+/// Maximum size of the bucket.
+const BUCKET_BYTES_MAX: u64 = 32 << 20;
+
+/// Maximum memory of all entries, in all places that may have them at once. That is enough for as many torrents and bans as tools
+/// add, with texts of 50 bytes each.
+const ENTRIES_BYTES_MAX: usize = 64 << 20;
+
+/// The memory of the shared state: its entries, the keys that were removed, and those that a bucket lacks.
+pub const BYTES_MAX: usize = ENTRIES_BYTES_MAX + session::REMOVED_BYTES_MAX + contents::KEYS_BYTES_MAX;
+
+/// The shared state, as this node knows it.
+#[derive(Debug)]
+pub struct SharedState {
+    link: Arc<Link>,
+    /// The name of the bucket.
+    name: String,
+    domain: Option<String>,
+    inner: Mutex<Inner>,
+    /// The last revision that applies here.
+    applied: watch::Sender<u64>,
+    /// The thread that applies changes.
+    applier: OnceLock<Thread>,
+    /// Keys and values that were ignored because they could not be read, and because there was no room.
+    unreadable: AtomicU64,
+    full: AtomicU64,
+    /// Whether the last is so since the bucket was read as a whole.
+    has_ignored_some: AtomicBool,
+    /// How often everything was read.
+    syncs: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Inner {
+    phase: Phase,
+    /// Everything in the bucket, and what it lacks.
+    contents: Contents,
+    /// The parts that the thread has not applied yet.
+    waiting: Parts,
+    fill: Fill,
+    /// Why the bucket cannot be filled, if so.
+    fill_fault: Option<String>,
+    unreadable_log: Repeated,
+    full_log: Repeated,
+    keys_log: Repeated,
+    /// Why the values of the configuration do not apply here, if so.
+    values_fault: Option<String>,
+}
+
+/// The connection with the bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It is followed.
+    Followed,
+    /// It cannot be reached at present. The reason is absent before the first attempt.
+    Away(Option<String>),
+    /// The NATS server has no JetStream, or does not permit this user to use it.
+    Unavailable(String),
+}
+
+/// A summary, for the statistics and the metrics.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    pub phase: Phase,
+    pub bucket: String,
+    pub(crate) torrents: usize,
+    pub(crate) bans: usize,
+    pub(crate) values: usize,
+    /// Entries that the bucket lacks.
+    pub unwritten: usize,
+    /// Why they cannot be written, if so.
+    pub fill_fault: Option<String>,
+    /// Why the values do not apply here, if so.
+    pub values_fault: Option<String>,
+    /// Keys and values that were ignored, by reason.
+    pub ignored: [(&'static str, u64); 2],
+    pub syncs: u64,
+}
+
+impl Summary {
+    /// Returns the number of entries of each kind.
+    pub fn entries(&self) -> [(&'static str, u64); 3] {
+        let kinds = [("torrents", self.torrents), ("bans", self.bans), ("values", self.values)];
+        kinds.map(|(kind, count)| (kind, count as u64))
+    }
+}
+
+impl SharedState {
+    /// Returns the state of a node before it has found the bucket, with what it knew at the end of its last run. Returns
+    /// `None` if the nodes share none.
+    pub(crate) fn new(config: &Config, link: Arc<Link>, copy: Copy) -> Option<Arc<Self>> {
+        if !config.shares_state() {
+            return None;
+        }
+        let (contents, fill) = copy.into_parts();
+        let waiting = Contents::default().differences(&contents);
+        let inner = Inner {
+            phase: Phase::Away(None),
+            contents,
+            waiting,
+            fill,
+            fill_fault: None,
+            unreadable_log: Repeated::default(),
+            full_log: Repeated::default(),
+            keys_log: Repeated::default(),
+            values_fault: None,
+        };
+        Some(Arc::new(Self {
+            link,
+            name: format!("shoal_{}", config.cluster.name.as_str()),
+            domain: config.cluster.jetstream_domain.as_ref().map(ToString::to_string),
+            inner: Mutex::new(inner),
+            applied: watch::Sender::new(0),
+            applier: OnceLock::new(),
+            unreadable: AtomicU64::new(0),
+            full: AtomicU64::new(0),
+            has_ignored_some: AtomicBool::new(false),
+            syncs: AtomicU64::new(0),
+        }))
+    }
+
+    /// Returns the prefix of the subjects at which replies arrive: one of those that a node may subscribe to.
+    pub(super) fn inbox_prefix(cluster: &str) -> String {
+        format!("shoal.{cluster}.inbox")
+    }
+
+    /// Returns the state at this moment.
+    pub fn summary(&self) -> Summary {
+        let inner = self.lock();
+        Summary {
+            phase: inner.phase.clone(),
+            bucket: self.name.clone(),
+            torrents: inner.contents.torrents_len(),
+            bans: inner.contents.bans.len(),
+            values: inner.contents.config.len(),
+            unwritten: inner.fill.unwritten.len(),
+            fill_fault: inner.fill_fault.clone().filter(|_| inner.fill.is_open()),
+            values_fault: inner.values_fault.clone(),
+            ignored: [("unreadable", &self.unreadable), ("full", &self.full)]
+                .map(|(reason, count)| (reason, count.load(Ordering::Relaxed))),
+            syncs: self.syncs.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns the bucket, once there is a client.
+    fn bucket(&self) -> Option<Bucket> {
+        let jetstream = JetStream::new(self.link.client()?, self.domain.as_deref());
+        Some(Bucket::new(jetstream, &self.name))
+    }
+
+    /// Returns the keys that this node knows and a bucket may lack, which has not been read yet.
+    fn candidates(&self, info: &StreamInfo) -> BTreeSet<String> {
+        let inner = self.lock();
+        inner.fill.candidates(&inner.contents, info)
+    }
+
+    /// Takes over the contents of a bucket that was read as a whole. `lacking` are the candidates that it never had.
+    fn begin(&self, mut contents: Contents, lacking: BTreeSet<String>, info: &StreamInfo) {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let is_other = inner.fill.begin(&inner.contents, &mut contents, lacking, info);
+        let fill = Parts { fill: is_other, ..Parts::default() };
+        inner.waiting = inner.waiting.or(inner.contents.differences(&contents)).or(fill);
+        inner.contents = contents;
+        inner.fill_fault = inner.fill_fault.take().filter(|_| !is_other);
+        let was_followed = core::mem::replace(&mut inner.phase, Phase::Followed) == Phase::Followed;
+        let (entries, unwritten) = (inner.contents.len(), inner.fill.unwritten.len());
+        drop(guard);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        let bucket = &self.name;
+        if is_other || unwritten > 0 {
+            tracing::warn!(
+                bucket,
+                entries,
+                unwritten,
+                "the bucket of the cluster is a new one or has lost entries; they still apply here, and this node writes them"
+            );
+        } else if !was_followed {
+            let replicas = info.replicas;
+            tracing::info!(bucket, entries, replicas, "this node has the shared state of the cluster");
+        }
+        self.wake_applier();
+    }
+
+    /// Takes over a change of a key: a new value, or its removal.
+    fn change(&self, key: &str, value: Option<&[u8]>, revision: u64) {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let applied = inner.contents.apply(key, value, revision);
+        let parts = inner.fill.note(key, &mut inner.contents).or(applied.unwrap_or_default());
+        inner.waiting = inner.waiting.or(parts);
+        drop(guard);
+        self.wake_applier();
+        if let Err(ignored) = applied {
+            self.note_ignored(key, ignored);
+        }
+    }
+
+    /// Returns whether the bucket is to be filled, or to be marked as filled.
+    fn is_filling(&self) -> bool {
+        self.lock().fill.is_open()
+    }
+
+    /// Returns the keys that the bucket lacks.
+    fn unwritten(&self) -> Vec<String> {
+        self.lock().fill.unwritten.iter().cloned().collect()
+    }
+
+    /// Returns a key and its value, if the bucket still lacks them.
+    fn unwritten_entry(&self, key: &str) -> Option<(Key, String)> {
+        let inner = self.lock();
+        let key = inner.fill.unwritten.contains(key).then(|| Key::parse(key))??;
+        inner.contents.value(&key).map(|value| (key, value))
+    }
+
+    /// Records that the bucket has had a key. Whether it was removed there is told by the watch.
+    fn note_written(&self, key: &str) {
+        self.lock().fill.unwritten.remove(key);
+    }
+
+    /// Returns the mark of a bucket that has had everything, if it is to be written.
+    fn filled(&self) -> Option<Filled> {
+        self.lock().fill.mark()
+    }
+
+    /// Records the end of an attempt to fill the bucket.
+    fn note_filled(&self, result: Result<(), Fault>) {
+        let reason = result.err().map(|fault| fault.to_string());
+        let mut inner = self.lock();
+        let is_known = reason.is_some() && inner.fill_fault == reason;
+        inner.fill_fault.clone_from(&reason);
+        let unwritten = inner.fill.unwritten.len();
+        let bucket = &self.name;
+        match reason {
+            Some(reason) if !is_known => {
+                tracing::warn!(
+                    bucket,
+                    unwritten,
+                    reason,
+                    "the bucket lacks entries that cannot be written yet"
+                );
+            }
+            Some(_) => {}
+            None => {
+                inner.fill.former = None;
+                inner.waiting.fill = true;
+                tracing::info!(bucket, "the bucket of the cluster has all entries again");
+            }
+        }
+        drop(inner);
+        self.wake_applier();
+    }
+
+    /// Returns the secret keys of the bucket.
+    fn secrets(&self) -> Secrets {
+        self.lock().contents.secrets.clone()
+    }
+
+    /// Returns up to `max` networks whose bans have ended before a time, with the revisions of the bans.
+    fn bans_before(&self, unix_s: u64, max: usize) -> Vec<(IpNet, u64)> {
+        let inner = self.lock();
+        let bans = inner.contents.bans.iter();
+        let ended = bans.filter(|(_, (ban, _))| ban.until_unix_s.is_some_and(|until_s| until_s < unix_s));
+        ended.map(|(network, (_, revision))| (*network, *revision)).take(max).collect()
+    }
+
+    /// Records why the bucket is not followed any more, and logs that once.
+    fn note_fault(&self, fault: Fault) {
+        let fault = match fault {
+            Fault::NoReply(subject) if self.link.may_not_publish(&subject) => Fault::NotPermitted(subject),
+            fault => fault,
+        };
+        let reason = fault.to_string();
+        let mut inner = self.lock();
+        let phase = if fault.is_lasting() {
+            Phase::Unavailable(reason.clone())
+        } else {
+            Phase::Away(Some(reason.clone()))
+        };
+        let is_known = inner.phase == phase;
+        inner.phase = phase;
+        drop(inner);
+        if !is_known && self.link.is_connected() {
+            tracing::warn!(
+                bucket = self.name,
+                reason,
+                "the shared state of the cluster is away: this node goes on with what it has, and tries again and again"
+            );
+        }
+    }
+
+    /// Logs that the bucket takes no secret keys of this node, at most once a minute.
+    fn note_keys_refused(&self, fault: &Fault) {
+        let noted = self.lock().keys_log.note(Instant::now());
+        if let Some(unlogged) = noted {
+            tracing::warn!(bucket = self.name, reason = %fault, unlogged, "the bucket takes no keys of this node");
+        }
+    }
+
+    /// Records a key or a value that was ignored, and logs each reason at most once a minute.
+    fn note_ignored(&self, key: &str, ignored: Ignored) {
+        let (key, now) = (shoal_runtime::printable::line(key), Instant::now());
+        match ignored {
+            Ignored::Unreadable => {
+                self.unreadable.fetch_add(1, Ordering::Relaxed);
+                let noted = self.lock().unreadable_log.note(now);
+                if let Some(unlogged) = noted {
+                    tracing::warn!(key, unlogged, "a value in the bucket of the cluster was ignored");
+                }
+            }
+            Ignored::Full => {
+                self.has_ignored_some.store(true, Ordering::Relaxed);
+                self.full.fetch_add(1, Ordering::Relaxed);
+                let noted = self.lock().full_log.note(now);
+                if let Some(unlogged) = noted {
+                    tracing::error!(
+                        key,
+                        unlogged,
+                        "the bucket of the cluster has more entries than a node keeps, so one was ignored and does not apply here; \
+                         remove some, and see who may write to the bucket"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Returns whether some entries were ignored for which there may be room now.
+    fn has_room_for_ignored(&self) -> bool {
+        self.has_ignored_some.load(Ordering::Relaxed) && self.lock().contents.has_room()
+    }
+
+    fn wake_applier(&self) {
+        if let Some(applier) = self.applier.get() {
+            applier.unpark();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the file of the copy, if there is a place for it.
+pub fn copy_file(config: &Config) -> Option<PathBuf> {
+    config.state.path.as_ref().filter(|_| config.shares_state()).map(|path| path.join("cluster"))
+}

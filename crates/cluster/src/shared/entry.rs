@@ -1,0 +1,249 @@
+//! The keys of the bucket and their values.
+//!
+//! | Key | Value |
+//! |---|---|
+//! | `keys.connection` | `{"key": 32 hexadecimal digits}` |
+//! | `keys.tickets` | `{"keys": hexadecimal digits}` |
+//! | `deny.INFO_HASH`, `allow.INFO_HASH` | [`SharedTorrent`](shoal_runtime::lists::SharedTorrent) |
+//! | `bans.ADDRESS-PREFIX`, the address in hexadecimal digits | [`Banned`] |
+//! | `config.SECTION.KEY` | [`Value`] |
+//! | `bucket.filled` | [`Filled`](super::fill::Filled) |
+//!
+//! Values are JSON. Later versions may add members and keys, which are ignored here.
+
+use core::fmt::{self, Write as _};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use shoal_base::InfoHash;
+
+use shoal_runtime::lists::bans::{Ban, REASON_BYTES_MAX};
+use shoal_runtime::lists::{BY_BYTES_MAX, Which, is_line};
+
+/// Maximum size of a value in bytes.
+pub(super) const VALUE_BYTES_MAX: usize = 4096;
+
+/// A key of the bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// The key of connection ids.
+    Connection,
+    /// The keys of TLS tickets.
+    Tickets,
+    /// A torrent of a list.
+    Torrent(Which, InfoHash),
+    /// A banned network.
+    Ban(IpNet),
+    /// A key of the configuration.
+    Config(String),
+    /// The mark that the bucket has had the entries of another one.
+    Filled,
+}
+
+/// The value of a banned network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Banned {
+    reason: String,
+    by: String,
+    since_unix_s: u64,
+    #[serde(default)]
+    until_unix_s: Option<u64>,
+}
+
+/// The value of a key of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Value {
+    /// The value, as an environment variable would have it.
+    pub value: String,
+    /// The author of the value.
+    #[serde(default)]
+    pub by: String,
+}
+
+/// The value of the key of connection ids.
+#[derive(Serialize, Deserialize)]
+pub(super) struct ConnectionSecret {
+    key: String,
+}
+
+/// The value of the keys of TLS tickets.
+#[derive(Serialize, Deserialize)]
+pub(super) struct TicketSecrets {
+    keys: String,
+}
+
+impl Key {
+    /// Reads the text of a key.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (kind, rest) = text.split_once('.')?;
+        match kind {
+            "keys" if rest == "connection" => Some(Self::Connection),
+            "keys" if rest == "tickets" => Some(Self::Tickets),
+            "deny" => parse_info_hash(rest).map(|info_hash| Self::Torrent(Which::Deny, info_hash)),
+            "allow" => parse_info_hash(rest).map(|info_hash| Self::Torrent(Which::Allow, info_hash)),
+            "bans" => parse_network(rest).map(Self::Ban),
+            "config" => is_config_key(rest).then(|| Self::Config(rest.to_owned())),
+            "bucket" if rest == "filled" => Some(Self::Filled),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connection => f.write_str("keys.connection"),
+            Self::Tickets => f.write_str("keys.tickets"),
+            Self::Torrent(which, info_hash) => write!(f, "{}.{info_hash:?}", which.name()),
+            Self::Ban(network) => match network.addr() {
+                IpAddr::V4(ip) => write!(f, "bans.{:08x}-{}", u32::from(ip), network.prefix_len()),
+                IpAddr::V6(ip) => write!(f, "bans.{:032x}-{}", u128::from(ip), network.prefix_len()),
+            },
+            Self::Config(key) => write!(f, "config.{key}"),
+            Self::Filled => f.write_str("bucket.filled"),
+        }
+    }
+}
+
+/// Reads 40 lower-case hexadecimal digits: each torrent has one key.
+fn parse_info_hash(text: &str) -> Option<InfoHash> {
+    let is_lower = !text.bytes().any(|byte| byte.is_ascii_uppercase());
+    Some(InfoHash(from_hex(text).filter(|_| is_lower)?.try_into().ok()?))
+}
+
+/// Reads a network, whose host bits are 0.
+fn parse_network(text: &str) -> Option<IpNet> {
+    let (address, prefix) = text.split_once('-')?;
+    let bytes = from_hex(address)?;
+    let address: IpAddr = match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok()?.into(),
+        16 => <[u8; 16]>::try_from(bytes).ok()?.into(),
+        _ => return None,
+    };
+    let network = IpNet::new(address, prefix.parse().ok()?).ok()?;
+    // Each network has one key, and is one that a ban may have.
+    let is_canonical = Key::Ban(network).to_string().ends_with(text) && network.trunc() == network;
+    shoal_runtime::lists::bans::parse_network(&network.to_string()).ok().filter(|_| is_canonical)
+}
+
+fn is_config_key(text: &str) -> bool {
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+    };
+    text.len() <= 100 && text.split_once('.').is_some_and(|(section, key)| is_name(section) && is_name(key))
+}
+
+impl Value {
+    /// Returns whether the value can be shown.
+    pub(super) fn is_valid(&self) -> bool {
+        is_line(&self.value, VALUE_BYTES_MAX) && is_line(&self.by, BY_BYTES_MAX)
+    }
+}
+
+impl Banned {
+    pub(super) fn of(ban: &Ban) -> Self {
+        let Ban { reason, by, since_unix_s, until_unix_s, .. } = ban.clone();
+        Self { reason, by, since_unix_s, until_unix_s }
+    }
+
+    /// Returns the ban of a network, unless its texts cannot be shown.
+    pub(super) fn ban(self, network: IpNet) -> Option<Ban> {
+        let Self { reason, by, since_unix_s, until_unix_s } = self;
+        let is_valid = is_line(&reason, REASON_BYTES_MAX) && is_line(&by, BY_BYTES_MAX);
+        is_valid.then_some(Ban { network, reason, by, since_unix_s, until_unix_s })
+    }
+}
+
+impl ConnectionSecret {
+    pub(super) fn of(key: [u8; 16]) -> Self {
+        Self { key: hex(&key) }
+    }
+
+    pub(super) fn key(&self) -> Option<[u8; 16]> {
+        from_hex(&self.key)?.try_into().ok()
+    }
+}
+
+impl TicketSecrets {
+    pub(super) fn of(keys: &[u8]) -> Self {
+        Self { keys: hex(keys) }
+    }
+
+    pub(super) fn keys(&self) -> Option<Vec<u8>> {
+        from_hex(&self.keys)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let bytes = text.as_bytes();
+    let pair = |pair: &[u8]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
+    bytes.len().is_multiple_of(2).then(|| bytes.chunks_exact(2).map(pair).collect())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_back() {
+        for text in [
+            "keys.connection",
+            "keys.tickets",
+            "deny.0123456789abcdef0123456789abcdef01234567",
+            "allow.ffffffffffffffffffffffffffffffffffffffff",
+            "bans.c0000200-24",
+            "bans.20010db8000000000000000000000000-32",
+            "config.announce.interval_s",
+            "bucket.filled",
+        ] {
+            assert_eq!(Key::parse(text).expect(text).to_string(), text);
+        }
+        let network = "192.0.2.0/24".parse().expect("it is a network");
+        assert_eq!(Key::parse("bans.c0000200-24"), Some(Key::Ban(network)));
+    }
+
+    #[test]
+    fn other_keys_are_none() {
+        for text in [
+            "",
+            "keys",
+            "keys.other",
+            "deny.",
+            "deny.0123456789ABCDEF0123456789abcdef01234567",
+            "deny.0123",
+            "deny.zz23456789abcdef0123456789abcdef01234567",
+            "bans.c0000201-24",
+            "bans.c0000200-024",
+            "bans.C0000200-24",
+            "bans.c0000200-33",
+            "bans.00000000-0",
+            "bans.00000000000000000000ffffc0000200-120",
+            "bans.c00002-24",
+            "config.announce",
+            "config.announce.interval_s.more",
+            "config.Announce.interval_s",
+            "later.thing",
+        ] {
+            assert_eq!(Key::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_read_back() {
+        assert_eq!(ConnectionSecret::of([7; 16]).key(), Some([7; 16]));
+        assert_eq!(TicketSecrets::of(&[0, 255]).keys(), Some(vec![0, 255]));
+        assert_eq!(ConnectionSecret { key: "07".to_owned() }.key(), None);
+        assert_eq!(TicketSecrets { keys: "é".to_owned() }.keys(), None);
+    }
+}

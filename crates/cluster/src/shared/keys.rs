@@ -1,0 +1,120 @@
+//! The secret keys that all nodes have: that of connection ids and those of TLS tickets.
+//!
+//! The first node writes its own into the bucket, and all others adopt them while they run. A key that an operator has
+//! configured is neither written nor replaced. No key appears in a log.
+//!
+//! Any node may be the first whose workers change the keys of tickets. If several do so within a second, the keys that are in the
+//! bucket first are those of all, and clients with a ticket of the others begin new sessions.
+
+use std::fmt;
+use std::sync::Arc;
+
+use shoal_engine::connection_id::ConnectionKey;
+use shoal_net::Waker;
+use shoal_session::tls::{Adoption, Server};
+
+use super::contents::{Secrets, json};
+use super::entry::{ConnectionSecret, Key, TicketSecrets};
+use super::jetstream::Fault;
+use super::session::Bucket;
+use shoal_runtime::live::Live;
+use shoal_runtime::published::Published;
+
+/// The keys of connection ids that this node has, and keeps for its next process.
+pub trait ConnectionKeys: Send + Sync {
+    /// Returns the key in use.
+    fn connections(&self) -> [u8; 16];
+
+    /// Makes connection ids depend on a key that other trackers have as well.
+    fn adopt_connections(&self, key: [u8; 16]);
+}
+
+/// The keys of this node, and the places where they are used.
+#[derive(Clone)]
+pub struct NodeKeys {
+    pub live: Arc<Published<Live>>,
+    pub wakers: Vec<Waker>,
+    pub state: Arc<dyn ConnectionKeys>,
+    /// The key of connection ids that the operator has configured.
+    pub configured: Option<[u8; 16]>,
+    /// The server whose tickets all nodes accept, if TLS is served.
+    pub tickets: Option<Server>,
+}
+
+/// The keys, as a session with the bucket follows them.
+pub(super) struct FollowedKeys {
+    keys: NodeKeys,
+    /// The revision of the last ticket keys that could not be read.
+    malformed_tickets: Option<u64>,
+    has_warned: bool,
+}
+
+impl fmt::Debug for NodeKeys {
+    /// Omits the keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeKeys").finish_non_exhaustive()
+    }
+}
+
+impl FollowedKeys {
+    pub(super) const fn new(keys: NodeKeys) -> Self {
+        Self { keys, malformed_tickets: None, has_warned: false }
+    }
+
+    /// Adopts the keys of the bucket.
+    pub(super) fn adopt(&mut self, secrets: &Secrets) {
+        if let Some(key) = secrets.connection.0 {
+            self.adopt_connection(key);
+        }
+        if let (Some(server), Some(shared)) = (&self.keys.tickets, &secrets.tickets.0)
+            && server.adopt_ticket_keys(shared) == Adoption::Malformed
+            && self.malformed_tickets.replace(secrets.tickets.1) != Some(secrets.tickets.1)
+        {
+            tracing::error!(
+                "the cluster's keys of TLS tickets cannot be read; this node replaces them by its own"
+            );
+        }
+    }
+
+    fn adopt_connection(&mut self, key: [u8; 16]) {
+        let NodeKeys { live, wakers, state, configured, .. } = &self.keys;
+        if let Some(configured) = configured {
+            if *configured != key && !core::mem::replace(&mut self.has_warned, true) {
+                tracing::warn!(
+                    "connection_id.key is not the key of the cluster, so other nodes accept no connection ids of this one; \
+                     remove the key from the configuration, or set it at all nodes"
+                );
+            }
+            return;
+        }
+        let connection_key = ConnectionKey::new(key);
+        if live.latest().connection_key == connection_key {
+            return;
+        }
+        state.adopt_connections(key);
+        live.replace(|live| Live { connection_key, ..live.clone() });
+        wakers.iter().for_each(Waker::wake);
+        tracing::info!("connection ids are made from the key of the cluster now");
+    }
+
+    /// Writes the keys that the bucket does not have, and those of tickets that have changed here since. The keys of another
+    /// node that was faster arrive by the watch.
+    pub(super) async fn offer(&self, bucket: &Bucket, secrets: &Secrets) -> Result<(), Fault> {
+        let NodeKeys { state, configured, tickets, .. } = &self.keys;
+        if let (None, revision) = secrets.connection
+            && configured.is_none()
+        {
+            let value = json(&ConnectionSecret::of(state.connections()));
+            bucket.compare_and_set(&Key::Connection, &value, revision).await?;
+        }
+        let Some(server) = tickets else { return Ok(()) };
+        let (shared, revision) = &secrets.tickets;
+        // They may have changed since the last look.
+        let is_adopted = |keys: &Vec<u8>| server.adopt_ticket_keys(keys) == Adoption::Adopted;
+        if !shared.as_ref().is_some_and(is_adopted) {
+            let value = json(&TicketSecrets::of(&server.export_ticket_keys()));
+            bucket.compare_and_set(&Key::Tickets, &value, *revision).await?;
+        }
+        Ok(())
+    }
+}
