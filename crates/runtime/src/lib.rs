@@ -4,9 +4,11 @@
 //! |---|---|
 //! | [`clock`] | the only readings of the time |
 //! | [`live`] | everything that workers take from the configuration and that can change |
+//! | [`processing`] | how long requests take |
 //! | [`published`] | a value that one thread replaces and workers follow without waiting |
 //! | [`lists`] | the operator's lists: sources, bans, changes, and the removal of swarms that they forbid |
 //! | [`token_keys`] | the keys of tokens, read again while the tracker runs |
+//! | [`counters`], [`division`] | figures of the control plane, and the division of the memory |
 //! | [`heartbeat`] | whether threads respond |
 //! | [`periodic`], [`background`], [`panics`] | threads that serve no requests |
 //! | [`log`], [`repeated`], [`printable`], [`output`] | what an operator reads |
@@ -20,6 +22,8 @@
 
 pub mod background;
 pub mod clock;
+pub mod counters;
+pub mod division;
 pub mod failure;
 pub mod heartbeat;
 pub mod lists;
@@ -29,6 +33,7 @@ pub mod output;
 pub mod panics;
 pub mod periodic;
 pub mod printable;
+pub mod processing;
 pub mod published;
 pub mod random;
 pub mod repeated;

@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use self::line::Clocks;
 use self::target::Target;
+use shoal_runtime::counters::{RecordCounters, RecordOutcome};
 use shoal_runtime::failure::Failure;
 use shoal_runtime::repeated::Repeated;
 
@@ -35,22 +36,6 @@ const WRITE_BYTES: usize = 64 << 10;
 
 /// Maximum time for the last lines at the end.
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(200);
-
-labels! {
-    /// The outcome of a record.
-    pub(crate) enum RecordOutcome {
-        /// The target has it.
-        Written = "written",
-        /// It was lost because the ring of its worker was full.
-        QueueFull = "queue_full",
-        /// It was lost because the target failed.
-        WriteFailed = "write_failed",
-    }
-}
-
-/// The numbers of records by outcome.
-#[derive(Debug, Default)]
-pub(crate) struct RecordCounters([AtomicU64; RecordOutcome::ALL.len()]);
 
 /// The access log of a running tracker.
 #[derive(Debug)]
@@ -95,17 +80,6 @@ struct Losses {
     /// The number of records that were lost in full rings, and how many of them the log has told of.
     queue_full: u64,
     told: u64,
-}
-
-impl RecordCounters {
-    /// Returns the number of records with this outcome.
-    pub(crate) fn read(&self, outcome: RecordOutcome) -> u64 {
-        self.0[outcome as usize].load(Ordering::Relaxed)
-    }
-
-    fn add(&self, outcome: RecordOutcome, count: u64) {
-        self.0[outcome as usize].fetch_add(count, Ordering::Relaxed);
-    }
 }
 
 /// Opens the target that the operator has chosen, if any.

@@ -18,10 +18,10 @@ use shoal_config::{BindAddress, Config, Listen};
 use shoal_net::stream::ListenAddress;
 use shoal_net::{InheritedSocket, InheritedSockets, SocketKind};
 
-use crate::control;
 use crate::frozen_swarms::FrozenSwarms;
 use crate::service_manager::{STORED, ServiceManager, socket_name};
 use crate::settings;
+use shoal_control as control;
 use shoal_runtime::failure::Failure;
 
 /// The beginning of the names of the sockets that a running tracker hands over. The key follows.

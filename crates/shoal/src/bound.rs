@@ -12,9 +12,10 @@ use shoal_net::{Backend, Choice, InheritedSockets, Sockets};
 use tokio::net::TcpListener;
 
 use crate::activation::{HANDED, LOCAL};
-use crate::control::LocalSocket;
 use crate::xdp::{DataPath, HandedDataPath};
-use crate::{advice, control, descriptors, pool, processors, settings};
+use crate::{advice, descriptors, pool, processors, settings};
+use shoal_control as control;
+use shoal_control::LocalSocket;
 
 /// The sockets, and everything that depends on them.
 pub(crate) struct Bound {

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::control_client::{ControlClient, Endpoint};
 use crate::ctl::show::{lines, table};
-use crate::stats::{self, ClusterNode, CreditStats, SharedStateStats};
 use crate::top::STATS_PATH;
 use crate::top::numbers::{UNKNOWN, bytes, count, rate, time};
+use shoal_control::stats::{self, ClusterNode, CreditStats, SharedStateStats};
 use shoal_runtime::failure::Failure;
 use shoal_runtime::printable;
 

@@ -22,7 +22,7 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider, parse_p
 use ureq::{Agent, AsSendBody, Body};
 
 use self::local::{LocalConnector, NoNames};
-use crate::control;
+use shoal_control as control;
 use shoal_runtime::printable;
 
 /// Where the control listener is if nothing else is said.

@@ -12,9 +12,9 @@ use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::control::{Role, is_token_name, token_line};
 use crate::control_client::{ClientError, ControlClient, Endpoint};
 use crate::top;
+use shoal_control::{Role, is_token_name, token_line};
 use shoal_runtime::failure::Failure;
 use shoal_runtime::lists::operations::NewDetails;
 use shoal_runtime::{output, printable};

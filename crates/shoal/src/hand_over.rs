@@ -28,7 +28,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use predecessor::{Predecessor, Takeover};
-pub(crate) use successor::{HandOver, HandOverError, Handed, Offered};
+pub(crate) use successor::{HandOver, HandOverError, Offered};
 
 /// The version of the conversation. Both processes must have the same.
 const VERSION: u32 = 4;

@@ -12,8 +12,9 @@ use std::time::Duration;
 use shoal_net::stream::Budget;
 use shoal_store::SharedStore;
 
-use crate::memory::Division;
-use crate::{allocator, process};
+use crate::allocator;
+use shoal_control::process;
+use shoal_runtime::division::Division;
 use shoal_runtime::lists::ListCounters;
 use shoal_runtime::periodic::PeriodicThread;
 

@@ -26,6 +26,7 @@ use shoal_relay::Swarms;
 use shoal_store::SharedStore;
 
 use crate::settings;
+use shoal_runtime::division::Division;
 
 /// The ceiling if the memory of the machine cannot be determined.
 const FALLBACK: ByteSize = ByteSize::gib(1);
@@ -62,31 +63,6 @@ const SWARMS_BYTES_MIN: u64 = 1 << 19;
 
 /// The maximum that a worker can use for queues: a poll round never collects more.
 const QUEUES_BYTES_MAX: u64 = 192 << 20;
-
-/// How the memory of the process is divided. Parts are in bytes, for all workers together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Division {
-    /// The whole memory.
-    pub(crate) max: u64,
-    /// The reason for this ceiling.
-    pub(crate) because: String,
-    /// The program and its workers, and what follows.
-    pub(crate) fixed: u64,
-    /// The part of it that the policy may take for the requests of sources and for tokens.
-    pub(crate) policy: u64,
-    /// The number of changes that the feed may remember.
-    pub(crate) changes_max: usize,
-    /// The lists of torrents and networks.
-    pub(crate) lists: u64,
-    /// The ceiling of the store, without its lists on the heap.
-    pub(crate) store: u64,
-    /// The swarms of WebTorrent.
-    pub(crate) swarms: u64,
-    /// The memory of connections, including the overhead of the allocator.
-    pub(crate) connections: u64,
-    /// Queues of all workers.
-    pub(crate) queues: u64,
-}
 
 /// The keys that determine the division, and values that follow from other keys.
 struct DivisionInput {
@@ -149,41 +125,6 @@ pub(crate) fn divide(
         message_max: webtorrent.message_max,
     }
     .divide(root)
-}
-
-impl Division {
-    /// Returns how much memory the connections of one worker may hold, by their own count.
-    pub(crate) fn held_bytes_max(&self, workers: NonZeroUsize) -> usize {
-        as_usize(self.connections / 5 * 4 / workers.get() as u64)
-    }
-
-    /// Returns how many bytes may wait in all queues of one worker for its connections. Their buffers may take
-    /// twice as much.
-    pub(crate) fn posts_bytes_max(&self, workers: NonZeroUsize) -> usize {
-        as_usize(self.queues / 4 / workers.get() as u64)
-    }
-
-    /// Returns how many bytes may wait for one worker in its mailbox. As much again may be in transit in batches,
-    /// and as much may be in delivery. A buffer may take twice the size of its contents.
-    pub(crate) fn mailbox_bytes_max(&self, workers: NonZeroUsize) -> usize {
-        as_usize(self.queues / 12 / workers.get() as u64)
-    }
-
-    /// Logs the division.
-    pub(crate) fn log(&self) {
-        let mib = |bytes: u64| ByteSize::mib(bytes >> 20).to_string();
-        tracing::info!(
-            max = mib(self.max),
-            because = self.because,
-            program_and_workers = mib(self.fixed),
-            lists = mib(self.lists),
-            store = mib(self.store),
-            webtorrent_swarms = mib(self.swarms),
-            connections = mib(self.connections),
-            queues = mib(self.queues),
-            "memory"
-        );
-    }
 }
 
 impl DivisionInput {

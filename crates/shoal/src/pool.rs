@@ -19,18 +19,18 @@ use shoal_session::Statistics;
 use shoal_store::SharedStore;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::control::WorkerSources;
-use crate::insight::Insight;
 use crate::phase::{Phase, WorkerPhase};
-use crate::processing::Stopwatch;
 use crate::processors;
 use crate::sandbox::WorkerLimits;
 use crate::service::WorkerService;
 use crate::worker::{Wakers, Worker, WorkerIo};
 use shoal_cluster::Recorded;
+use shoal_control::WorkerSources;
+use shoal_control::insight::Insight;
 use shoal_runtime::heartbeat::Heartbeat;
 use shoal_runtime::live::Live;
 use shoal_runtime::panics;
+use shoal_runtime::processing::Stopwatch;
 use shoal_runtime::published::Published;
 
 /// Maximum number of notices of a worker: that it is ready, and that it ends.

@@ -14,11 +14,12 @@ use std::thread::Thread;
 use shoal_config::{ByteSize, Config, Differences, Reloaded};
 
 use crate::certificates::Certificates;
-use crate::control::{TokenSet, Tokens};
 use crate::hand_over::HandOver;
 use crate::sandbox::Sandbox;
 use crate::service_manager::ServiceManager;
 use crate::{config_file, listening, settings};
+use shoal_control::{TokenSet, Tokens};
+use shoal_runtime::counters::ReloadCounters;
 use shoal_runtime::lists::{Lists, Publisher};
 use shoal_runtime::live::Live;
 use shoal_runtime::log::LogFilter;
@@ -59,13 +60,6 @@ impl core::fmt::Debug for Reloader {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Reloader").finish_non_exhaustive()
     }
-}
-
-/// The number of reloads by outcome.
-#[derive(Debug, Default)]
-pub(crate) struct ReloadCounters {
-    pub(crate) applied: AtomicU64,
-    pub(crate) failed: AtomicU64,
 }
 
 impl Reloader {

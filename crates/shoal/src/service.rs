@@ -12,10 +12,10 @@ use shoal_engine::udp::Responder;
 use shoal_net::stream::StreamLimits;
 use shoal_session::{Service as Connections, Session, Statistics};
 
-use crate::processing::Stopwatch;
 use shoal_runtime::clock;
 use shoal_runtime::live::Live;
 use shoal_runtime::live::WorkerEndpoints;
+use shoal_runtime::processing::Stopwatch;
 use shoal_runtime::published::Subscription;
 
 /// The responders of a worker.

@@ -8,9 +8,9 @@ use shoal_engine::counter::{Family, Kind};
 use shoal_engine::policy::Protocol;
 use tokio::time::Instant;
 
-use crate::control::Sources;
-use crate::drain::Drain;
 use crate::service_manager::{SERVING, ServiceManager};
+use shoal_control::Sources;
+use shoal_control::drain::Drain;
 
 /// How often the status changes.
 const EVERY: Duration = Duration::from_secs(5);

@@ -36,10 +36,11 @@ use self::directory::StateDirectory;
 pub(crate) use self::keys::StateKeys;
 use self::load::{Loaded, Source};
 use self::save::Content;
-pub(crate) use self::save::{Requester, Saved, Saver, SnapshotCounters, SnapshotWriter};
+pub(crate) use self::save::{Requester, Saver, SnapshotWriter};
 use self::tickets::TicketFile;
 use crate::settings;
 use shoal_runtime::clock;
+use shoal_runtime::counters::SnapshotCounters;
 use shoal_runtime::failure::Failure;
 
 /// The state of a tracker that starts.

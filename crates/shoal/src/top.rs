@@ -29,7 +29,7 @@ use self::screen::Screen;
 use self::table::Look;
 use crate::control_client::{ClientError, ControlClient, Endpoint};
 use crate::ctl;
-use crate::stats::Stats;
+use shoal_control::stats::Stats;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::output;
 

@@ -33,7 +33,6 @@ use self::files::Files;
 pub(crate) use self::files::check;
 use self::privileged::Privileged;
 use self::running::End;
-use crate::control::LocalSocket;
 use crate::hand_over::Predecessor;
 use crate::privileges::Identity;
 use crate::sandbox::Sandbox;
@@ -41,6 +40,7 @@ use crate::service_manager::ServiceManager;
 use crate::signals::Signals;
 use crate::version;
 use crate::{allocator, privileges};
+use shoal_control::LocalSocket;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::log::LogFilter;
 
@@ -133,9 +133,9 @@ async fn live(
 /// Writes the first lines of the log: the program and its configuration.
 fn greet(config: &Config, file: Option<&Path>) {
     tracing::info!(
-        version = version::RELEASE,
-        commit = version::COMMIT,
-        build = version::PROFILE,
+        version = version::BUILD.release,
+        commit = version::BUILD.commit,
+        build = version::BUILD.profile,
         "Shoal starts"
     );
     let names = shoal_config::environment_names();

@@ -1,13 +1,14 @@
 //! The version of the program.
 
-/// The version of the release.
-pub(crate) const RELEASE: &str = env!("CARGO_PKG_VERSION");
+use shoal_control::operations::Build;
 
-/// The commit it was built from, or "unknown" outside of a repository.
-pub(crate) const COMMIT: &str = env!("BUILD_COMMIT");
-
-/// The build profile, so that an operator who wonders about the speed sees that this is a debug build.
-pub(crate) const PROFILE: &str = if cfg!(debug_assertions) { "debug build" } else { "release build" };
+/// The build, as metrics and the status page show it.
+pub(crate) const BUILD: Build = Build {
+    release: env!("CARGO_PKG_VERSION"),
+    commit: env!("BUILD_COMMIT"),
+    // An operator who wonders about the speed sees that this is a debug build.
+    profile: if cfg!(debug_assertions) { "debug build" } else { "release build" },
+};
 
 /// The program as a snapshot names it.
 pub(crate) const PROGRAM: &str =

@@ -29,6 +29,7 @@ use crate::listening::{Change, Listening};
 use crate::phase::{Departure, Phase, WorkerPhase};
 use crate::service_manager::ServiceManager;
 use crate::state::{SnapshotWriter, StateKeys};
+use shoal_control::operations::Handed;
 use shoal_runtime::clock;
 
 /// Maximum time for the new process to start.
@@ -100,17 +101,6 @@ enum Progress {
     Handed,
     /// The tracker stops, and does not hand over any more.
     Stopping,
-}
-
-/// A tracker that was handed over.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-pub(crate) struct Handed {
-    /// The new process.
-    pub(crate) pid: u32,
-    /// The time for which no request was answered, in milliseconds.
-    pub(crate) gap_ms: u64,
-    /// Whether the new process continues in the same memory. Otherwise it got a snapshot.
-    pub(crate) in_memory: bool,
 }
 
 impl fmt::Debug for HandOver {

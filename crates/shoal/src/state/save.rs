@@ -17,6 +17,7 @@ use super::StateDirectory;
 use super::directory::replace;
 use super::tickets::TicketFile;
 use crate::version;
+use shoal_runtime::counters::{Saved, SnapshotCounters};
 use shoal_runtime::{background, clock};
 
 /// The kernel writes a snapshot to the disk in pieces of this size, so that little of the page cache waits to be written.
@@ -25,31 +26,6 @@ const SYNC_BYTES: u64 = 16 << 20;
 /// The work, in nanoseconds, after which the thread pauses for a quarter of it, so that it takes four fifths of a processor
 /// at most.
 const WORK_NS: u64 = 1_000_000;
-
-/// A snapshot that was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-pub(crate) struct Saved {
-    /// When it was begun, in seconds since 1970.
-    pub(crate) begun_unix_s: u64,
-    /// How long it took, in milliseconds.
-    pub(crate) duration_ms: u64,
-    /// Its size in bytes.
-    pub(crate) bytes: u64,
-    /// Swarms. A large one counts several times.
-    pub(crate) swarms: u64,
-    /// Peers.
-    pub(crate) peers: u64,
-}
-
-/// The number of snapshots by outcome, and the last one.
-#[derive(Debug, Default)]
-pub(crate) struct SnapshotCounters {
-    pub(crate) written: AtomicU64,
-    pub(crate) failed: AtomicU64,
-    /// When the last one was begun, in seconds since 1970; 0 if none was.
-    pub(crate) last_unix_s: AtomicU64,
-    pub(crate) last_bytes: AtomicU64,
-}
 
 /// Writes snapshots of a store.
 #[derive(Clone, Debug)]

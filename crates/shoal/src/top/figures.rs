@@ -8,7 +8,7 @@ pub(super) use self::overview::requests;
 use super::numbers::{UNKNOWN, bytes, count, duration, percent, sum, words};
 use super::rates::Rates;
 use super::table::{Cell, Column, Section, Tone};
-use crate::stats::{Stats, TopSwarm};
+use shoal_control::stats::{Stats, TopSwarm};
 
 /// The time before the end of a certificate from which it is marked.
 const CERTIFICATE_WARNING_S: u64 = 14 * 86_400;

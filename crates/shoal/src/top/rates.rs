@@ -1,6 +1,6 @@
 //! Rates: the difference of two statistics of one tracker, divided by the time between them.
 
-use crate::stats::{Processing, Stats};
+use shoal_control::stats::{Processing, Stats};
 
 /// Two statistics of one tracker, and the time between them.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ impl<'s> Rates<'s> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::Traffic;
+    use shoal_control::stats::Traffic;
 
     fn stats(monotonic_ms: u64, ok: u64) -> Stats {
         let times = Processing {

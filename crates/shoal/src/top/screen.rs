@@ -6,7 +6,7 @@ use super::figures::{View, requests};
 use super::keys::Key;
 use super::rates::Rates;
 use super::table::Look;
-use crate::stats::Stats;
+use shoal_control::stats::Stats;
 
 /// Maximum number of rates of requests that the sparkline remembers.
 const REQUESTS_MAX: usize = 512;

@@ -16,7 +16,7 @@ use super::terminal::{self, Terminal};
 use super::view::draw;
 use super::{Reply, ask};
 use crate::control_client::ControlClient;
-use crate::stats::Stats;
+use shoal_control::stats::Stats;
 use shoal_runtime::clock;
 use shoal_runtime::failure::Failure;
 

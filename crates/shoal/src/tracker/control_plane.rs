@@ -14,19 +14,24 @@ use super::running::{ControlTask, Running};
 use crate::access_log::{AccessLog, Reopener};
 use crate::broker::Broker;
 use crate::certificates::Certificates;
-use crate::control::{self, Control, Sources, Tokens};
-use crate::drain::Drain;
 use crate::hand_over::HandOver;
-use crate::memory::Division;
-use crate::reload::{ReloadCounters, Reloader};
+use crate::operations::Process;
+use crate::reload::Reloader;
 use crate::sandbox::Sandbox;
 use crate::service_manager::{ServiceManager, SocketChanges};
 use crate::signals::OperatorSignals;
 use crate::state::Saver;
+use crate::version;
 use crate::xdp::DataPathThread;
-use crate::{overload, public_statistics, service_status};
+use crate::{overload, service_status};
 use shoal_cluster::shared::{ApplyValues, Copy, NodeKeys, Targets};
 use shoal_cluster::{Cluster, ClusterSettings};
+use shoal_control::drain::Drain;
+use shoal_control::operations::DataPathFigures;
+use shoal_control::public_statistics;
+use shoal_control::{self, Control, Sources, Tokens};
+use shoal_runtime::counters::ReloadCounters;
+use shoal_runtime::division::Division;
 use shoal_runtime::lists::{self, ListControl, SharedEntries};
 use shoal_runtime::log::LogFilter;
 
@@ -81,7 +86,7 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
     drop(tokio::spawn(overload::report(heartbeats.clone())));
     let (store, keys) = (offered.store.clone(), offered.keys.clone());
     let hand_over = Arc::new(HandOver::new(broker, offered, manager.clone()));
-    let access = control::Access {
+    let access = shoal_control::Access {
         hosts: config.control.hosts.clone(),
         tls: control_certificates.as_ref().map(Certificates::server),
     };
@@ -110,8 +115,13 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
     }
     drop(tokio::spawn(signals.upgrade.obey(Arc::clone(&hand_over))));
     let drain = Drain::new(list_control.clone());
-    let control =
-        Control::new(sources, Arc::clone(&reloader), drain.clone(), holdings, Arc::clone(&hand_over));
+    let process = Process {
+        reloader: Arc::clone(&reloader),
+        hand_over: Arc::clone(&hand_over),
+        snapshots: threads.saver.as_ref().map(Saver::requester),
+    };
+    let shared = (Arc::clone(&reloader.control_tokens), reloader.log.clone());
+    let control = Control::new(sources, Arc::new(process), drain.clone(), shared, holdings);
     let sources = Arc::clone(&control.sources);
     drop(tokio::spawn(public_statistics::publish(Arc::clone(&sources), statistics)));
     let control = sockets.map(|sockets| ControlTask::spawn(sockets, control, access));
@@ -161,6 +171,7 @@ fn sources(
         swarms: publisher.swarms.clone(),
         memory: division.clone(),
         backend: data_plane.backend.to_string(),
+        build: version::BUILD,
         started_unix_s: data_plane.started_unix_s,
         tls: certificates.map(Certificates::server).collect(),
         reloads: Arc::clone(reloads),
@@ -176,8 +187,7 @@ fn sources(
         live: Arc::clone(&publisher.live),
         insight: Arc::clone(insight),
         snapshots: Arc::clone(snapshots),
-        snapshot_requester: threads.saver.as_ref().map(Saver::requester),
         cluster,
-        data_path: threads.data_path.as_ref().map(DataPathThread::stats),
+        data_path: threads.data_path.as_ref().map(|thread| thread.stats() as Arc<dyn DataPathFigures>),
     }
 }

@@ -13,7 +13,6 @@ use shoal_config::{Config, ListSource};
 
 use crate::access_log::{self, OpenTarget};
 use crate::certificates::Certificates;
-use crate::control::TokenSet;
 use crate::frozen_swarms::FrozenSwarms;
 use crate::hand_over::Predecessor;
 use crate::privileges::Identity;
@@ -22,6 +21,7 @@ use crate::settings;
 use crate::state::State;
 use shoal_cluster::ClusterSettings;
 use shoal_cluster::shared::{self, Copy};
+use shoal_control::TokenSet;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::lists::Lists;
 use shoal_runtime::token_keys::TokenKeys;

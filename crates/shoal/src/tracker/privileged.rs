@@ -15,12 +15,13 @@ use crate::bound::Bound;
 use crate::broker::Broker;
 use crate::frozen_swarms::FrozenSwarms;
 use crate::hand_over::Predecessor;
-use crate::memory::{self, Division};
+use crate::memory;
 use crate::privileges::Identity;
 use crate::service_manager::{ServiceManager, SocketChanges};
 use crate::settings;
 use crate::signals::OperatorSignals;
 use crate::xdp::{self, HandedDataPath};
+use shoal_runtime::division::Division;
 use shoal_runtime::failure::Failure;
 
 pub(super) struct Privileged {

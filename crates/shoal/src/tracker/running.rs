@@ -13,8 +13,6 @@ use tokio::task::JoinHandle;
 
 use super::data_plane::Threads;
 use crate::bound::ControlSockets;
-use crate::control::{self, Control, LocalSocket};
-use crate::drain::Drain;
 use crate::frozen_swarms;
 use crate::hand_over::HandOver;
 use crate::service_manager::ServiceManager;
@@ -22,6 +20,8 @@ use crate::signals::Signals;
 use crate::state::StateKeys;
 use crate::xdp::DataPathThread;
 use shoal_cluster::{Cluster, Leaving};
+use shoal_control::drain::Drain;
+use shoal_control::{self, Control, LocalSocket};
 use shoal_runtime::failure::Failure;
 
 /// Maximum time for the workers to answer queued requests when the tracker stops.
@@ -149,9 +149,12 @@ async fn failure_of<P>(
 }
 
 impl ControlTask {
-    pub(super) fn spawn(sockets: ControlSockets, control: Control, access: control::Access) -> Self {
+    pub(super) fn spawn(sockets: ControlSockets, control: Control, access: shoal_control::Access) -> Self {
         let local = sockets.local.map(Arc::new);
-        Self { task: tokio::spawn(control::serve((sockets.tcp, local.clone()), control, access)), local }
+        Self {
+            task: tokio::spawn(shoal_control::serve((sockets.tcp, local.clone()), control, access)),
+            local,
+        }
     }
 
     /// Ends the task, and removes the file of its socket.

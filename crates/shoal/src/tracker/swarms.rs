@@ -16,10 +16,11 @@ use shoal_store::{MemoryFile, SharedStore};
 use super::ROOT;
 use crate::frozen_swarms::FrozenSwarms;
 use crate::hand_over::{Predecessor, Takeover};
-use crate::memory::{self, Division};
+use crate::memory;
 use crate::pool::WebTorrent;
 use crate::settings;
 use crate::state::{State, StateKeys};
+use shoal_runtime::division::Division;
 
 /// The swarms of all protocols, before the first worker begins.
 pub(super) struct OpenedSwarms {

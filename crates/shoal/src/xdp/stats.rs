@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use shoal_engine::counter::Counters;
 use shoal_xdp::program::{Counters as ProgramCounters, Counts};
 
+use shoal_control::operations::{DataPathFigures, InterfaceStats};
+
 use super::Attachment;
 use super::handed::mode_name;
 
@@ -14,15 +16,6 @@ pub(crate) struct DataPathStats {
     pub(super) interfaces: Vec<Arc<Shared>>,
     /// The requests that the programs have answered or dropped, as far as the thread has seen them.
     pub(super) requests: Arc<Counters>,
-}
-
-/// The work of the program of an interface.
-#[derive(Clone, Debug)]
-pub(crate) struct InterfaceStats {
-    pub(crate) name: String,
-    /// `native` or `generic`; `None` if the program is attached no more.
-    pub(crate) mode: Option<&'static str>,
-    pub(crate) counts: Counts,
 }
 
 /// The part of an interface that other threads see. None of them waits for an update of the lists.
@@ -42,14 +35,12 @@ pub(super) struct Hook {
     pub(super) is_attached: bool,
 }
 
-impl DataPathStats {
-    /// Returns the requests that the programs have answered or dropped.
-    pub(crate) fn requests(&self) -> &Counters {
+impl DataPathFigures for DataPathStats {
+    fn requests(&self) -> &Counters {
         &self.requests
     }
 
-    /// Returns what each program did.
-    pub(crate) fn interfaces(&self) -> Vec<InterfaceStats> {
+    fn interfaces(&self) -> Vec<InterfaceStats> {
         self.interfaces.iter().map(|shared| shared.stats()).collect()
     }
 }

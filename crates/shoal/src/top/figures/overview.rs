@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::stats::{Connections, Processing, Stats, SwarmTotals, Traffic};
 use crate::top::numbers::{UNKNOWN, bytes, count, percent, rate, sum, time, words};
 use crate::top::rates::Rates;
 use crate::top::table::{Cell, Column, Section, Tone};
+use shoal_control::stats::{Connections, Processing, Stats, SwarmTotals, Traffic};
 
 /// The load of a worker from which it is marked.
 const BUSY: f64 = 0.85;
@@ -236,7 +236,7 @@ fn processing(stats: &Stats, rates: Option<&Rates<'_>>) -> Section {
 fn datagrams(stats: &Stats, rates: Option<&Rates<'_>>) -> Section {
     let mut rows = Vec::new();
     for datagrams in &stats.datagrams {
-        let of_family = |stats: &Stats, read: fn(&crate::stats::Datagrams) -> u64| {
+        let of_family = |stats: &Stats, read: fn(&shoal_control::stats::Datagrams) -> u64| {
             stats.datagrams.iter().find(|other| other.family == datagrams.family).map_or(0, read)
         };
         let name = words(&datagrams.family);

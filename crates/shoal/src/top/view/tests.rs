@@ -4,8 +4,8 @@ use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
 
 use super::*;
-use crate::stats::*;
 use crate::top::keys::Key;
+use shoal_control::stats::*;
 
 /// Statistics with something in every table, and with text that a terminal must not obey.
 fn stats(now_s: u64) -> Stats {

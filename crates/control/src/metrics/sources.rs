@@ -1,0 +1,113 @@
+//! The counters and the state from which the metrics, and the pages of the control listener, are made.
+
+use std::sync::Arc;
+
+use shoal_engine::counter::{Counters, Family};
+use shoal_engine::policy::Protocol;
+use shoal_net::FamilyCounters;
+use shoal_net::stream::{Budget, StreamCounters};
+use shoal_relay::Swarms;
+use shoal_session::SessionCounters;
+use shoal_session::tls::Certificate;
+use shoal_store::SharedStore;
+
+use crate::counters::ControlCounters;
+use crate::insight::Insight;
+use crate::operations::{Build, DataPathFigures};
+use shoal_cluster::Observed;
+use shoal_runtime::counters::RecordCounters;
+use shoal_runtime::counters::ReloadCounters;
+use shoal_runtime::counters::SnapshotCounters;
+use shoal_runtime::division::Division;
+use shoal_runtime::heartbeat::Heartbeat;
+use shoal_runtime::lists::{ListControl, ListCounters};
+use shoal_runtime::live::Live;
+use shoal_runtime::processing::ProcessingCounters;
+use shoal_runtime::published::Published;
+use shoal_runtime::token_keys::KeyCounters;
+
+/// Everything that the metrics are read from.
+#[derive(Debug)]
+pub struct Sources {
+    pub workers: Vec<WorkerSources>,
+    pub store: SharedStore,
+    /// The swarms of WebTorrent, if it is served.
+    pub swarms: Option<Arc<Swarms>>,
+    pub memory: Division,
+    pub backend: String,
+    pub build: Build,
+    pub started_unix_s: u64,
+    /// The certificates of the listeners for clients, if TLS is served, and that of the control listener, if it has one.
+    pub tls: Vec<shoal_session::tls::Server>,
+    pub reloads: Arc<ReloadCounters>,
+    pub lists: Arc<ListCounters>,
+    pub token_keys: Arc<KeyCounters>,
+    pub access_log: Arc<RecordCounters>,
+    pub control: Arc<ControlCounters>,
+    pub snapshots: Arc<SnapshotCounters>,
+    pub live: Arc<Published<Live>>,
+    pub list_control: ListControl,
+    pub insight: Arc<Insight>,
+    /// The node of a cluster, if the tracker is part of one.
+    pub cluster: Option<Arc<Observed>>,
+    /// The XDP data path, if there is one.
+    pub data_path: Option<Arc<dyn DataPathFigures>>,
+}
+
+/// The counters and the heartbeat of one worker.
+#[derive(Debug)]
+pub struct WorkerSources {
+    pub heartbeat: Arc<Heartbeat>,
+    pub udp: Arc<Counters>,
+    pub http: Arc<Counters>,
+    pub webtorrent: Arc<Counters>,
+    pub sessions: Arc<SessionCounters>,
+    pub processing: Arc<ProcessingCounters>,
+    pub io: Arc<shoal_net::Counters>,
+    pub streams: Arc<StreamCounters>,
+    pub budget: Arc<Budget>,
+}
+
+impl WorkerSources {
+    /// Returns the counters of a protocol.
+    pub(crate) fn counters(&self, protocol: Protocol) -> &Counters {
+        match protocol {
+            Protocol::Udp => &self.udp,
+            Protocol::Http => &self.http,
+            Protocol::WebTorrent => &self.webtorrent,
+        }
+    }
+}
+
+impl Sources {
+    /// Returns a count of one protocol, summed over all workers and the programs of an XDP data path.
+    pub fn sum(&self, protocol: Protocol, read: impl Fn(&Counters) -> u64) -> u64 {
+        let workers = self.workers.iter().map(|worker| worker.counters(protocol));
+        let data_path = self.data_path.iter().filter(|_| protocol == Protocol::Udp);
+        workers.chain(data_path.map(|data_path| data_path.requests())).map(read).sum()
+    }
+
+    /// Returns a count of connections, summed over all workers.
+    pub(crate) fn sum_streams(&self, read: impl Fn(&StreamCounters) -> u64) -> u64 {
+        self.workers.iter().map(|worker| read(&worker.streams)).sum()
+    }
+
+    /// Returns a count of the back ends for one family, summed over all workers.
+    pub(crate) fn sum_io(&self, family: Family, read: impl Fn(&FamilyCounters) -> u64) -> u64 {
+        let counters = |io: &shoal_net::Counters| match family {
+            Family::V4 => read(&io.v4),
+            Family::V6 => read(&io.v6),
+        };
+        self.workers.iter().map(|worker| counters(&worker.io)).sum()
+    }
+
+    /// Returns the certificates in use.
+    pub(crate) fn certificates(&self) -> impl Iterator<Item = Certificate> {
+        self.tls.iter().flat_map(shoal_session::tls::Server::certificates)
+    }
+
+    /// Returns the workers with their numbers as label values.
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (String, &WorkerSources)> {
+        self.workers.iter().enumerate().map(|(number, worker)| (number.to_string(), worker))
+    }
+}

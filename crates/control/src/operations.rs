@@ -1,0 +1,84 @@
+//! The process, as the control listener asks it to do something, and the parts of it that only some processes have.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+
+use serde::{Deserialize, Serialize};
+use shoal_config::Differences;
+use shoal_engine::counter::Counters;
+use shoal_runtime::counters::Saved;
+use shoal_xdp::program::Counts;
+
+/// A result that takes long.
+pub type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The operations of the process.
+pub trait Operations: Send + Sync {
+    /// Reads the configuration, the certificates and the lists again. May block.
+    ///
+    /// # Errors
+    /// Returns why everything stays as it was.
+    fn reload(&self) -> Result<Differences, String>;
+
+    /// Returns what is wrong with a value that all nodes of a cluster are to have, if something is.
+    ///
+    /// # Errors
+    /// Returns the key, the value, and what would be accepted.
+    fn check_values(&self, values: &[(String, String)]) -> Result<(), String>;
+
+    /// Writes a snapshot beside the traffic, if there is a place for it.
+    fn save(&self) -> Option<Pending<Result<Saved, String>>>;
+
+    /// Hands over to the installed program.
+    fn upgrade(&self) -> Pending<Result<Handed, UpgradeError>>;
+}
+
+/// A tracker that was handed over.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Handed {
+    /// The new process.
+    pub pid: u32,
+    /// The time for which no request was answered, in milliseconds.
+    pub gap_ms: u64,
+    /// Whether the new process continues in the same memory. Otherwise it got a snapshot.
+    pub in_memory: bool,
+}
+
+/// Why there is no hand-over.
+#[derive(Debug)]
+pub struct UpgradeError {
+    /// Whether the process is in a state in which it begins none.
+    pub is_conflict: bool,
+    /// The reason.
+    pub reason: String,
+}
+
+/// The figures of the XDP data path.
+pub trait DataPathFigures: Debug + Send + Sync {
+    /// Returns the requests that the programs have answered or dropped.
+    fn requests(&self) -> &Counters;
+
+    /// Returns what each program did.
+    fn interfaces(&self) -> Vec<InterfaceStats>;
+}
+
+/// The work of the program of an interface.
+#[derive(Clone, Debug)]
+pub struct InterfaceStats {
+    pub name: String,
+    /// `native` or `generic`; `None` if the program is attached no more.
+    pub mode: Option<&'static str>,
+    pub counts: Counts,
+}
+
+/// The build of the program.
+#[derive(Clone, Copy, Debug)]
+pub struct Build {
+    /// The version of the release.
+    pub release: &'static str,
+    /// The commit, or "unknown".
+    pub commit: &'static str,
+    /// The build profile.
+    pub profile: &'static str,
+}

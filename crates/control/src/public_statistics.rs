@@ -1,0 +1,126 @@
+//! The public statistics: texts for everyone, at the addresses of the tracker's own HTTP listeners.
+//!
+//! A task renders them at an interval, and workers copy them into responses. A request therefore never collects anything,
+//! and all requests of an interval see the same numbers. They never tell addresses.
+
+mod figures;
+mod opentracker;
+mod page;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use shoal_config::StatisticsConfig;
+use shoal_session::{Document, Statistics, StatisticsPath};
+use tokio::time::MissedTickBehavior;
+
+use self::figures::Figures;
+use crate::Sources;
+use crate::stats::{SwarmTotals, Traffic};
+use shoal_runtime::published::Published;
+
+/// The time between two renderings.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+const JSON: &str = "application/json";
+
+/// Renders the statistics that the configuration publishes, and those that it publishes after a reload, forever.
+pub async fn publish(sources: Arc<Sources>, published: Arc<Published<Statistics>>) {
+    let mut interval = tokio::time::interval(INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let live = sources.live.latest();
+        let config = &live.policy.config().statistics;
+        let is_off = *config == StatisticsConfig::default();
+        let statistics =
+            if is_off { Statistics::default() } else { render(config, &figures::collect(&sources)) };
+        if *published.latest() != statistics {
+            published.replace(|_| statistics);
+        }
+    }
+}
+
+/// Returns the texts that the operator publishes.
+fn render(config: &StatisticsConfig, figures: &Figures) -> Statistics {
+    let document = |path, mode, content_type, body| Arc::new(Document { path, mode, content_type, body });
+    let mut documents = Vec::new();
+    if config.page {
+        let body = page::render(figures);
+        documents.push(document(StatisticsPath::Page, None, "text/html; charset=utf-8", body));
+    }
+    if config.json || config.bittorrent_tracker {
+        let value = if config.json { shoal_shape(figures) } else { bittorrent_tracker_shape(figures) };
+        documents.push(document(StatisticsPath::Json, None, JSON, format!("{value}\n")));
+    }
+    for &mode in &config.opentracker {
+        if let Some((content_type, body)) = opentracker::render(mode, figures) {
+            documents.push(document(StatisticsPath::Page, Some(mode.name()), content_type, body));
+        }
+    }
+    Statistics { documents }
+}
+
+/// Returns the statistics in the shape that `docs/monitoring.md` describes.
+fn shoal_shape(figures: &Figures) -> Value {
+    let by_family = |read: &dyn Fn(&SwarmTotals) -> Value| -> Value {
+        figures
+            .swarms
+            .iter()
+            .map(|totals| (totals.family.clone(), read(totals)))
+            .collect::<Map<_, _>>()
+            .into()
+    };
+    let mut requests = Map::new();
+    for traffic in &figures.traffic {
+        let protocol = requests.entry(&traffic.protocol).or_insert_with(|| Value::Object(Map::new()));
+        protocol[&traffic.family] =
+            json!({ "requests": traffic.requests, "ok": traffic.ok, "refused": traffic.refused });
+    }
+    json!({
+        "time": figures.now_unix_s,
+        "uptime_s": uptime_s(figures),
+        "torrents": by_family(&|totals| totals.swarms.into()),
+        "peers": by_family(&|totals| json!({ "seeders": totals.seeders, "leechers": totals.leechers })),
+        "traffic": requests,
+    })
+}
+
+/// Returns the statistics in the shape of bittorrent-tracker. Shoal keeps no torrents without peers, so all of them are
+/// active, and a peer is either a seeder or a leecher of one torrent.
+fn bittorrent_tracker_shape(figures: &Figures) -> Value {
+    let seeders = sum(figures, |totals| totals.seeders);
+    let leechers = sum(figures, |totals| totals.leechers);
+    let torrents = sum(figures, |totals| totals.swarms);
+    let of_family = |family: &str| {
+        let totals = figures.swarms.iter().find(|totals| totals.family == family);
+        totals.map_or(0, |totals| totals.seeders + totals.leechers)
+    };
+    json!({
+        "torrents": torrents,
+        "activeTorrents": torrents,
+        "peersAll": seeders + leechers,
+        "peersSeederOnly": seeders,
+        "peersLeecherOnly": leechers,
+        "peersSeederAndLeecher": 0,
+        "peersIPv4": of_family("v4"),
+        "peersIPv6": of_family("v6"),
+        "clients": {},
+    })
+}
+
+fn uptime_s(figures: &Figures) -> u64 {
+    figures.now_unix_s.saturating_sub(figures.started_unix_s)
+}
+
+/// Returns the sum of a count over both families and WebTorrent.
+fn sum(figures: &Figures, count: impl Fn(&SwarmTotals) -> u64) -> u64 {
+    figures.swarms.iter().map(count).sum()
+}
+
+/// Returns the number of requests of a kind over some protocols.
+fn requests(figures: &Figures, is_counted: impl Fn(&Traffic) -> bool, kind: &str) -> u64 {
+    let counted = figures.traffic.iter().filter(|traffic| is_counted(traffic));
+    counted.map(|traffic| traffic.requests.get(kind).copied().unwrap_or(0)).sum()
+}

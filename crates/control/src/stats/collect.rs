@@ -1,0 +1,261 @@
+//! The collection of the statistics from the counters of the workers. Only the look-ups of the largest swarms
+//! take locks of the store, each for a moment (see `insight`).
+
+use shoal_base::{Counts, Totals};
+use shoal_engine::counter::{Counters, Drop, Family, Kind, Loss, Outcome, Relay, Unregistered};
+use shoal_engine::policy::Protocol;
+use shoal_net::SocketProbe;
+use shoal_session::SessionCounters;
+
+use super::{
+    Certificate, Client, Cluster, Connections, CountMap, Datagrams, List, ListSource, Memory, MemoryUse,
+    Processing, Refusals, Relays, Stats, SwarmTotals, TopSwarm, Traffic, Worker,
+};
+use crate::metrics::{ended_connections, memory_kinds};
+use crate::process;
+use crate::{Sources, WorkerSources};
+use shoal_runtime::clock;
+use shoal_runtime::lists::ListCounters;
+use shoal_runtime::processing::ProcessingCounters;
+
+/// Maximum numbers of kinds of software, without `other`, and of large swarms.
+const CLIENTS_MAX: usize = 12;
+const TOP_SWARMS_MAX: usize = 10;
+
+/// Returns the statistics at this moment.
+pub fn collect(sources: &Sources) -> Stats {
+    let count = |name: &str, count| (name.to_owned(), count);
+    let reloads = [("applied", &sources.reloads.applied), ("failed", &sources.reloads.failed)];
+    let reloads = reloads.map(|(outcome, count)| (outcome, count.load(std::sync::atomic::Ordering::Relaxed)));
+    let unregistered = Unregistered::ALL.map(|reason| {
+        let of_family =
+            |protocol, family| sources.sum(protocol, |counters| counters.unregistered(family, reason));
+        count(reason.name(), flows().map(|(protocol, family)| of_family(protocol, family)).sum())
+    });
+    let now_ms = clock::monotonic_ms();
+    let endpoints = &sources.live.latest().endpoints;
+    let workers = sources.workers.iter().zip(&endpoints.probes);
+    Stats {
+        version: sources.build.release.to_owned(),
+        commit: sources.build.commit.to_owned(),
+        build: sources.build.profile.to_owned(),
+        io: sources.backend.clone(),
+        now_unix_s: clock::unix_s(),
+        started_unix_s: sources.started_unix_s,
+        monotonic_ms: now_ms,
+        traffic: flows().map(|(protocol, family)| traffic(sources, protocol, family)).collect(),
+        refusals: flows().flat_map(|(protocol, family)| refusals(sources, protocol, family)).collect(),
+        unregistered: unregistered.into_iter().filter(|(_, count)| *count > 0).collect(),
+        datagrams: Family::ALL.map(|family| datagrams(sources, family)).into(),
+        swarms: swarms(sources),
+        memory: memory(sources),
+        connections: connections(sources),
+        relays: relays(sources),
+        workers: workers.map(|(worker, sockets)| of_worker(worker, sockets, now_ms)).collect(),
+        cpu_s: process::usage().cpu_s,
+        processing: Protocol::ALL.map(|protocol| processing(sources, protocol)).into(),
+        clients: clients(sources),
+        top_swarms: top_swarms(sources),
+        certificates: certificates(sources),
+        lists: lists(&sources.lists),
+        list_sources: list_sources(&sources.lists),
+        reloads: reloads.map(|(name, number)| count(name, number)).into(),
+        cluster: sources.cluster.as_deref().map(Cluster::collect),
+    }
+}
+
+/// Returns every protocol with every family.
+fn flows() -> impl Iterator<Item = (Protocol, Family)> {
+    Protocol::ALL.into_iter().flat_map(|protocol| Family::ALL.map(|family| (protocol, family)))
+}
+
+/// Returns a map of the counts that are not zero.
+fn occurred(counts: impl IntoIterator<Item = (&'static str, u64)>) -> CountMap {
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    counts.map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+fn traffic(sources: &Sources, protocol: Protocol, family: Family) -> Traffic {
+    let sum = |read: &dyn Fn(&Counters, Kind) -> u64| -> u64 {
+        Kind::ALL.iter().map(|kind| sources.sum(protocol, |counters| read(counters, *kind))).sum()
+    };
+    let requests = Kind::ALL.map(|kind| {
+        (kind.name().to_owned(), sources.sum(protocol, |counters| counters.requests(family, kind)))
+    });
+    let refused = Outcome::all().filter(|outcome| *outcome != Outcome::Ok);
+    Traffic {
+        protocol: protocol.name().to_owned(),
+        family: family.name().to_owned(),
+        requests: requests.into(),
+        ok: sum(&|counters, kind| counters.replies(family, kind, Outcome::Ok)),
+        refused: refused.map(|outcome| sum(&|counters, kind| counters.replies(family, kind, outcome))).sum(),
+    }
+}
+
+fn refusals(sources: &Sources, protocol: Protocol, family: Family) -> Vec<Refusals> {
+    let outcomes = Outcome::all().filter(|outcome| *outcome != Outcome::Ok);
+    let refusals = outcomes.map(|outcome| {
+        let of_kind =
+            |kind| sources.sum(protocol, |counters: &Counters| counters.replies(family, kind, outcome));
+        Refusals {
+            protocol: protocol.name().to_owned(),
+            family: family.name().to_owned(),
+            reason: outcome.name().to_owned(),
+            count: Kind::ALL.map(of_kind).iter().sum(),
+        }
+    });
+    refusals.filter(|refusals| refusals.count > 0).collect()
+}
+
+fn datagrams(sources: &Sources, family: Family) -> Datagrams {
+    let io = |read: fn(&shoal_net::FamilyCounters) -> u64| sources.sum_io(family, read);
+    let drops =
+        Drop::ALL.map(|reason| (reason.name(), sources.sum(Protocol::Udp, |udp| udp.drops(family, reason))));
+    let unread =
+        [("oversized", io(|io| io.oversized.read())), ("receive_failed", io(|io| io.receive_failed.read()))];
+    Datagrams {
+        family: family.name().to_owned(),
+        received: io(|io| io.received.read()),
+        sent: io(|io| io.sent.read()),
+        drops: occurred(drops.into_iter().chain(unread)),
+        reply_drops: occurred([
+            ("buffer_full", io(|io| io.send_full.read())),
+            ("unreachable", io(|io| io.send_unreachable.read())),
+            ("failed", io(|io| io.send_failed.read())),
+        ]),
+    }
+}
+
+fn swarms(sources: &Sources) -> Vec<SwarmTotals> {
+    let [v4, v6] = sources.store.totals();
+    let webtorrent = sources.swarms.as_ref().map(|swarms| swarms.totals());
+    let families = [(Family::V4.name(), Some(v4)), (Family::V6.name(), Some(v6))];
+    let families = families.into_iter().chain([(Protocol::WebTorrent.name(), webtorrent)]);
+    families.filter_map(|(family, totals)| Some(swarm_totals(family, &totals?))).collect()
+}
+
+fn swarm_totals(family: &str, totals: &Totals) -> SwarmTotals {
+    let Totals { swarms, seeders, leechers, completed, bytes, expired, evicted } = *totals;
+    let family = family.to_owned();
+    SwarmTotals { family, swarms, seeders, leechers, completed, expired, evicted, memory_bytes: bytes }
+}
+
+fn memory(sources: &Sources) -> Memory {
+    let [v4, v6] = sources.store.totals();
+    let store = v4.plus(v6);
+    let peers = store.seeders + store.leechers;
+    #[expect(clippy::cast_precision_loss, reason = "it is shown with few digits")]
+    let per_peer = (peers > 0).then(|| store.bytes as f64 / peers as f64);
+    let uses = memory_kinds(sources).map(|(kind, bytes)| MemoryUse { kind: kind.to_owned(), bytes });
+    Memory { max: sources.memory.max, uses: uses.into(), store_max: sources.memory.store, per_peer }
+}
+
+fn connections(sources: &Sources) -> Connections {
+    let sum = |read: fn(&shoal_net::stream::StreamCounters) -> u64| sources.sum_streams(read);
+    let (accepted, closed) = (sum(|io| io.accepted.read()), sum(|io| io.closed.read()));
+    let sessions = sources.workers.iter().map(|worker| &worker.sessions);
+    let sessions = shoal_base::metrics::sums::<SessionCounters>(sessions);
+    let session = |name| {
+        let metric = sessions.iter().find(|metric| metric.name == name);
+        occurred(metric.into_iter().flat_map(|metric| metric.series.iter().copied()))
+    };
+    Connections {
+        open: accepted.saturating_sub(closed),
+        max: sources.live.latest().endpoints.connections_max,
+        accepted,
+        ended: occurred(ended_connections(sources)),
+        received_bytes: sum(|io| io.received_bytes.read()),
+        sent_bytes: sum(|io| io.sent_bytes.read()),
+        tls_handshakes: session("shoal_tls_handshakes"),
+        websocket_upgrades: session("shoal_websocket_upgrades"),
+    }
+}
+
+fn relays(sources: &Sources) -> Relays {
+    let sum = |read: &dyn Fn(&Counters) -> u64| sources.sum(Protocol::WebTorrent, read);
+    Relays {
+        offers: sum(&|counters| counters.relays(Relay::Offer)),
+        answers: sum(&|counters| counters.relays(Relay::Answer)),
+        drops: occurred(Loss::ALL.map(|loss| (loss.name(), sum(&|counters| counters.losses(loss))))),
+    }
+}
+
+fn of_worker(worker: &WorkerSources, sockets: &[SocketProbe], now_ms: u64) -> Worker {
+    let sockets = sockets.iter().filter_map(|socket| socket.read().ok().flatten());
+    let (kernel_drops, receive_queue_bytes) = sockets.fold((0, 0), |(drops, bytes), socket| {
+        (drops + u64::from(socket.receive_drops), bytes + u64::from(socket.receive_queue_bytes))
+    });
+    Worker {
+        busy: f64::from(worker.heartbeat.busy().min(1000)) / 1000.0,
+        interval_raise: f64::from(worker.heartbeat.pace()) / 1000.0,
+        heartbeat_age_ms: now_ms.saturating_sub(worker.heartbeat.beat_ms()),
+        batches: worker.io.batches.read(),
+        kernel_drops,
+        receive_queue_bytes,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the bounds are short, and the sum is one for a mean")]
+fn processing(sources: &Sources, protocol: Protocol) -> Processing {
+    const NS_PER_S: f64 = 1e9;
+    let workers = sources.workers.iter().map(|worker| &*worker.processing);
+    let times = ProcessingCounters::sum_times(workers, protocol);
+    Processing {
+        protocol: protocol.name().to_owned(),
+        bounds_s: times.bounds.iter().map(|bound_ns| *bound_ns as f64 / NS_PER_S).collect(),
+        buckets: times.buckets,
+        sum_s: times.sum as f64 / NS_PER_S,
+    }
+}
+
+fn clients(sources: &Sources) -> Vec<Client> {
+    let clients = sources.insight.clients(CLIENTS_MAX).unwrap_or_default().into_iter();
+    let shown = clients.map(|client| Client {
+        software: client.software.to_owned(),
+        share: client.share,
+        versions: client.versions,
+    });
+    shown.collect()
+}
+
+fn top_swarms(sources: &Sources) -> Vec<TopSwarm> {
+    let torrents = sources.insight.top(TOP_SWARMS_MAX).unwrap_or_default().into_iter();
+    let shown = torrents.map(|torrent| {
+        let Counts { seeders, leechers, completed } = torrent.total();
+        TopSwarm { info_hash: format!("{:?}", torrent.info_hash), seeders, leechers, completed }
+    });
+    shown.collect()
+}
+
+fn certificates(sources: &Sources) -> Vec<Certificate> {
+    let shown = sources.certificates().map(|certificate| Certificate {
+        file: certificate.file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        names: certificate.names,
+        not_before_unix_s: certificate.not_before_unix_s,
+        not_after_unix_s: certificate.not_after_unix_s,
+    });
+    shown.collect()
+}
+
+fn lists(lists: &ListCounters) -> Vec<List> {
+    let shown = [("allow", &lists.allow), ("deny", &lists.deny)].map(|(name, list)| List {
+        name: name.to_owned(),
+        torrents: list.torrents(),
+        memory_bytes: list.bytes(),
+        faulty_sources: list.faulty_sources(),
+        applied_unix_s: list.applied_unix_s(),
+    });
+    shown.into()
+}
+
+fn list_sources(lists: &ListCounters) -> Vec<ListSource> {
+    let shown = lists.sources().into_iter().map(|source| ListSource {
+        list: source.list.to_owned(),
+        source: source.source.clone(),
+        failures: source.failures(),
+        faulty_lines: source.faulty_lines(),
+        fault: source.fault(),
+        age_s: source.age_s(),
+    });
+    shown.collect()
+}

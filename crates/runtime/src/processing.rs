@@ -1,0 +1,123 @@
+//! How long the tracker takes for requests: from the receipt of a batch or an input until the replies have been handed to
+//! the kernel.
+//!
+//! The clock is read for some batches only, at random distances. A worker measures one batch at a time.
+
+use std::sync::Arc;
+
+use shoal_base::metrics::{Histogram, HistogramCounts};
+use shoal_engine::policy::Protocol;
+
+use crate::clock;
+
+/// The mean distance between two batches that are measured.
+const DISTANCE: u32 = 32;
+
+/// The ends of the buckets of times, in nanoseconds: 2.5 µs to a second.
+const TIME_BOUNDS_NS: &[u64] = &[
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    1_000_000_000,
+];
+
+/// The ends of the buckets of batch sizes. The last one is the largest batch.
+const SIZE_BOUNDS: &[u64] = &[1, 2, 4, 8, 16, 32, 64];
+
+/// The measurements of one worker.
+#[derive(Debug)]
+pub struct ProcessingCounters {
+    udp: Histogram,
+    http: Histogram,
+    webtorrent: Histogram,
+    batch_sizes: Histogram,
+}
+
+impl Default for ProcessingCounters {
+    fn default() -> Self {
+        let times = || Histogram::new(TIME_BOUNDS_NS);
+        Self { udp: times(), http: times(), webtorrent: times(), batch_sizes: Histogram::new(SIZE_BOUNDS) }
+    }
+}
+
+impl ProcessingCounters {
+    fn times(&self, protocol: Protocol) -> &Histogram {
+        match protocol {
+            Protocol::Udp => &self.udp,
+            Protocol::Http => &self.http,
+            Protocol::WebTorrent => &self.webtorrent,
+        }
+    }
+
+    /// Returns the times of a protocol in nanoseconds, over all workers.
+    pub fn sum_times<'w>(workers: impl Iterator<Item = &'w Self>, protocol: Protocol) -> HistogramCounts {
+        workers.fold(HistogramCounts::none(TIME_BOUNDS_NS), |sum, worker| {
+            sum.plus(&worker.times(protocol).read())
+        })
+    }
+
+    /// Returns the numbers of datagrams in a batch, over all workers.
+    pub fn sum_batch_sizes<'w>(workers: impl Iterator<Item = &'w Self>) -> HistogramCounts {
+        workers.fold(HistogramCounts::none(SIZE_BOUNDS), |sum, worker| sum.plus(&worker.batch_sizes.read()))
+    }
+}
+
+/// Measures the batches of one worker.
+#[derive(Debug)]
+pub struct Stopwatch {
+    counters: Arc<ProcessingCounters>,
+    is_on: bool,
+    /// The number of batches up to the next one that is measured.
+    left: u32,
+    rng: fastrand::Rng,
+    /// When the batch that is measured began.
+    started_ns: Option<u64>,
+}
+
+impl Stopwatch {
+    pub fn new(is_on: bool, rng: fastrand::Rng) -> Self {
+        Self { counters: Arc::default(), is_on, left: 1, rng, started_ns: None }
+    }
+
+    pub fn counters(&self) -> Arc<ProcessingCounters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Counts a batch, and begins to measure it if it is its turn.
+    pub fn begin(&mut self) {
+        if !self.is_on {
+            return;
+        }
+        self.left -= 1;
+        if self.left == 0 {
+            self.left = self.rng.u32(1..2 * DISTANCE);
+            self.started_ns = Some(clock::precise_ns());
+        }
+    }
+
+    /// Counts the size of the batch that is measured, if there is one.
+    pub fn note_size(&self, datagrams: usize) {
+        if self.started_ns.is_some() {
+            self.counters.batch_sizes.observe(datagrams as u64);
+        }
+    }
+
+    /// Ends the measurement, if there is one.
+    pub fn end(&mut self, protocol: Protocol) {
+        if let Some(started_ns) = self.started_ns.take() {
+            self.counters.times(protocol).observe(clock::precise_ns().saturating_sub(started_ns));
+        }
+    }
+}
