@@ -8,9 +8,11 @@
 //! | [`published`] | a value that one thread replaces and workers follow without waiting |
 //! | [`lists`] | the operator's lists: sources, bans, changes, and the removal of swarms that they forbid |
 //! | [`token_keys`] | the keys of tokens, read again while the tracker runs |
+//! | [`config_file`] | reading the configuration, at the start and later |
 //! | [`counters`], [`division`] | figures of the control plane, and the division of the memory |
 //! | [`heartbeat`] | whether threads respond |
 //! | [`periodic`], [`background`], [`panics`] | threads that serve no requests |
+//! | [`state_directory`] | the directory of the state, which no other tracker uses |
 //! | [`log`], [`repeated`], [`printable`], [`output`] | what an operator reads |
 //! | [`failure`] | why the program ends, and its exit code |
 //! | [`random`] | random numbers for secrets |
@@ -22,6 +24,7 @@
 
 pub mod background;
 pub mod clock;
+pub mod config_file;
 pub mod counters;
 pub mod division;
 pub mod failure;
@@ -38,5 +41,6 @@ pub mod published;
 pub mod random;
 pub mod repeated;
 pub mod replace_file;
+pub mod state_directory;
 mod sync;
 pub mod token_keys;

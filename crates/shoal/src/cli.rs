@@ -6,10 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::access_command as command;
-use crate::{
-    activation, broker, cluster_command, config_file, ctl, sandbox, state, tls, top, tracker, version,
-};
+use crate::{activation, broker, sandbox, tracker, version};
+use shoal_cli::{access, cluster, ctl, state, tls, top};
+use shoal_runtime::config_file;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::{log, output};
 
@@ -43,18 +42,18 @@ enum Command {
     /// Lists of torrents that are served or refused
     Access {
         #[command(subcommand)]
-        action: command::Action,
+        action: access::Action,
     },
     /// Control a running tracker: bans, lists, limits, reload, log, drain; and make tokens for that
     Ctl(ctl::Ctl),
     /// The cluster of a running tracker: its nodes and its connection to NATS
-    Cluster(cluster_command::Cluster),
+    Cluster(cluster::Cluster),
     /// Watch a running tracker in the terminal
     Top(top::Top),
     /// Snapshots of the swarms (state.path): examine, export and import them
     State {
         #[command(subcommand)]
-        action: state::command::Action,
+        action: state::Action,
     },
     /// Hand over to the installed program, which may be another version, without losing a request
     ///
@@ -114,9 +113,11 @@ pub fn run() -> ExitCode {
         Some(Command::Config { action: Some(ConfigAction::Check { file }) }) => check(&file),
         Some(Command::Access { action }) => return examine(&action),
         Some(Command::Ctl(ctl)) => ctl::run(&ctl).and_then(|text| print(&text)),
-        Some(Command::Cluster(command)) => return end(cluster_command::run(&command)),
+        Some(Command::Cluster(command)) => return end(cluster::run(&command)),
         Some(Command::Top(top)) => top::run(&top),
-        Some(Command::State { action }) => state::command::run(&action).and_then(|text| print(&text)),
+        Some(Command::State { action }) => {
+            state::run(&action, version::PROGRAM).and_then(|text| print(&text))
+        }
         Some(Command::Upgrade(upgrade)) => ctl::run(&upgrade.into()).and_then(|text| print(&text)),
         Some(Command::Tls { action }) => tls::run(&action).and_then(|text| print(&text)),
         Some(Command::Broker(arguments)) => broker::run(arguments).map_err(Failure::from),
@@ -139,8 +140,8 @@ fn serve(file: Option<&Path>, take_over: Option<RawFd>) -> ExitCode {
 }
 
 /// Executes a command about lists.
-fn examine(action: &command::Action) -> ExitCode {
-    let examined = command::run(action).and_then(|outcome| print(&outcome.text).map(|()| outcome));
+fn examine(action: &access::Action) -> ExitCode {
+    let examined = access::run(action).and_then(|outcome| print(&outcome.text).map(|()| outcome));
     match examined {
         Ok(outcome) => {
             if let Some(warning) = outcome.warning {

@@ -10,7 +10,6 @@
 #[global_allocator]
 static ALLOCATOR: shoal_testkit::allocator::CountingAllocator = shoal_testkit::allocator::CountingAllocator;
 
-mod access_command;
 mod access_log;
 mod activation;
 mod advice;
@@ -21,10 +20,6 @@ mod broker;
 mod certificates;
 pub mod cli;
 mod cluster;
-mod cluster_command;
-mod config_file;
-mod control_client;
-mod ctl;
 mod descriptors;
 mod frozen_swarms;
 mod hand_over;
@@ -45,8 +40,6 @@ mod service_status;
 mod settings;
 mod signals;
 mod state;
-mod tls;
-mod top;
 mod tracker;
 mod version;
 mod worker;

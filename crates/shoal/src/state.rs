@@ -12,8 +12,6 @@
 //! | `tickets` | the secret keys of TLS tickets, for the owner only |
 //! | `lock` | locked by the tracker that uses the directory |
 
-pub(crate) mod command;
-mod directory;
 mod keys;
 mod load;
 mod save;
@@ -32,7 +30,6 @@ use shoal_config::Config;
 use shoal_session::tls::Server;
 use shoal_store::{Restored, SharedStore};
 
-use self::directory::StateDirectory;
 pub(crate) use self::keys::StateKeys;
 use self::load::{Loaded, Source};
 use self::save::Content;
@@ -42,6 +39,7 @@ use crate::settings;
 use shoal_runtime::clock;
 use shoal_runtime::counters::SnapshotCounters;
 use shoal_runtime::failure::Failure;
+use shoal_runtime::state_directory::StateDirectory;
 
 /// The state of a tracker that starts.
 pub(crate) struct State {

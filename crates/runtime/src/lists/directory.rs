@@ -26,7 +26,7 @@ const DEPTH_MAX: usize = 32;
 
 /// The files of a directory, as they were read last.
 #[derive(Debug, Default)]
-pub(super) struct Directory {
+pub struct Directory {
     files: BTreeMap<PathBuf, Known>,
     share: Share,
 }
@@ -43,7 +43,7 @@ struct Known {
 impl Directory {
     /// Reads the files that are new or have changed. A file that is no torrent keeps the hashes that it had. The second
     /// value tells which files those are and why.
-    pub(super) fn read(&mut self, root: &Path, build: &Build) -> io::Result<(TorrentTable, Vec<String>)> {
+    pub fn read(&mut self, root: &Path, build: &Build) -> io::Result<(TorrentTable, Vec<String>)> {
         let mut old = std::mem::take(&mut self.files);
         let (mut faults, mut builder) = (Vec::new(), build.table());
         let walk =

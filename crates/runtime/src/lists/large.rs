@@ -20,7 +20,7 @@ pub(super) type ReadingId = Arc<()>;
 
 /// A large file that is to be read.
 #[derive(Clone, Debug)]
-pub(super) struct LargeFile {
+pub struct LargeFile {
     /// The name of the list.
     pub(super) list: &'static str,
     pub(super) reading: ReadingId,
@@ -34,7 +34,7 @@ impl LargeFile {
     }
 
     /// Reads the file, which may take many seconds.
-    pub(super) fn read(&self, build: &Build) -> Fetched {
+    pub fn read(&self, build: &Build) -> Fetched {
         background::run(|| (self.read)(&self.path, build))
     }
 

@@ -13,8 +13,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use shoal_base::file::Fault;
 use shoal_store::FingerprintKey;
 
-use super::StateDirectory;
-use super::directory::replace;
+use shoal_runtime::state_directory::{StateDirectory, replace};
 
 /// Size of all keys in bytes.
 const BYTES: usize = 32 + 16 + 16;

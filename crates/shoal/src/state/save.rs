@@ -13,11 +13,10 @@ use shoal_store::snapshot_file::{Header, Summary, Writer};
 use shoal_store::{Export, SharedStore};
 use tokio::sync::oneshot;
 
-use super::StateDirectory;
-use super::directory::replace;
 use super::tickets::TicketFile;
 use crate::version;
 use shoal_runtime::counters::{Saved, SnapshotCounters};
+use shoal_runtime::state_directory::{StateDirectory, replace};
 use shoal_runtime::{background, clock};
 
 /// The kernel writes a snapshot to the disk in pieces of this size, so that little of the page cache waits to be written.

@@ -8,7 +8,7 @@ use super::numbers::{duration, rate, utc};
 use super::rates::Rates;
 use super::table::Look;
 use super::{Reply, Top, ask};
-use crate::control_client::ControlClient;
+use crate::client::ControlClient;
 use shoal_control::stats::Stats;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::{log, output, printable};

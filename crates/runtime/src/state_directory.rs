@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use shoal_runtime::replace_file;
+use crate::replace_file;
 
 /// The mode of a directory that the tracker creates: it has the addresses of peers, and keys.
 const DIRECTORY_MODE: u32 = 0o700;
@@ -18,7 +18,7 @@ const FILE_MODE: u32 = 0o600;
 
 /// A directory that no other tracker uses.
 #[derive(Debug)]
-pub(crate) struct StateDirectory {
+pub struct StateDirectory {
     path: PathBuf,
     /// Locked until it is closed, which the kernel does at the latest when the process ends.
     lock: File,
@@ -29,7 +29,7 @@ impl StateDirectory {
     ///
     /// # Errors
     /// Returns what is wrong with it, with the key, the value and what would be accepted.
-    pub(crate) fn open(path: &Path) -> Result<Self, String> {
+    pub fn open(path: &Path) -> Result<Self, String> {
         let fault = |fault: &str| {
             format!(
                 "state.path = {path:?}: {fault}; expected a directory that the tracker may write to and no other one uses, \
@@ -72,7 +72,7 @@ impl StateDirectory {
 
     /// Uses a directory with the lock that the tracker before this one had. Returns `None` if that is the lock of another
     /// directory.
-    pub(crate) fn take_over(path: &Path, lock: OwnedFd) -> Option<Self> {
+    pub fn take_over(path: &Path, lock: OwnedFd) -> Option<Self> {
         let lock = File::from(lock);
         let (own, named) = (lock.metadata().ok()?, fs::metadata(path.join("lock")).ok()?);
         let is_same = (own.dev(), own.ino()) == (named.dev(), named.ino());
@@ -80,31 +80,31 @@ impl StateDirectory {
     }
 
     /// Returns a descriptor of the lock, which is free when all of them are closed.
-    pub(crate) fn lock(&self) -> io::Result<OwnedFd> {
+    pub fn lock(&self) -> io::Result<OwnedFd> {
         Ok(self.lock.try_clone()?.into())
     }
 
     /// Returns the file of the snapshot.
-    pub(crate) fn snapshot(&self) -> PathBuf {
+    pub fn snapshot(&self) -> PathBuf {
         self.path.join(SNAPSHOT)
     }
 
     /// Returns the file of the keys.
-    pub(crate) fn keys(&self) -> PathBuf {
+    pub fn keys(&self) -> PathBuf {
         self.path.join("keys")
     }
 
     /// Returns the file of the keys of TLS tickets.
-    pub(crate) fn tickets(&self) -> PathBuf {
+    pub fn tickets(&self) -> PathBuf {
         self.path.join("tickets")
     }
 }
 
 /// The name of the snapshot in its directory.
-pub(crate) const SNAPSHOT: &str = "swarms";
+pub const SNAPSHOT: &str = "swarms";
 
 /// As [`replace_file::replace`], for a file of this directory.
-pub(super) fn replace<T>(file: &Path, write: impl FnOnce(File) -> io::Result<(File, T)>) -> io::Result<T> {
+pub fn replace<T>(file: &Path, write: impl FnOnce(File) -> io::Result<(File, T)>) -> io::Result<T> {
     replace_file::replace(file, FILE_MODE, write)
 }
 

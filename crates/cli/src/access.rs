@@ -17,8 +17,8 @@ use shoal_access::torrents::{Details, Entry, LineError};
 use shoal_base::InfoHash;
 use shoal_config::{Config, ListSource};
 
-use crate::config_file;
-use crate::control_client::{ClientError, ControlClient, Endpoint};
+use crate::client::{ClientError, ControlClient, Endpoint};
+use shoal_runtime::config_file;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::lists::audit::Author;
 use shoal_runtime::lists::edit;
@@ -40,7 +40,7 @@ const NEGATIVE: u8 = 3;
 const FAULTY: u8 = 4;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Action {
+pub enum Action {
     /// Add torrents to a list
     ///
     /// A tracker that runs applies it at once. The name of the user stands behind the entry and in the log, which goes to
@@ -168,11 +168,11 @@ pub(crate) struct Reload {
 }
 
 /// The output of a command, and its exit code.
-pub(crate) struct Outcome {
-    pub(crate) text: String,
-    pub(crate) code: ExitCode,
+pub struct Outcome {
+    pub text: String,
+    pub code: ExitCode,
     /// The lines that a tracker cannot read, and what follows.
-    pub(crate) warning: Option<String>,
+    pub warning: Option<String>,
 }
 
 impl Outcome {
@@ -195,7 +195,7 @@ impl Outcome {
 }
 
 /// Executes a command.
-pub(crate) fn run(action: &Action) -> Result<Outcome, Failure> {
+pub fn run(action: &Action) -> Result<Outcome, Failure> {
     match action {
         Action::Add(add) => run_add(add),
         Action::Remove(remove) => run_remove(remove),

@@ -15,7 +15,7 @@ use super::screen::{Action, Screen};
 use super::terminal::{self, Terminal};
 use super::view::draw;
 use super::{Reply, ask};
-use crate::control_client::ControlClient;
+use crate::client::ControlClient;
 use shoal_control::stats::Stats;
 use shoal_runtime::clock;
 use shoal_runtime::failure::Failure;
@@ -35,7 +35,7 @@ struct Signals {
 }
 
 /// Shows the screen until the operator quits.
-pub(super) fn run(client: ControlClient, mut screen: Screen, first: Reply) -> Result<(), Failure> {
+pub(crate) fn run(client: ControlClient, mut screen: Screen, first: Reply) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot wait for keys and replies")?;
     screen.take(Ok(first.stats), clock::monotonic_ms());

@@ -1,6 +1,6 @@
 //! `shoal ctl`: the command line over the API of a running tracker.
 //!
-//! Every command is one or two requests to the control listener ([`crate::control_client`]), so what it may do depends on its
+//! Every command is one or two requests to the control listener ([`crate::client`]), so what it may do depends on its
 //! token only. `token` needs no tracker.
 
 pub(crate) mod show;
@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::control_client::{ClientError, ControlClient, Endpoint};
+use crate::client::{ClientError, ControlClient, Endpoint};
 use crate::top;
 use shoal_control::{Role, is_token_name, token_line};
 use shoal_runtime::failure::Failure;
@@ -30,7 +30,7 @@ const EVENT_BYTES_MAX: u64 = 16 << 20;
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Ctl {
+pub struct Ctl {
     #[command(flatten)]
     endpoint: Endpoint,
 
@@ -44,7 +44,7 @@ pub(crate) struct Ctl {
 
 /// The arguments of `shoal upgrade`, which is short for `shoal ctl upgrade`.
 #[derive(Debug, Args)]
-pub(crate) struct Upgrade {
+pub struct Upgrade {
     #[command(flatten)]
     endpoint: Endpoint,
 
@@ -243,7 +243,7 @@ impl Which {
 }
 
 /// Executes a command, and returns its output.
-pub(crate) fn run(ctl: &Ctl) -> Result<String, Failure> {
+pub fn run(ctl: &Ctl) -> Result<String, Failure> {
     if let Action::Token { role, name } = &ctl.action {
         return make_token(*role, name, ctl.json);
     }

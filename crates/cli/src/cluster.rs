@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::control_client::{ControlClient, Endpoint};
+use crate::client::{ControlClient, Endpoint};
 use crate::ctl::show::{lines, table};
 use crate::top::STATS_PATH;
 use crate::top::numbers::{UNKNOWN, bytes, count, rate, time};
@@ -19,7 +19,7 @@ const ALONE: u8 = 4;
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Cluster {
+pub struct Cluster {
     #[command(flatten)]
     endpoint: Endpoint,
 
@@ -66,7 +66,7 @@ Examples:
 const VALUES_PATH: &str = "/api/v1/cluster/values";
 
 /// Executes the command, and returns its output and its exit code.
-pub(crate) fn run(Cluster { endpoint, json, action }: &Cluster) -> Result<(String, ExitCode), Failure> {
+pub fn run(Cluster { endpoint, json, action }: &Cluster) -> Result<(String, ExitCode), Failure> {
     let client = ControlClient::new(endpoint)?;
     match action {
         Action::Status => return run_status(&client, *json),

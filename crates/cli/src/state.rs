@@ -12,15 +12,13 @@ use shoal_base::{InfoHash, PeerV4, PeerV6};
 use shoal_store::snapshot_file::{Block, Event, Header, Reader, Summary, Writer};
 use shoal_store::{AGE_TICKS, SwarmPart, SwarmSet};
 
-use super::StateDirectory;
-use super::directory::{SNAPSHOT, replace};
-use crate::version;
 use shoal_runtime::clock;
 use shoal_runtime::failure::Failure;
+use shoal_runtime::state_directory::{SNAPSHOT, StateDirectory, replace};
 
 /// The commands of `shoal state`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Action {
+pub enum Action {
     /// Print the header of a snapshot
     Info {
         /// A snapshot, or the directory of state.path
@@ -113,7 +111,7 @@ struct Read {
 }
 
 /// Executes the command. Returns its output.
-pub(crate) fn run(action: &Action) -> Result<String, Failure> {
+pub fn run(action: &Action, program: &str) -> Result<String, Failure> {
     match action {
         Action::Info { path, json } => {
             let (file, reader) = open(path)?;
@@ -121,7 +119,7 @@ pub(crate) fn run(action: &Action) -> Result<String, Failure> {
         }
         Action::Verify { path, json } => verify(path, *json),
         Action::Export { path } => export(path).map(|()| String::new()),
-        Action::Import { directory, replace, timeout_s } => import(directory, *replace, *timeout_s),
+        Action::Import { directory, replace, timeout_s } => import(directory, *replace, *timeout_s, program),
     }
 }
 
@@ -296,7 +294,7 @@ impl Collected {
     }
 }
 
-fn import(directory: &Path, replaces: bool, timeout_s: u32) -> Result<String, Failure> {
+fn import(directory: &Path, replaces: bool, timeout_s: u32, program: &str) -> Result<String, Failure> {
     if stdin().is_terminal() {
         eprintln_if_possible("reading lines of JSON from the terminal; Ctrl-D ends them");
     }
@@ -312,7 +310,7 @@ fn import(directory: &Path, replaces: bool, timeout_s: u32) -> Result<String, Fa
         keys: 0,
         has_fingerprints: false,
         swarms: [0; SwarmSet::ALL.len()],
-        program: version::PROGRAM.to_owned(),
+        program: program.to_owned(),
     };
     let mut fault = None;
     let written = replace(&file, |new| {

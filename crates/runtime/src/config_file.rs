@@ -7,13 +7,13 @@ use std::path::Path;
 use shoal_base::file::Fault;
 use shoal_config::{Config, ConfigFile, Differences, Reloaded};
 
-use shoal_runtime::failure::Failure;
+use crate::failure::Failure;
 
 /// The maximum size of the file. The default file with all its comments has about 30 KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads the configuration from defaults, file and environment. The file may be a pipe.
-pub(crate) fn read(path: Option<&Path>) -> Result<Config, Failure> {
+pub fn read(path: Option<&Path>) -> Result<Config, Failure> {
     let Some(path) = path else {
         return Ok(shoal_config::read(None, std::env::vars_os())?);
     };
@@ -37,7 +37,7 @@ pub(crate) fn read(path: Option<&Path>) -> Result<Config, Failure> {
 /// which the tracker was started, the configuration is unchanged.
 ///
 /// The values of a cluster override the others. Without a file, they and the environment are all that there is.
-pub(crate) fn reread(
+pub fn reread(
     running: &Config,
     path: Option<&Path>,
     cluster: Option<&[(String, String)]>,

@@ -1,6 +1,6 @@
 //! `shoal top`: the figures of the status page in the terminal.
 //!
-//! It asks the control listener for its statistics ([`crate::stats`]) at an interval, and shows them with their rates:
+//! It asks the control listener for its statistics ([`shoal_control::stats`]) at an interval, and shows them with their rates:
 //!
 //! - `rates` compares two statistics, `figures` makes tables of them, `table` makes lines of a table. All are pure.
 //! - `screen` is what the operator has chosen, and `view` the picture of it, both pure, too. `terminal` sends pictures and
@@ -27,7 +27,7 @@ use clap::Args;
 use self::figures::View;
 use self::screen::Screen;
 use self::table::Look;
-use crate::control_client::{ClientError, ControlClient, Endpoint};
+use crate::client::{ClientError, ControlClient, Endpoint};
 use crate::ctl;
 use shoal_control::stats::Stats;
 use shoal_runtime::failure::Failure;
@@ -41,7 +41,7 @@ const INTERVAL_S_MAX: u64 = 3600;
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
-pub(crate) struct Top {
+pub struct Top {
     #[command(flatten)]
     endpoint: Endpoint,
 
@@ -91,7 +91,7 @@ struct Reply {
 }
 
 /// Shows the figures until the operator quits.
-pub(crate) fn run(top: &Top) -> Result<(), Failure> {
+pub fn run(top: &Top) -> Result<(), Failure> {
     let client = ControlClient::new(&top.endpoint)?;
     if top.once || top.json || !has_screen() {
         return plain::follow(top, &client);

@@ -16,7 +16,7 @@ use shoal_runtime::clock;
 use shoal_runtime::failure::Failure;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Action {
+pub enum Action {
     /// Make a self-signed certificate for trials, valid for a year, with an ECDSA key (P-256)
     SelfSigned(SelfSigned),
 }
@@ -48,7 +48,7 @@ pub(crate) struct SelfSigned {
 }
 
 /// Executes the command, and returns the text that says what to do next.
-pub(crate) fn run(action: &Action) -> Result<String, Failure> {
+pub fn run(action: &Action) -> Result<String, Failure> {
     let Action::SelfSigned(arguments) = action;
     let (certificate, key) = files(arguments)?;
     let now = UNIX_EPOCH + Duration::from_secs(clock::unix_s());

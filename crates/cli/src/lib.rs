@@ -1,0 +1,24 @@
+//! The commands of an operator: clients of a running tracker, and tools for its files.
+//!
+//! | | |
+//! |---|---|
+//! | [`client`] | asks the control listener |
+//! | [`ctl`] | changes a running tracker |
+//! | [`top`] | watches it |
+//! | [`cluster`] | its cluster |
+//! | [`access`] | the lists of torrents, in files and through a running tracker |
+//! | [`state`] | snapshots |
+//! | [`tls`] | certificates to try HTTPS with |
+//!
+//! A command returns its text or a [`Failure`](shoal_runtime::failure::Failure); the program prints it and ends. The crate must not
+//! serve anything.
+#![deny(unsafe_code)]
+#![allow(missing_docs)]
+
+pub mod access;
+pub mod client;
+pub mod cluster;
+pub mod ctl;
+pub mod state;
+pub mod tls;
+pub mod top;
