@@ -14,7 +14,7 @@ const SAME_WORKER: By = Nothing(
     "the program answers connects only; the worker decides about the rest as about datagrams from sockets",
 );
 const TCP_VERIFIES: By = Nothing("the handshake of TCP has verified the address");
-const TRUSTED_NODES: By = Nothing("the nodes of a cluster trust each other, see Clusters");
+const TRUSTED_NODES: By = Nothing("the nodes of a cluster trust each other");
 
 /// All promises.
 pub const PROMISES: &[Promise] = &[
