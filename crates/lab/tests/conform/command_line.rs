@@ -181,11 +181,12 @@ fn with_cases(page: &str, list: &str) -> String {
     let mut lines = Vec::new();
     for (protocol, prefix) in [("UDP", "udp-"), ("HTTP and HTTPS", "http-"), ("WebTorrent", "ws-")] {
         lines.push(format!("\n## Cases of {protocol}\n"));
-        for wanted in ["must", "should"] {
+        for (wanted, title) in [("must", "**Must:**"), ("should", "\n**Should:**")] {
+            lines.push(title.to_owned());
             let of_weight =
                 cases.iter().filter(|(id, weight)| id.starts_with(prefix) && weight.starts_with(wanted));
             lines.extend(of_weight.map(|(id, weight)| {
-                format!("- {wanted}: `{id}`{}", if weight.contains("--slow") { " (slow)" } else { "" })
+                format!("`{id}`{}", if weight.contains("--slow") { " (slow)" } else { "" })
             }));
         }
     }

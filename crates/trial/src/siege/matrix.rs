@@ -102,14 +102,21 @@ impl Promise {
             .copied()
     }
 
-    /// Returns the cell of a path on the page.
+    /// Returns the cell of a path on the page. Attacks of one group share its name.
     fn cell(&self, path: Path) -> String {
         let mut cell = String::new();
+        let mut group = "";
         for by in self.on(path) {
             match by {
                 By::Attacks(ids) => ids.iter().for_each(|id| {
-                    let comma = if cell.is_empty() { "" } else { ", " };
-                    let _ = write!(cell, "{comma}`{id}`{}", self.families(id));
+                    let (own, name) = id.split_once('/').unwrap_or(("", *id));
+                    if own == group {
+                        cell.push_str(", ");
+                    } else {
+                        let _ = write!(cell, "{}`{own}/` ", if cell.is_empty() { "" } else { "; " });
+                        group = own;
+                    }
+                    let _ = write!(cell, "{name}{}", self.families(id));
                 }),
                 By::Nothing(reason) => {
                     let _ = write!(cell, "*none: {reason}*");
