@@ -21,6 +21,9 @@ const PAGE_PREFACE: &str = "\
 
 Every key with its default, the first sentence of its meaning, and whether a reload applies a change; other changes take
 `shoal upgrade` or a restart. `shoal config` prints the whole meaning of each key and the values that it accepts.
+
+| Key | Default | Meaning | Reload |
+|---|---|---|---|
 ";
 
 /// Returns the default configuration in TOML, with the documentation of each key as comments.
@@ -32,13 +35,14 @@ pub fn default_toml() -> String {
     format!("{PREFACE}\n{}", tables.join("\n"))
 }
 
-/// Returns the page docs/configuration.md: a table of the keys of each section.
+/// Returns the page docs/configuration.md: a table of all keys.
 #[must_use]
 pub fn page_markdown() -> String {
     let mut config = Config::default();
     let sections = sections(&mut config);
-    let tables: Vec<String> = sections.iter().map(page_table).collect();
-    format!("{PAGE_PREFACE}\n{}", tables.join("\n"))
+    let rows =
+        sections.iter().flat_map(|section| section.keys.iter().map(move |key| page_row(section.name, key)));
+    format!("{PAGE_PREFACE}{}", rows.collect::<String>())
 }
 
 /// Returns the names of all environment variables that the tracker reads, in the order of the default file.
@@ -69,12 +73,6 @@ fn entry(key: &Key<'_>) -> String {
         Applies::Restart => "A change needs \"shoal upgrade\" or a restart.",
     };
     format!("{docs}# {applies}\n# Accepts {}.\n{} = {}\n", key.slot.accepts(), key.name, key.slot.show())
-}
-
-fn page_table(section: &Section<'_>) -> String {
-    let rows: Vec<String> = section.keys.iter().map(|key| page_row(section.name, key)).collect();
-    let head = "| Key | Default | Meaning | Reload |\n|---|---|---|---|\n";
-    format!("## {}\n\n{}\n\n{head}{}", section.name, first_sentence(section.docs), rows.concat())
 }
 
 fn page_row(section: &str, key: &Key<'_>) -> String {
