@@ -102,11 +102,11 @@ impl Promise {
             .copied()
     }
 
-    /// Returns the cell of a path on the page. Attacks of one group share its name.
-    fn cell(&self, path: Path) -> String {
+    /// Returns the cell of tests on the page. Attacks of one group share its name.
+    fn cell(&self, tests: impl Iterator<Item = By>) -> String {
         let mut cell = String::new();
         let mut group = "";
-        for by in self.on(path) {
+        for by in tests {
             match by {
                 By::Attacks(ids) => ids.iter().for_each(|id| {
                     let (own, name) = id.split_once('/').unwrap_or(("", *id));
@@ -139,7 +139,7 @@ impl Promise {
 
 /// Returns the promises as a numbered list.
 #[must_use]
-pub fn promises_markdown() -> String {
+pub(crate) fn promises_markdown() -> String {
     let mut text = String::from("\n");
     for (number, promise) in (1..).zip(PROMISES) {
         let _ = writeln!(text, "{number}. {}", promise.text);
@@ -149,12 +149,12 @@ pub fn promises_markdown() -> String {
 
 /// Returns the table of the promises, by their numbers, with the attacks on each path.
 #[must_use]
-pub fn matrix_markdown() -> String {
+pub(crate) fn matrix_markdown() -> String {
     let mut text = String::from("\n| Promise | Path | Attacks |\n|---:|---|---|\n");
     for (number, promise) in (1..).zip(PROMISES) {
         let mut rows: Vec<(String, String)> = Vec::new();
         for path in Path::ALL {
-            let cell = promise.cell(path);
+            let cell = promise.cell(promise.on(path));
             // Marks tell the families of attacks, so a row of a family would repeat the rows of the protocols.
             let is_told =
                 matches!(path, Ipv4 | Ipv6) && promise.on(path).any(|by| matches!(by, By::Attacks(_)));
@@ -167,8 +167,8 @@ pub fn matrix_markdown() -> String {
             }
         }
         if rows.is_empty() {
-            let ids: Vec<String> = promise.attacks().map(|id| format!("`{id}`")).collect();
-            rows.push(("operator's side".to_owned(), ids.join(", ")));
+            let tests = promise.tests.iter().map(|tests| tests.by);
+            rows.push(("operator's side".to_owned(), promise.cell(tests)));
         }
         for (paths, cell) in rows {
             let _ = writeln!(text, "| {number} | {paths} | {cell} |");
