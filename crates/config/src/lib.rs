@@ -25,7 +25,7 @@ pub use keys::{
     StateConfig, StatisticsConfig, StoreConfig, TlsConfig, TokensConfig, UdpConfig, WebTorrentConfig,
     WorkersConfig, XdpConfig,
 };
-pub use print::{default_toml, environment_names};
+pub use print::{default_toml, environment_names, page_markdown};
 pub use problem::{Problem, Problems, Provenance};
 pub use read::{ConfigFile, is_shared, read, reread, reread_with};
 pub use reload::{Differences, Reloaded};

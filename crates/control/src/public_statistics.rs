@@ -62,7 +62,7 @@ fn render(config: &StatisticsConfig, figures: &Figures) -> Statistics {
     Statistics { documents }
 }
 
-/// Returns the statistics in the shape that `docs/monitoring.md` describes.
+/// Returns the statistics in the shape that `docs/public-statistics.md` describes.
 fn shoal_shape(figures: &Figures) -> Value {
     let by_family = |read: &dyn Fn(&SwarmTotals) -> Value| -> Value {
         figures

@@ -10,7 +10,8 @@
 //! centuries at ten million guesses a second, and gains no more than one connect request.
 //!
 //! The hash is SipHash-2-4. A slot is shortened to 24 bits, so that an IPv4 address and its slot are 7 bytes, which
-//! together with their length are a single block: six rounds, half of what 24 bytes take. Slots repeat after 63 years.
+//! together with their length are a single block: six rounds, half of what 24 bytes take. A variant with fewer rounds would
+//! therefore save little. Slots repeat after 63 years.
 //! IPv4 and IPv6 cannot be confused, because SipHash mixes in the length. A hash by AES instructions would be as fast,
 //! but the eBPF program of shoal-xdp, which answers connect requests too, has only the instructions of which SipHash
 //! consists.

@@ -4,6 +4,9 @@
 //! and goes back to the usual intervals when it is less busy. A worker that cannot keep up is overloaded: the longer
 //! that lasts, the more kinds of requests it refuses ([`Overload`]). This is a controller without a clock: the caller
 //! measures for which share of the time the worker was busy, and whether it kept up.
+//!
+//! An attacker that overloads a worker on purpose denies scrapes, which would mostly be lost in the full buffer anyway. Announces
+//! compete for the buffer in either case, and gain from the scrapes that are not served.
 
 /// How overloaded a worker is. Each stage includes those before it.
 ///

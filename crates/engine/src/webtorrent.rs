@@ -7,6 +7,11 @@
 //! `shoal-session`.
 //!
 //! Peers of both families share a swarm: browsers do not connect to the address that the tracker knows.
+//!
+//! Nothing here reads the SDP of an offer, and so the candidates (ICE) in it are not filtered by address. An honest
+//! candidate need not be an address that the tracker knows: it may be that of a TURN relay, of the client's other family or
+//! interface, or a `.local` name, and offers may have a form that is no SDP. A filter would keep honest pairs apart, and
+//! an attacker would hand over its candidates in another form. Instead, the number of offers is bounded.
 
 mod announce;
 mod member;

@@ -3,7 +3,7 @@
 //! The program uses the allocator of the C library. By default, glibc raises its mmap threshold to the size of
 //! the largest block that was freed. From then on even large buffers lie between small ones, and their memory
 //! stays with the process when they are freed. With a fixed threshold and an occasional trim, little memory stays
-//! (docs/benchmarking.md has figures, also for other allocators).
+//! (bench-runs/ways-tried.md has figures, also for other allocators).
 #![allow(unsafe_code, reason = "the functions of the C library that set up its allocator")]
 
 /// Size in bytes from which a block is mapped separately, and unmapped when it is freed.

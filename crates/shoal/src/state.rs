@@ -3,6 +3,9 @@
 //! This module owns the directory `state.path`. The tracker reads it before it serves, and writes it in the background, on
 //! request, and when it stops. The format of a snapshot is that of `shoal_store::snapshot_file`.
 //!
+//! A crash loses what changed since the last snapshot: a part of the store lies outside the memory that another process could
+//! continue with, and after a panic that memory may contain the mistake.
+//!
 //! | File | Contents |
 //! |---|---|
 //! | `swarms` | the last snapshot |

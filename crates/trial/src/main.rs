@@ -37,7 +37,7 @@ struct Arguments {
     /// Write siege.json and siege.md to this folder
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Replace the generated part of this page, docs/security.md, by the promises and the results of all attacks
+    /// Replace the generated parts of this page, docs/siege.md, by the attacks on each promise and the results of all attacks
     #[arg(long, value_name = "FILE", conflicts_with_all = ["filter", "setting"])]
     page: Option<PathBuf>,
     /// A setting of the tracker that overrides those of the attacks, to see an attack get through. Can be repeated

@@ -4,6 +4,10 @@
 //! (`bpf_fib_lookup`). The kernel answers only about packets from an interface that forwards. Packets of the host itself count as
 //! coming from the loopback interface, so that one is made to forward. Nothing else changes: what arrives there is for this host,
 //! and the other interfaces have switches of their own.
+//!
+//! The answer that there is a way back is retained for a second, in 256 KiB for each processor and interface, because a look-up
+//! takes 80 ns, and 190 over IPv6. Announces and scrapes are checked as well as requests for connection ids: an id shows that its
+//! owner was reached, but not that a reply to this frame would be.
 
 use std::{fs, io};
 

@@ -1,7 +1,7 @@
 //! The encoding of credit: announces of users in batches, for the program that credits users.
 //!
 //! A batch is a message. It begins with a head, and records follow to its end. Numbers of the head are little-endian; those of
-//! records are LEB128, seven bits a byte, the lowest first. docs/cluster.md tells consumers the same.
+//! records are LEB128, seven bits a byte, the lowest first. docs/credit.md tells consumers how to read them.
 //!
 //! | Head | Meaning |
 //! |---|---|

@@ -31,7 +31,7 @@ settings! {
         /// server.
         jetstream_domain: Option<Name> = None => Restart;
 
-        /// JetStream stream that takes the announces of users, from which another program can credit them (docs/cluster.md). A
+        /// JetStream stream that takes the announces of users, from which another program can credit them (docs/credit.md). A
         /// user is the claim "sub" of a token, so tokens.jwks must be set. The first node creates the stream. "" is none.
         credit_stream: Option<StreamName> = None => Restart;
 

@@ -62,7 +62,7 @@ settings! {
         /// Serve a page at /stats.
         page: bool = false => Reload;
 
-        /// Serve /stats.json, in the shape that docs/monitoring.md describes.
+        /// Serve /stats.json, in the shape that docs/public-statistics.md describes.
         json: bool = false => Reload;
 
         /// Serve /stats.json in the shape of bittorrent-tracker instead, for tools that read that one.

@@ -1,6 +1,6 @@
 //! The suite against Debian's opentracker, to show that it tests the protocol and not the behaviour of Shoal.
 //!
-//! The failures are fixed here, so that a change of the suite becomes visible. docs/conformance.md gives the evidence
+//! The failures are fixed here, so that a change of the suite becomes visible. bench-runs/2026-11-27-conformance has the evidence
 //! for each of them.
 
 use std::collections::BTreeSet;

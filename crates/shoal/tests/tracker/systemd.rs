@@ -197,7 +197,7 @@ workers.count";
 fn the_documented_hook_of_certbot_hands_over_what_it_renews() {
     let machine = Machine::boot("");
     let hook = machine.etc("hook");
-    fs::write(&hook, documented("operators.md", "/etc/letsencrypt/renewal-hooks/deploy/shoal")).unwrap();
+    fs::write(&hook, documented("tls.md", "/etc/letsencrypt/renewal-hooks/deploy/shoal")).unwrap();
     let renew = |name| {
         let folder = "/etc/letsencrypt/live/tracker.example";
         machine.run("mkdir", &["-p", "-m", "700", "/etc/letsencrypt/live", folder]);
@@ -287,8 +287,7 @@ Service=shoal.service
 
 #[test]
 fn the_documented_file_permits_a_port_below_1024() {
-    let machine =
-        Machine::boot(&documented("operators.md", "/etc/systemd/system/shoal.service.d/ports.conf"));
+    let machine = Machine::boot(&documented("systemd.md", "/etc/systemd/system/shoal.service.d/ports.conf"));
     machine.configure("http.listen = [\"127.0.0.1:6969\"", "http.listen = [\"127.0.0.1:80\"");
     machine.systemctl(&["start", "shoal"]);
     TcpStream::connect("127.0.0.1:80").unwrap();

@@ -27,7 +27,7 @@ const PASS_NAMES: [&str; PASSES] =
 
 const CORES: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
-/// CPU time of the kernel for each datagram received and sent, as measured with `echo` (docs/benchmarking.md).
+/// CPU time of the kernel for each datagram received and sent, as measured with `echo` (bench-runs/ways-tried.md).
 const KERNEL_NS: f64 = 2700.0;
 
 /// Time of an announce in addition to that in the store, and the name of the figures: the store alone, in which locks

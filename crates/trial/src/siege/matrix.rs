@@ -1,7 +1,7 @@
-//! The promises of docs/security.md, and the attacks that test each of them on each path into the tracker.
+//! The promises of docs/security.md, and the attacks of docs/siege.md that test each of them on each path into the tracker.
 //!
 //! A promise that was tested on one path only has often failed on another one. Each promise therefore names its attacks for
-//! every path, or says why it has none there. The tests fail if a path is missing, if an attack tests no promise, or if the
+//! every path, or says why it has none there. The tests fail if a path is missing, if an attack tests no promise, or if a
 //! page does not show what this module says.
 
 use std::fmt::Write as _;
@@ -102,13 +102,21 @@ impl Promise {
             .copied()
     }
 
-    /// Returns the cell of a path on the page.
-    fn cell(&self, path: Path) -> String {
+    /// Returns the cell of tests on the page. Attacks of one group share its name.
+    fn cell(&self, tests: impl Iterator<Item = By>) -> String {
         let mut cell = String::new();
-        for by in self.on(path) {
+        let mut group = "";
+        for by in tests {
             match by {
                 By::Attacks(ids) => ids.iter().for_each(|id| {
-                    let _ = write!(cell, "{}`{id}`", if cell.is_empty() { "" } else { ", " });
+                    let (own, name) = id.split_once('/').unwrap_or(("", *id));
+                    if own == group {
+                        cell.push_str(", ");
+                    } else {
+                        let _ = write!(cell, "{}`{own}/` ", if cell.is_empty() { "" } else { "; " });
+                        group = own;
+                    }
+                    let _ = write!(cell, "{name}{}", self.families(id));
                 }),
                 By::Nothing(reason) => {
                     let _ = write!(cell, "*none: {reason}*");
@@ -117,19 +125,41 @@ impl Promise {
         }
         cell
     }
+
+    /// Returns the mark of the address families over which an attack tests the promise. IPv4 alone has none.
+    fn families(&self, id: &str) -> &'static str {
+        let is_over = |path| self.on(path).any(|by| matches!(by, By::Attacks(ids) if ids.contains(&id)));
+        match (is_over(Ipv4), is_over(Ipv6)) {
+            (_, false) => "",
+            (false, true) => "⁶",
+            (true, true) => "⁴⁶",
+        }
+    }
 }
 
-/// Returns the page of the promises: a table of paths and attacks for each.
+/// Returns the promises as a numbered list.
 #[must_use]
-pub fn matrix_markdown() -> String {
-    let mut text = String::new();
+pub(crate) fn promises_markdown() -> String {
+    let mut text = String::from("\n");
     for (number, promise) in (1..).zip(PROMISES) {
-        let _ = writeln!(text, "\n**{number}. {}**\n\n| Path | Attacks |\n|---|---|", promise.text);
+        let _ = writeln!(text, "{number}. {}", promise.text);
+    }
+    text
+}
+
+/// Returns the table of the promises, by their numbers, with the attacks on each path.
+#[must_use]
+pub(crate) fn matrix_markdown() -> String {
+    let mut text = String::from("\n| Promise | Path | Attacks |\n|---:|---|---|\n");
+    for (number, promise) in (1..).zip(PROMISES) {
         let mut rows: Vec<(String, String)> = Vec::new();
         for path in Path::ALL {
-            let cell = promise.cell(path);
+            let cell = promise.cell(promise.on(path));
+            // Marks tell the families of attacks, so a row of a family would repeat the rows of the protocols.
+            let is_told =
+                matches!(path, Ipv4 | Ipv6) && promise.on(path).any(|by| matches!(by, By::Attacks(_)));
             match rows.iter_mut().find(|(_, other)| *other == cell) {
-                _ if cell.is_empty() => {}
+                _ if cell.is_empty() || is_told => {}
                 Some((paths, _)) => {
                     let _ = write!(paths, ", {}", path.as_str());
                 }
@@ -137,11 +167,11 @@ pub fn matrix_markdown() -> String {
             }
         }
         if rows.is_empty() {
-            let ids: Vec<String> = promise.attacks().map(|id| format!("`{id}`")).collect();
-            rows.push(("operator's side".to_owned(), ids.join(", ")));
+            let tests = promise.tests.iter().map(|tests| tests.by);
+            rows.push(("operator's side".to_owned(), promise.cell(tests)));
         }
         for (paths, cell) in rows {
-            let _ = writeln!(text, "| {paths} | {cell} |");
+            let _ = writeln!(text, "| {number} | {paths} | {cell} |");
         }
     }
     text

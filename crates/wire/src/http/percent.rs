@@ -1,4 +1,11 @@
 //! Percent-encoding (RFC 3986, 2.1) of binary values.
+//!
+//! A `+` is a space. By RFC 3986 it has no special meaning, and libtorrent, Transmission, aria2, rTorrent, WebTorrent and
+//! Azureus, which follow it, escape the space and the plus sign and never send a `+`. Libraries that write queries in the
+//! format of HTML forms (Go's `url.Values`, Python's `urlencode`, Java's `URLEncoder`) turn a space into `+` and escape the plus
+//! sign. Clients that use such libraries do send a `+`: anacrolix/torrent did until 2021, MonoTorrent until 2024, and simple
+//! clients still do. Early versions of WebTorrent left a plus sign as it is, which was fixed in 2014, because trackers read it
+//! as a space.
 
 /// The entry of [`DIGITS`] for a byte that is not a hexadecimal digit.
 const NO_DIGIT: u8 = 0xff;

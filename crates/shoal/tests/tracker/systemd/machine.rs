@@ -138,7 +138,7 @@ impl Machine {
         ] {
             fs::write(directory.path().join("etc").join(file), text).unwrap();
         }
-        // As docs/operators.md installs it.
+        // As docs/systemd.md installs it.
         let configuration = directory.path().join("etc/shoal/shoal.toml");
         chown(&configuration, Some(0), Some(997)).unwrap();
         fs::set_permissions(&configuration, fs::Permissions::from_mode(0o640)).unwrap();

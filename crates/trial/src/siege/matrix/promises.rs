@@ -10,11 +10,9 @@ const fn on(paths: &'static [Path], by: By) -> Tests {
 
 const NO_MESSAGES: By = Nothing("clients send each other nothing here");
 const NO_CONNECTIONS: By = Nothing("datagrams hold no connection");
-const SAME_WORKER: By = Nothing(
-    "the program answers connects only; the worker decides about the rest as about datagrams from sockets",
-);
+const SAME_WORKER: By = Nothing("the program answers connects only; the worker decides about the rest");
 const TCP_VERIFIES: By = Nothing("the handshake of TCP has verified the address");
-const TRUSTED_NODES: By = Nothing("the nodes of a cluster trust each other, see Clusters");
+const TRUSTED_NODES: By = Nothing("the nodes of a cluster trust each other");
 
 /// All promises.
 pub const PROMISES: &[Promise] = &[
