@@ -39,6 +39,7 @@ const NEGATIVE: u8 = 3;
 /// be read.
 const FAULTY: u8 = 4;
 
+/// The commands of `shoal access`.
 #[derive(Debug, Subcommand)]
 pub enum Action {
     /// Add torrents to a list
@@ -94,7 +95,8 @@ pub(crate) struct Target {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Add {
+#[expect(missing_docs, reason = "clap would print it; the help is beside the command")]
+pub struct Add {
     #[command(flatten)]
     which: Which,
 
@@ -110,7 +112,8 @@ pub(crate) struct Add {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Remove {
+#[expect(missing_docs, reason = "clap would print it; the help is beside the command")]
+pub struct Remove {
     #[command(flatten)]
     which: Which,
 
@@ -123,7 +126,8 @@ pub(crate) struct Remove {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct List {
+#[expect(missing_docs, reason = "clap would print it; the help is beside the command")]
+pub struct List {
     /// Print the list of refused torrents only
     #[arg(long, conflicts_with = "allow")]
     deny: bool,
@@ -142,7 +146,8 @@ pub(crate) struct List {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Check {
+#[expect(missing_docs, reason = "clap would print it; the help is beside the command")]
+pub struct Check {
     /// Info hashes or magnet links; without any, all lists are checked for faults
     #[arg(value_name = "TORRENT")]
     torrents: Vec<String>,
@@ -157,7 +162,8 @@ pub(crate) struct Check {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Reload {
+#[expect(missing_docs, reason = "clap would print it; the help is beside the command")]
+pub struct Reload {
     /// Print what the tracker replies, as JSON
     #[arg(long)]
     json: bool,
@@ -169,7 +175,9 @@ pub(crate) struct Reload {
 
 /// The output of a command, and its exit code.
 pub struct Outcome {
+    /// The output.
     pub text: String,
+    /// The exit code.
     pub code: ExitCode,
     /// The lines that a tracker cannot read, and what follows.
     pub warning: Option<String>,

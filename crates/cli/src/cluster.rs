@@ -19,6 +19,7 @@ const ALONE: u8 = 4;
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
+#[expect(missing_docs, reason = "clap would print it; the help is beside the command")]
 pub struct Cluster {
     #[command(flatten)]
     endpoint: Endpoint,

@@ -30,6 +30,7 @@ const EVENT_BYTES_MAX: u64 = 16 << 20;
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
+#[expect(missing_docs, reason = "clap would print it; the help is beside the command")]
 pub struct Ctl {
     #[command(flatten)]
     endpoint: Endpoint,

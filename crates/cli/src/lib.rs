@@ -13,7 +13,6 @@
 //! A command returns its text or a [`Failure`](shoal_runtime::failure::Failure); the program prints it and ends. The crate must not
 //! serve anything.
 #![deny(unsafe_code)]
-#![allow(missing_docs)]
 
 pub mod access;
 pub mod client;

@@ -15,6 +15,7 @@ use shoal_session::tls::SelfSignedError;
 use shoal_runtime::clock;
 use shoal_runtime::failure::Failure;
 
+/// The commands of `shoal tls`.
 #[derive(Debug, Subcommand)]
 pub enum Action {
     /// Make a self-signed certificate for trials, valid for a year, with an ECDSA key (P-256)
@@ -25,7 +26,8 @@ pub enum Action {
 #[command(
     override_usage = "shoal tls self-signed --name NAME (--out DIR | --cert FILE --key FILE) [--force]"
 )]
-pub(crate) struct SelfSigned {
+#[expect(missing_docs, reason = "clap would print it; the help is beside the command")]
+pub struct SelfSigned {
     /// A host name or IP address that clients connect to; repeat it for more
     #[arg(long = "name", value_name = "NAME", required = true)]
     names: Vec<String>,

@@ -41,6 +41,7 @@ const INTERVAL_S_MAX: u64 = 3600;
 
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
+#[expect(missing_docs, reason = "clap would print it; the help is beside the command")]
 pub struct Top {
     #[command(flatten)]
     endpoint: Endpoint,

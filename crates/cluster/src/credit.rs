@@ -113,12 +113,15 @@ struct Counts {
 /// A summary, for the statistics and the metrics.
 #[derive(Clone, Debug)]
 pub struct Summary {
+    /// Whether credit is published.
     pub phase: Phase,
+    /// The name of the stream.
     pub stream: String,
     /// Records that the stream has.
     pub stored: u64,
     /// Records that wait, and the bytes of their files.
     pub waiting: u64,
+    /// Size of the files that wait for the stream, in bytes.
     pub spool_bytes: u64,
     /// Records that were lost, by reason.
     pub lost: [(&'static str, u64); 3],

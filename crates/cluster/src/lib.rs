@@ -4,7 +4,6 @@
 //! the state that all nodes share ([`shared`]), and the credit of users ([`credit`]). Nothing here can delay a request: the
 //! workers never wait for the node, and without NATS the tracker starts and serves alone.
 #![deny(unsafe_code)]
-#![allow(missing_docs)]
 
 mod connection;
 mod credentials;
@@ -84,8 +83,11 @@ pub struct Leaving {
 pub struct Observed {
     /// The name of the cluster.
     pub cluster: String,
+    /// The connection to NATS.
     pub link: Arc<Link>,
+    /// The state of this node and of the others.
     pub status: Published<Status>,
+    /// Counts of the swarms of other nodes.
     pub swarms: SwarmCounters,
     /// The state that all nodes share, unless each has its own.
     pub shared: Option<Arc<SharedState>>,

@@ -108,7 +108,9 @@ pub enum Phase {
 /// A summary, for the statistics and the metrics.
 #[derive(Clone, Debug)]
 pub struct Summary {
+    /// Whether the state is followed.
     pub phase: Phase,
+    /// The name of the bucket.
     pub bucket: String,
     pub(crate) torrents: usize,
     pub(crate) bans: usize,
@@ -121,6 +123,7 @@ pub struct Summary {
     pub values_fault: Option<String>,
     /// Keys and values that were ignored, by reason.
     pub ignored: [(&'static str, u64); 2],
+    /// The number of times that the whole state was read.
     pub syncs: u64,
 }
 

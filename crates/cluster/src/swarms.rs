@@ -37,7 +37,9 @@ const TRIM_MS: u64 = 2_000;
 /// The changes that workers record for other nodes.
 #[derive(Debug, Default)]
 pub struct Recorded {
+    /// Changes of the peers that have addresses.
     pub addresses: Vec<RecordedDeltas>,
+    /// Changes of the peers of WebTorrent.
     pub presences: Vec<RecordedDeltas<Presence>>,
     /// The announces of users.
     pub credits: Vec<RecordedCredits>,
@@ -45,10 +47,13 @@ pub struct Recorded {
 
 /// The parts of the tracker that other nodes change and read.
 pub struct Shared {
+    /// The swarms of UDP and HTTP.
     pub store: SharedStore,
     /// The swarms of WebTorrent and the mailboxes of its workers, if it is served.
     pub webtorrent: Option<(Arc<shoal_relay::Swarms>, Arc<Mailboxes>)>,
+    /// The values that workers follow.
     pub live: Arc<Published<Live>>,
+    /// The changes that workers record.
     pub recorded: Recorded,
     /// The wakers of all workers.
     pub wakers: Vec<Waker>,
@@ -72,6 +77,7 @@ pub(super) struct ClusterSwarms {
 /// The counters of swarms that are exchanged with other nodes.
 #[derive(Debug)]
 pub struct SwarmCounters {
+    /// Counts of the changes of other nodes.
     pub replication: Arc<ReplicationCounters>,
     /// Those of WebTorrent, if it is served.
     pub clients: Option<Arc<NodeCounters>>,

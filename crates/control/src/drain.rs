@@ -41,6 +41,7 @@ impl core::fmt::Debug for Drain {
 }
 
 impl Drain {
+    /// Creates the state of a tracker that does not drain.
     pub fn new(lists: ListControl) -> Self {
         Self { state: watch::Sender::new(None), lists }
     }

@@ -8,7 +8,6 @@
 //! rates), before the handler of its route runs. `api` declares the routes with what they need.
 
 #![deny(unsafe_code)]
-#![allow(missing_docs)]
 
 mod access;
 mod api;
@@ -62,6 +61,7 @@ use shoal_runtime::log::LogFilter;
 /// The state of the handlers. Clones share everything.
 #[derive(Clone)]
 pub struct Control {
+    /// The counters and the state that pages are made of.
     pub sources: Arc<Sources>,
     tokens: Arc<Tokens>,
     operations: Arc<dyn Operations>,
@@ -83,6 +83,7 @@ pub struct Access {
 }
 
 impl Control {
+    /// Creates the state. The tokens and the filter of the log are those that a reload changes.
     pub fn new(
         sources: Sources,
         operations: Arc<dyn Operations>,

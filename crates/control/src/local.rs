@@ -107,6 +107,7 @@ impl LocalSocket {
         std::os::unix::fs::lchown(&self.path, Some(user), Some(group))
     }
 
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -66,9 +66,11 @@ pub trait DataPathFigures: Debug + Send + Sync {
 /// The work of the program of an interface.
 #[derive(Clone, Debug)]
 pub struct InterfaceStats {
+    /// The name of the interface.
     pub name: String,
     /// `native` or `generic`; `None` if the program is attached no more.
     pub mode: Option<&'static str>,
+    /// The packets, by what the program did with them.
     pub counts: Counts,
 }
 

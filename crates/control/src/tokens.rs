@@ -63,6 +63,7 @@ impl Role {
 }
 
 impl Tokens {
+    /// Creates the tokens that are valid at first.
     pub fn new(tokens: TokenSet) -> Self {
         Self(watch::Sender::new(Arc::new(tokens)))
     }

@@ -8,7 +8,9 @@ use shoal_base::metrics::labels;
 /// The number of reloads by outcome.
 #[derive(Debug, Default)]
 pub struct ReloadCounters {
+    /// Reloads that were applied.
     pub applied: AtomicU64,
+    /// Reloads that were refused.
     pub failed: AtomicU64,
 }
 
@@ -34,6 +36,7 @@ impl RecordCounters {
         self.0[outcome as usize].load(Ordering::Relaxed)
     }
 
+    /// Adds records with this outcome.
     pub fn add(&self, outcome: RecordOutcome, count: u64) {
         self.0[outcome as usize].fetch_add(count, Ordering::Relaxed);
     }
@@ -57,9 +60,12 @@ pub struct Saved {
 /// The number of snapshots by outcome, and the last one.
 #[derive(Debug, Default)]
 pub struct SnapshotCounters {
+    /// Snapshots that were written.
     pub written: AtomicU64,
+    /// Snapshots that could not be written.
     pub failed: AtomicU64,
     /// When the last one was begun, in seconds since 1970; 0 if none was.
     pub last_unix_s: AtomicU64,
+    /// Size of the last one in bytes.
     pub last_bytes: AtomicU64,
 }

@@ -20,7 +20,6 @@
 //!
 //! The crate must not open sockets, serve requests, or know the control listener or the cluster.
 #![deny(unsafe_code)]
-#![allow(missing_docs)]
 
 pub mod background;
 pub mod clock;

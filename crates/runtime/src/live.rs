@@ -14,9 +14,13 @@ use shoal_session::SessionSettings;
 /// Everything that workers take from the configuration and that can change while they run.
 #[derive(Clone, Debug)]
 pub struct Live {
+    /// The decisions.
     pub policy: Arc<Policy>,
+    /// The settings of HTTP and WebSocket connections.
     pub sessions: Arc<SessionSettings>,
+    /// The limits on connections.
     pub stream_limits: StreamLimits,
+    /// The sockets.
     pub endpoints: Arc<Endpoints>,
     /// A node of a cluster changes it while it runs.
     pub connection_key: ConnectionKey,
@@ -43,8 +47,11 @@ pub struct Endpoints {
 /// The new sockets and listeners of a worker.
 #[derive(Debug)]
 pub struct WorkerEndpoints {
+    /// The sockets for datagrams.
     pub datagrams: PreparedIo,
+    /// The listeners for connections.
     pub listeners: StreamListeners,
+    /// The limits on connections.
     pub limits: StreamLimits,
 }
 

@@ -87,10 +87,12 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
+    /// Creates a stopwatch, which measures nothing unless it is on. The generator chooses the batches.
     pub fn new(is_on: bool, rng: fastrand::Rng) -> Self {
         Self { counters: Arc::default(), is_on, left: 1, rng, started_ns: None }
     }
 
+    /// Returns the measurements.
     pub fn counters(&self) -> Arc<ProcessingCounters> {
         Arc::clone(&self.counters)
     }

@@ -7,12 +7,11 @@ mod line;
 mod target;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use shoal_base::metrics::labels;
 use shoal_config::AccessLogTarget;
 use shoal_engine::access_log::AccessRecords;
 use tokio::time::Instant;

@@ -7,7 +7,7 @@
 //! values, and the log names them. `shoal_config` declares for each key which of the two it is.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 

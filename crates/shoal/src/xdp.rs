@@ -29,7 +29,6 @@ use shoal_xdp::socket::{CHUNK_BYTES, Parts, SocketSettings, XdpSocket, ZeroCopy}
 pub(crate) use self::follow::DataPathThread;
 pub(crate) use self::handed::HandedDataPath;
 use self::handed::{link_name, socket_names};
-pub(crate) use self::stats::DataPathStats;
 
 /// Maximum number of addresses with a port that a program serves.
 const ENDPOINTS_MAX: u32 = 4096;

@@ -36,7 +36,9 @@ pub trait ApplyValues: Send + Sync {
 
 /// The parts of the tracker that the shared state changes.
 pub struct Targets {
+    /// The lists.
     pub lists: ListControl,
+    /// The configuration.
     pub reloader: Arc<dyn ApplyValues>,
 }
 

@@ -32,8 +32,11 @@ pub trait ConnectionKeys: Send + Sync {
 /// The keys of this node, and the places where they are used.
 #[derive(Clone)]
 pub struct NodeKeys {
+    /// The values that workers follow.
     pub live: Arc<Published<Live>>,
+    /// The wakers of all workers.
     pub wakers: Vec<Waker>,
+    /// The keys of connection ids.
     pub state: Arc<dyn ConnectionKeys>,
     /// The key of connection ids that the operator has configured.
     pub configured: Option<[u8; 16]>,

@@ -29,24 +29,39 @@ use shoal_runtime::token_keys::KeyCounters;
 /// Everything that the metrics are read from.
 #[derive(Debug)]
 pub struct Sources {
+    /// The workers, in order.
     pub workers: Vec<WorkerSources>,
+    /// The swarms of UDP and HTTP.
     pub store: SharedStore,
     /// The swarms of WebTorrent, if it is served.
     pub swarms: Option<Arc<Swarms>>,
+    /// The division of the memory.
     pub memory: Division,
+    /// The name of the back end of datagrams.
     pub backend: String,
+    /// The build of the program.
     pub build: Build,
+    /// When the tracker started, in seconds since 1970.
     pub started_unix_s: u64,
     /// The certificates of the listeners for clients, if TLS is served, and that of the control listener, if it has one.
     pub tls: Vec<shoal_session::tls::Server>,
+    /// Counts of reloads.
     pub reloads: Arc<ReloadCounters>,
+    /// Figures of the lists.
     pub lists: Arc<ListCounters>,
+    /// Figures of the keys of tokens.
     pub token_keys: Arc<KeyCounters>,
+    /// Counts of records of the access log.
     pub access_log: Arc<RecordCounters>,
+    /// Counts of the control listener itself.
     pub control: Arc<ControlCounters>,
+    /// Counts of snapshots.
     pub snapshots: Arc<SnapshotCounters>,
+    /// The values that workers follow.
     pub live: Arc<Published<Live>>,
+    /// Changes of the lists.
     pub list_control: ListControl,
+    /// The largest swarms, the clients, and the feed of changes.
     pub insight: Arc<Insight>,
     /// The node of a cluster, if the tracker is part of one.
     pub cluster: Option<Arc<Observed>>,
@@ -57,14 +72,23 @@ pub struct Sources {
 /// The counters and the heartbeat of one worker.
 #[derive(Debug)]
 pub struct WorkerSources {
+    /// Whether the worker responds.
     pub heartbeat: Arc<Heartbeat>,
+    /// Requests over UDP.
     pub udp: Arc<Counters>,
+    /// Requests over HTTP.
     pub http: Arc<Counters>,
+    /// Messages of WebTorrent.
     pub webtorrent: Arc<Counters>,
+    /// Connections, by protocol.
     pub sessions: Arc<SessionCounters>,
+    /// How long requests take.
     pub processing: Arc<ProcessingCounters>,
+    /// Datagrams.
     pub io: Arc<shoal_net::Counters>,
+    /// Connections, as the back end counts them.
     pub streams: Arc<StreamCounters>,
+    /// The memory of connections.
     pub budget: Arc<Budget>,
 }
 

@@ -117,7 +117,12 @@ pub enum Author {
     /// The user that executes a command.
     User(Who),
     /// The owner of a token, and the address of its client.
-    Token { name: String, address: IpAddr },
+    Token {
+        /// The name of the token.
+        name: String,
+        /// The address of the client.
+        address: IpAddr,
+    },
 }
 
 impl Author {

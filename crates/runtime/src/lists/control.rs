@@ -27,7 +27,9 @@ const BANS_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// The lists of a running tracker. All functions may block, for as long as it takes to read the lists.
 #[derive(Clone)]
 pub struct ListControl {
+    /// The lists.
     pub lists: Arc<Mutex<Lists>>,
+    /// Publishes what the lists forbid.
     pub publisher: Arc<Publisher>,
     /// Where entries are changed that all nodes of a cluster share, if this tracker is one.
     pub shared: Option<Arc<dyn SharedEntries>>,

@@ -14,7 +14,9 @@ use crate::heartbeat::ReaderHeartbeat;
 pub struct ListCounters {
     /// The memory of all lists.
     pub budget: Budget,
+    /// The list of torrents that are served.
     pub allow: ListCounter,
+    /// The list of torrents that are refused.
     pub deny: ListCounter,
     /// The numbers of sources of `access.networks_allow` and `access.networks_deny` that could not be read as a whole.
     faulty_networks: [AtomicU64; 2],

@@ -33,6 +33,7 @@ impl Build {
 /// The entries that were read.
 #[derive(Debug)]
 pub struct Reading<E> {
+    /// The entries.
     pub entries: E,
     /// The lines that were read, and the faulty ones among them. The others count.
     pub lines: Faults,

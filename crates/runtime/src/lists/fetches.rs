@@ -36,7 +36,9 @@ pub(super) type UrlReading<E> = Result<Option<Reading<E>>, String>;
 
 /// A fetched content.
 pub enum Fetched {
+    /// A list of torrents.
     Torrents(UrlReading<Torrents>),
+    /// A list of networks.
     Networks(UrlReading<Networks>),
 }
 

@@ -53,6 +53,7 @@ pub struct Changed {
 }
 
 impl Which {
+    /// Returns the name in texts and paths.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Deny => "deny",

@@ -33,9 +33,11 @@ const LOOKS_PER_WAKE: u32 = 10;
 
 /// Everything that a change of rules has an effect on.
 pub struct Publisher {
+    /// The values that workers follow.
     pub live: Arc<Published<Live>>,
     /// The wakers of all workers, so that idle ones see the change as well.
     pub wakers: Vec<Waker>,
+    /// The swarms of UDP and HTTP.
     pub store: SharedStore,
     /// The swarms of WebTorrent, if it is served.
     pub swarms: Option<Arc<Swarms>>,

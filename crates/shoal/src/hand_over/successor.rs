@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use rustix::fs::{MemfdFlags, memfd_create};
-use serde::{Deserialize, Serialize};
 use shoal_base::transport::stream::{ConnectionKind, Quota};
 use shoal_config::Config;
 use shoal_net::Waker;

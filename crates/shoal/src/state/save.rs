@@ -3,12 +3,11 @@
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use shoal_store::snapshot_file::{Header, Summary, Writer};
 use shoal_store::{Export, SharedStore};
 use tokio::sync::oneshot;

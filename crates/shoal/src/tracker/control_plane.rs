@@ -22,7 +22,6 @@ use crate::service_manager::{ServiceManager, SocketChanges};
 use crate::signals::OperatorSignals;
 use crate::state::Saver;
 use crate::version;
-use crate::xdp::DataPathThread;
 use crate::{overload, service_status};
 use shoal_cluster::shared::{ApplyValues, Copy, NodeKeys, Targets};
 use shoal_cluster::{Cluster, ClusterSettings};

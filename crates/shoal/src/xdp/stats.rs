@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use shoal_engine::counter::Counters;
-use shoal_xdp::program::{Counters as ProgramCounters, Counts};
+use shoal_xdp::program::Counters as ProgramCounters;
 
 use shoal_control::operations::{DataPathFigures, InterfaceStats};
 
