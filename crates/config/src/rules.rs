@@ -8,8 +8,7 @@ use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead};
 
 use crate::keys::Config;
 use crate::values::{
-    Auto, BindAddress, ClientHeader, DatagramBackend, ListSource, Listen, OpentrackerMode, StoredInfoHashes,
-    Trusted,
+    Auto, BindAddress, ClientHeader, DatagramBackend, ListSource, Listen, OpentrackerMode, Trusted,
 };
 
 /// Keys whose values contradict each other.
@@ -44,9 +43,7 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         scrape_fits_v4,
         scrape_fits_v6,
         store_fits_memory,
-        full_scrape_has_info_hashes,
         all_torrents_are_published_once,
-        fingerprints_have_keys,
         urls_have_a_folder,
         share_needs_peers_per_address,
         one_shape_of_statistics,
@@ -313,26 +310,6 @@ fn store_fits_memory(config: &Config) -> Option<Conflict> {
         fault: format!(
             "the store is part of the process's memory; memory_max must be less than {max}, or \"auto\""
         ),
-    })
-}
-
-fn full_scrape_has_info_hashes(config: &Config) -> Option<Conflict> {
-    let lacks_info_hashes = config.store.info_hashes == StoredInfoHashes::Fingerprint;
-    (config.http.full_scrape && lacks_info_hashes).then(|| Conflict {
-        keys: &["http.full_scrape", "store.info_hashes"],
-        fault: "a full scrape lists info hashes, which cannot be recovered from fingerprints; full_scrape must be false, or \
-                store.info_hashes must be \"whole\""
-            .to_owned(),
-    })
-}
-
-fn fingerprints_have_keys(config: &Config) -> Option<Conflict> {
-    let has_fingerprints = config.store.info_hashes == StoredInfoHashes::Fingerprint;
-    (has_fingerprints && config.state.path.is_some() && !config.state.keys).then(|| Conflict {
-        keys: &["state.keys", "store.info_hashes"],
-        fault: "fingerprints return after a restart only with the same keys; keys must be true, or info_hashes \"whole\", or \
-                state.path \"\""
-            .to_owned(),
     })
 }
 

@@ -108,16 +108,6 @@ choice! {
 }
 
 choice! {
-    /// How the store identifies torrents.
-    StoredInfoHashes {
-        /// By their info hashes.
-        Whole = "whole",
-        /// By keyed fingerprints of their info hashes.
-        Fingerprint = "fingerprint",
-    }
-}
-
-choice! {
     /// How clients with private addresses are served.
     PrivateAddresses {
         /// As all others.

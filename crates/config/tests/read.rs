@@ -187,19 +187,6 @@ fn only_pinned_workers_can_be_steered() {
 }
 
 #[test]
-fn fingerprints_exclude_full_scrapes() {
-    let fingerprints = "[store]\ninfo_hashes = \"fingerprint\"";
-    assert!(read_both(fingerprints, &[]).is_ok());
-    assert_eq!(
-        refusal(&format!("[http]\nfull_scrape = true\n{fingerprints}")),
-        "http.full_scrape = true (shoal.toml, line 2): contradiction with store.info_hashes = \"fingerprint\" \
-         (shoal.toml, line 4), a full scrape lists info hashes, which cannot be recovered from fingerprints; full_scrape \
-         must be false, or store.info_hashes must be \"whole\""
-    );
-    assert!(refusal("[store]\ninfo_hashes = \"short\"").contains("\"whole\", \"fingerprint\""));
-}
-
-#[test]
 fn urls_need_a_folder_for_their_copies() {
     for key in ["torrents_allow", "torrents_deny", "networks_allow", "networks_deny"] {
         let list = format!("[access]\n{key} = [\"https://lists.example/a\"]");

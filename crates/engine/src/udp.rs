@@ -19,7 +19,7 @@ use shoal_access::torrents::TorrentLists;
 use shoal_base::transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 use shoal_base::{Action, Event, InfoHash, PeerV4, PeerV6};
 use shoal_config::Config;
-use shoal_store::{PrivateNetwork, SharedStore, prefetch};
+use shoal_store::{PrivateNetwork, Store, prefetch};
 use shoal_wire::udp::{
     self as wire, Announce, AnnounceHead, ConnectReply, Reply, RequestError, ScrapeEntry, ScrapeHead,
     TransactionId,
@@ -48,7 +48,7 @@ const REQUEST_HEAD_BYTES: usize = 16;
 /// Answers the datagrams of one worker.
 #[derive(Debug)]
 pub struct Responder {
-    store: SharedStore,
+    store: Arc<Store>,
     front: Front,
     /// The requests that wait for their swarms.
     v4: Box<Batch<PeerV4, Query, ITEMS_MAX>>,
@@ -99,7 +99,7 @@ impl Responder {
     pub fn new(
         policy: Arc<Policy>,
         key: &ConnectionKey,
-        store: impl Into<SharedStore>,
+        store: impl Into<Arc<Store>>,
         tally: Tally,
         rng: fastrand::Rng,
     ) -> Self {
@@ -286,14 +286,7 @@ impl Responder {
         {
             return front.refuse(exchange, query, refused);
         }
-        match store {
-            SharedStore::Whole(store) => {
-                front.answer_apart(store, network, (announce, decision), exchange, query, now);
-            }
-            SharedStore::Fingerprints(store) => {
-                front.answer_apart(store, network, (announce, decision), exchange, query, now);
-            }
-        }
+        front.answer_apart(store, network, (announce, decision), exchange, query, now);
     }
 
     /// Lets an admitted announce wait for its swarm.
@@ -355,10 +348,7 @@ impl Responder {
     /// Applies and answers all waiting requests.
     fn apply(&mut self, chunk: &mut [Exchange<'_>], now: Now) {
         let Self { store, front, v4, v6 } = self;
-        match store {
-            SharedStore::Whole(store) => front.apply(store, v4, v6, chunk, now),
-            SharedStore::Fingerprints(store) => front.apply(store, v4, v6, chunk, now),
-        }
+        front.apply(store, v4, v6, chunk, now);
     }
 }
 

@@ -22,7 +22,7 @@ use shoal_base::{Counts, InfoHash};
 use shoal_config::Config;
 use shoal_engine::insight::{Candidates, ChangeLog, Changes, ClientShare, Clients, Cursor, SampleRing};
 use shoal_relay::{ConnectedPeer, Swarms};
-use shoal_store::{SharedStore, StoredPeer};
+use shoal_store::{Store, StoredPeer};
 use tokio::sync::watch;
 
 use crate::periodic::PeriodicThread;
@@ -67,8 +67,7 @@ pub(crate) struct Torrent {
     pub(crate) webtorrent: Counts,
 }
 
-/// Seconds since the swarms of a torrent were created. `None` where there is no swarm, or where its age is unknown because the
-/// store holds fingerprints.
+/// Seconds since the swarms of a torrent were created. `None` where there is no swarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TorrentAges {
     pub(crate) v4_s: Option<u32>,
@@ -104,8 +103,6 @@ pub(crate) enum ChangedTorrents {
 pub(crate) enum NoFeed {
     /// `insight.changes_max` is 0.
     Off,
-    /// The store holds fingerprints, so it does not know the info hashes of the torrents that change.
-    Fingerprints,
     /// There are no random numbers.
     Unavailable,
 }
@@ -113,7 +110,7 @@ pub(crate) enum NoFeed {
 /// The observations of a tracker, shared by the thread that collects them and the control listener.
 #[derive(Debug)]
 pub(crate) struct Insight {
-    store: SharedStore,
+    store: Arc<Store>,
     swarms: Option<Arc<Swarms>>,
     has_clients: bool,
     has_top: bool,
@@ -172,10 +169,6 @@ impl NoFeed {
             Self::Off => {
                 "the feed of changes is off; set insight.changes_max to the number of torrents to remember"
             }
-            Self::Fingerprints => {
-                "the store holds fingerprints of info hashes, so it cannot name the torrents that change; set \
-                 store.info_hashes to \"whole\" to have a feed"
-            }
             Self::Unavailable => "the kernel provides no random numbers; try again later",
         }
     }
@@ -187,7 +180,7 @@ impl Insight {
         config: &Config,
         changes_max: usize,
         workers: usize,
-        store: SharedStore,
+        store: Arc<Store>,
         swarms: Option<Arc<Swarms>>,
     ) -> Self {
         let insight = &config.insight;
@@ -313,9 +306,6 @@ impl Insight {
     fn begin_feed(&self) -> Result<ChangeLog, NoFeed> {
         if self.changes_max == 0 {
             return Err(NoFeed::Off);
-        }
-        if !self.store.has_info_hashes() {
-            return Err(NoFeed::Fingerprints);
         }
         let [epoch, first, second, _] = settings::random_words().map_err(|_| NoFeed::Unavailable)?;
         self.store.watch_changes();
@@ -490,7 +480,7 @@ mod tests {
         };
         let store = Arc::new(Store::new(&settings).unwrap());
         let config = Config::default();
-        let insight = Arc::new(Insight::new(&config, changes_max, 1, Arc::clone(&store).into(), None));
+        let insight = Arc::new(Insight::new(&config, changes_max, 1, Arc::clone(&store), None));
         let collector = Collector::new(Arc::clone(&insight));
         Tracker { store, insight, collector }
     }
@@ -593,19 +583,6 @@ mod tests {
     #[test]
     fn a_feed_that_is_off_says_so() {
         assert_eq!(tracker(0).insight.changes(None, 1), Err(NoFeed::Off));
-        let key = shoal_store::FingerprintKey::new(&[1; 16]);
-        let settings = Settings {
-            memory_bytes_max: 1 << 24,
-            peer_timeout_s: 1000,
-            peers_per_source_max: 0,
-            swarm_share_max: 0,
-            holdings: None,
-            hash_key: [1, 2, 3, 4],
-        };
-        let store = SharedStore::new(&settings, 1, Some(key)).unwrap();
-        let insight = Insight::new(&Config::default(), 1000, 1, store, None);
-        assert_eq!(insight.changes(None, 1), Err(NoFeed::Fingerprints));
-        assert!(NoFeed::Fingerprints.message().contains("store.info_hashes"));
     }
 
     #[test]

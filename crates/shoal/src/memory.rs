@@ -23,7 +23,7 @@ use std::path::Path;
 
 use shoal_config::{AccessConfig, Auto, ByteSize, Config};
 use shoal_relay::Swarms;
-use shoal_store::SharedStore;
+use shoal_store::Store;
 
 use crate::settings;
 
@@ -258,7 +258,7 @@ impl DivisionInput {
     /// Returns how many changes the feed may remember, and the memory that is reserved for it.
     fn feed(&self, max: u64, policy: u64) -> (u64, u64) {
         let workers = NonZeroUsize::new(as_usize(self.workers)).unwrap_or(NonZeroUsize::MIN);
-        let watch = SharedStore::watch_bytes(settings::shards(workers, u64::MAX)) + Swarms::watch_bytes();
+        let watch = Store::watch_bytes(settings::shards(workers, u64::MAX)) + Swarms::watch_bytes();
         let left = max.saturating_sub(self.least_bytes() - self.policy + policy);
         let affordable = (max / FEED_PART).min(left).saturating_sub(watch as u64) / CHANGE_BYTES;
         if affordable < CHANGES_MIN || self.changes_max == 0 {

@@ -16,7 +16,7 @@ use shoal_net::stream::{Budget, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, InheritedSockets, SocketSettings, Sockets, Waker, XdpQueue};
 use shoal_relay::{Dispatcher, Mailboxes, QueueLimits, Swarms};
 use shoal_session::Statistics;
-use shoal_store::SharedStore;
+use shoal_store::Store;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::cluster::Recorded;
@@ -47,7 +47,7 @@ pub(crate) struct WorkerSetup {
     pub(crate) live: Arc<Published<Live>>,
     pub(crate) tls: Option<shoal_session::tls::Server>,
     pub(crate) key_shares: shoal_session::tls::KeyShares,
-    pub(crate) store: SharedStore,
+    pub(crate) store: Arc<Store>,
     /// The setup of WebTorrent, if it is served.
     pub(crate) webtorrent: Option<WebTorrent>,
     /// The processors to pin workers to; empty for no pinning.
@@ -157,7 +157,7 @@ impl WorkerPool {
             });
             let worker = Worker {
                 service,
-                store: setup.store.clone(),
+                store: Arc::clone(&setup.store),
                 swarms: setup.webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms)),
                 wakers: wakers_of_all.clone(),
                 heartbeat,
@@ -303,7 +303,7 @@ impl WorkerSetup {
         let rng =
             || Ok::<_, anyhow::Error>(fastrand::Rng::with_seed(u64::from_ne_bytes(settings::random()?)));
         let live = self.live.latest();
-        let (policy, store) = (|| Arc::clone(&live.policy), || self.store.clone());
+        let (policy, store) = (|| Arc::clone(&live.policy), || Arc::clone(&self.store));
         let sampler = || {
             Ok::<_, anyhow::Error>(match self.insight.ring(number) {
                 Some(ring) => Sampler::new(Arc::clone(ring), rng()?),

@@ -8,8 +8,7 @@ use shoal_access::HashKey;
 use shoal_access::token::KeySet;
 use shoal_base::source::{HoldingLimits, Holdings};
 use shoal_config::{
-    AccessLogTarget, Auto, BindAddress, Config, DatagramBackend, Listen, Origin, StoredInfoHashes, Trusted,
-    WebTorrentConfig,
+    AccessLogTarget, Auto, BindAddress, Config, DatagramBackend, Listen, Origin, Trusted, WebTorrentConfig,
 };
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::limits::{Limits, SourceRates};
@@ -20,7 +19,7 @@ use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 use shoal_relay::{PEER_BYTES, QueueLimits};
 use shoal_session::{ClientHeader, ListenerProtocols, Origins, WebSocketSettings};
-use shoal_store::{FingerprintKey, SharedStore};
+use shoal_store::Store;
 
 use crate::state::StateKeys;
 use crate::{cluster, processors};
@@ -166,7 +165,7 @@ pub(crate) fn swarms(
 }
 
 /// Sets the completed downloads that a store retains.
-pub(crate) fn retain_completed(store: &SharedStore, config: &Config) {
+pub(crate) fn retain_completed(store: &Store, config: &Config) {
     let hours = u16::try_from(24 * config.store.completed_retained_days).unwrap_or(u16::MAX);
     store.retain_completed(config.store.completed_retained_max, hours);
 }
@@ -286,26 +285,21 @@ pub(crate) const fn policy_bytes_max(config: &Config) -> u64 {
     LIMITS_BYTES + config.tokens.cache_max.0
 }
 
-/// Returns the limits of the store, and the key of its fingerprints if it identifies torrents by these.
+/// Returns the limits of the store.
 pub(crate) fn store(
     config: &Config,
     memory_bytes_max: u64,
     holdings: Option<Arc<Holdings>>,
     keys: &StateKeys,
-) -> (shoal_store::Settings, Option<FingerprintKey>) {
-    let fingerprint_key = match config.store.info_hashes {
-        StoredInfoHashes::Whole => None,
-        StoredInfoHashes::Fingerprint => Some(keys.fingerprints()),
-    };
-    let settings = shoal_store::Settings {
+) -> shoal_store::Settings {
+    shoal_store::Settings {
         memory_bytes_max,
         peer_timeout_s: config.announce.peer_timeout_s,
         peers_per_source_max: config.announce.peers_per_address_max,
         swarm_share_max: config.limits.swarm_share_max,
         holdings,
         hash_key: keys.store(),
-    };
-    (settings, fingerprint_key)
+    }
 }
 
 /// Returns the number of shards of a family in a store with this ceiling. With four for each worker, a worker seldom
@@ -353,7 +347,7 @@ mod tests {
         assert_ne!(connection_key(&config, &keys), connection_key(&config, &others));
         config.connection_id.key = shoal_config::SecretKey(Some([7; 16]));
         assert_eq!(connection_key(&config, &keys), ConnectionKey::new([7; 16]));
-        let hash_key = |keys| store(&config, 1 << 20, None, keys).0.hash_key;
+        let hash_key = |keys| store(&config, 1 << 20, None, keys).hash_key;
         assert_ne!(hash_key(&keys), hash_key(&others));
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::declare::settings;
-use crate::values::{Auto, ByteSize, StoredInfoHashes};
+use crate::values::{Auto, ByteSize};
 
 /// Maximum of `store.completed_retained_days`: five years.
 pub const COMPLETED_RETAINED_DAYS_MAX: u32 = 1825;
@@ -15,12 +15,6 @@ settings! {
         /// and nothing else changes. "auto" is the part of memory.max that connections and queues leave, half of it or
         /// more; the log tells the size. A million torrents with one peer each take about 40 MiB.
         memory_max: Auto<ByteSize> = Auto::Auto, in ByteSize::mib(8)..=ByteSize::gib(16_384) => Restart;
-
-        /// The part of an info hash that the store holds. "whole" is all of its 20 bytes. "fingerprint" is a hash of 12 bytes
-        /// under a random key, which saves a quarter of the memory of torrents with one peer. The store then cannot tell
-        /// which torrents it has, so http.full_scrape must be false. Two torrents with the same fingerprint would share
-        /// their peers; with a billion torrents, the chance that any two do is 6 in 10^12.
-        info_hashes: StoredInfoHashes = StoredInfoHashes::Whole => Restart;
 
         /// Number of torrents that keep their count of completed downloads when their last peer leaves, for IPv4 and for IPv6
         /// each. Scrapes then answer with the count, and it returns with the next peer. Only torrents with at least one
@@ -44,7 +38,7 @@ settings! {
         interval_s: u32 = 300, in 0..=86_400 => Restart;
 
         /// Keep the secret keys there too, in a file that only the owner may read. Connection ids then stay valid over a
-        /// restart, and swarms of private networks and of store.info_hashes = "fingerprint" return. If false, the tracker has
+        /// restart, and swarms of private networks return. If false, the tracker has
         /// new keys at each start.
         keys: bool = true => Restart;
     }

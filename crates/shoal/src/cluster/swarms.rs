@@ -15,7 +15,7 @@ use shoal_engine::replication::{Applier, RecordedDeltas, Replica, ReplicaExport,
 use shoal_engine::webtorrent::{NodeCounters, Nodes};
 use shoal_net::Waker;
 use shoal_relay::Mailboxes;
-use shoal_store::SharedStore;
+use shoal_store::Store;
 
 use super::node::LocalSwarms;
 use crate::clock;
@@ -45,7 +45,7 @@ pub(crate) struct Recorded {
 
 /// The parts of the tracker that other nodes change and read.
 pub(crate) struct Shared {
-    pub(crate) store: SharedStore,
+    pub(crate) store: Arc<Store>,
     /// The swarms of WebTorrent and the mailboxes of its workers, if it is served.
     pub(crate) webtorrent: Option<(Arc<shoal_relay::Swarms>, Arc<Mailboxes>)>,
     pub(crate) live: Arc<Published<Live>>,
@@ -188,10 +188,6 @@ impl Swarms for ClusterSwarms {
         if let Some(nodes) = &mut self.nodes {
             nodes.forget(node.0);
         }
-    }
-
-    fn exports_addresses(&self) -> bool {
-        self.replica.applier().store().has_info_hashes()
     }
 
     fn begin_export(&mut self, scope: Scope) -> Export {

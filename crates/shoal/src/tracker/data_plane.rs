@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use shoal_access::Access;
 use shoal_base::source::Holdings;
-use shoal_config::{Config, StoredInfoHashes};
+use shoal_config::Config;
 use shoal_engine::policy::Policy;
 use shoal_net::{Backend, Waker};
 use shoal_session::Statistics;
@@ -122,7 +122,7 @@ impl Prepared {
             OpenedSwarms::open(&config, division, (&state, torrents), frozen_swarms, predecessor).await?;
         let OpenedSwarms { store, continues, webtorrent, holdings } = opened;
         let live = Live {
-            policy: Arc::new(with_permitted_swarms(policy, &config, continues)),
+            policy: Arc::new(with_permitted_swarms(policy, continues)),
             sessions: Arc::new(settings::sessions(&config)),
             stream_limits: settings::stream_limits(&config, connections_max),
             endpoints: Arc::new(listening.endpoints(connections_max)),
@@ -170,13 +170,9 @@ impl Prepared {
 }
 
 /// Lets workers that find a swarm in the store skip the lists, if the store has no swarm that these forbid.
-fn with_permitted_swarms(policy: Policy, config: &Config, continues: bool) -> Policy {
-    match config.store.info_hashes {
-        // A store that continues may have swarms of torrents that the lists have come to forbid since.
-        StoredInfoHashes::Whole if !continues => policy.with_permitted_swarms(),
-        // Such a store cannot tell which swarms a change of the lists forbids.
-        _ => policy,
-    }
+fn with_permitted_swarms(policy: Policy, continues: bool) -> Policy {
+    // A store that continues may have swarms of torrents that the lists have come to forbid since.
+    if continues { policy } else { policy.with_permitted_swarms() }
 }
 
 impl DataPlane {

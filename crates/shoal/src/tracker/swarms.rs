@@ -11,7 +11,7 @@ use shoal_access::torrents::TorrentLists;
 use shoal_base::source::Holdings;
 use shoal_config::{ByteSize, Config};
 use shoal_relay::{Mailboxes, Swarms};
-use shoal_store::{MemoryFile, SharedStore};
+use shoal_store::{MemoryFile, Store};
 
 use super::ROOT;
 use crate::frozen_swarms::FrozenSwarms;
@@ -23,7 +23,7 @@ use crate::state::{State, StateKeys};
 
 /// The swarms of all protocols, before the first worker begins.
 pub(super) struct OpenedSwarms {
-    pub(super) store: SharedStore,
+    pub(super) store: Arc<Store>,
     /// Whether the store is that of another process. It may have swarms that the lists have come to forbid since.
     pub(super) continues: bool,
     /// WebTorrent, if it is served.
@@ -56,10 +56,12 @@ impl OpenedSwarms {
             frozen_swarms.and_then(|swarms| swarms.resume(timeout_s, |memory| Ok(open(Some(memory))?.0)));
         let continues = predecessor.is_some() || frozen.is_some();
         let store = match (predecessor, frozen) {
-            (Some(predecessor), _) => take_over(config, state, torrents.as_deref(), predecessor, open)?,
-            (None, Some(store)) => store,
+            (Some(predecessor), _) => {
+                Arc::new(take_over(config, state, torrents.as_deref(), predecessor, open)?)
+            }
+            (None, Some(store)) => Arc::new(store),
             (None, None) => {
-                let (store, _) = open(None)?;
+                let store = Arc::new(open(None)?.0);
                 state.restore(config, &store, torrents).await?;
                 store
             }
@@ -74,8 +76,8 @@ fn take_over(
     state: &State,
     torrents: Option<&TorrentLists>,
     predecessor: &mut Predecessor,
-    open: impl Fn(Option<MemoryFile>) -> anyhow::Result<(SharedStore, bool)>,
-) -> anyhow::Result<SharedStore> {
+    open: impl Fn(Option<MemoryFile>) -> anyhow::Result<(Store, bool)>,
+) -> anyhow::Result<Store> {
     let (mut store, is_in_its_memory) = open(predecessor.memory.take())?;
     match predecessor.take_swarms(&mut store, is_in_its_memory)? {
         Takeover::InMemory => {
@@ -98,18 +100,18 @@ fn open_store(
     holdings: Option<Arc<Holdings>>,
     keys: &StateKeys,
     memory: Option<MemoryFile>,
-) -> anyhow::Result<(SharedStore, bool)> {
+) -> anyhow::Result<(Store, bool)> {
     let huge_pages = memory::huge_pages(Path::new(ROOT));
     let shards = settings::shards(settings::workers(config), memory_bytes_max);
-    let (settings, fingerprint_key) = settings::store(config, memory_bytes_max, holdings, keys);
+    let settings = settings::store(config, memory_bytes_max, holdings, keys);
     let no_space =
         || format!("the kernel cannot reserve {memory_bytes_max} bytes of address space; lower memory.max");
     let is_taken_over = memory.is_some();
     let store = match memory.map_or_else(MemoryFile::create, Ok) {
-        Ok(file) => SharedStore::in_file(&settings, shards, fingerprint_key, file),
+        Ok(file) => Store::in_file(&settings, shards, file),
         Err(error) => {
             tracing::info!(%error, "the store is in private memory, so an upgrade has to copy it");
-            SharedStore::new(&settings, shards, fingerprint_key)
+            Store::with_shards(&settings, shards)
         }
     };
     let store = store.with_context(no_space)?;
@@ -124,7 +126,6 @@ fn open_store(
     tracing::info!(
         %memory_max,
         shards = store.shards(),
-        info_hashes = ?config.store.info_hashes,
         numa_nodes = nodes.count_ones(),
         huge_pages = huge_pages.as_deref().unwrap_or("unknown"),
         "store"

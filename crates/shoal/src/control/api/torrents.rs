@@ -48,7 +48,7 @@ pub(crate) struct TorrentStatus {
     webtorrent: TorrentCounts,
 }
 
-/// The ages of the swarms of a torrent in seconds. Null if there is no such swarm, or if the store holds fingerprints.
+/// The ages of the swarms of a torrent in seconds. Null if there is no such swarm.
 ///
 /// A swarm begins with its first peer and ends with its last one. Those of IPv4 and IPv6 are right to within a twelfth, or
 /// within a twelfth of announce.peer_timeout_s and at least 150 seconds if that is more; they end at 1,365 days or more.

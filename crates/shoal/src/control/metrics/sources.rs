@@ -9,7 +9,7 @@ use shoal_net::stream::{Budget, StreamCounters};
 use shoal_relay::Swarms;
 use shoal_session::SessionCounters;
 use shoal_session::tls::Certificate;
-use shoal_store::SharedStore;
+use shoal_store::Store;
 
 use crate::access::{ListControl, ListCounters};
 use crate::access_log::RecordCounters;
@@ -29,7 +29,7 @@ use crate::xdp::DataPathStats;
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) workers: Vec<WorkerSources>,
-    pub(crate) store: SharedStore,
+    pub(crate) store: Arc<Store>,
     /// The swarms of WebTorrent, if it is served.
     pub(crate) swarms: Option<Arc<Swarms>>,
     pub(crate) memory: Division,
