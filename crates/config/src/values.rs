@@ -98,16 +98,6 @@ choice! {
 }
 
 choice! {
-    /// How connections are served.
-    StreamBackend {
-        /// The cheapest back end, which is epoll.
-        Auto = "auto",
-        /// epoll.
-        Epoll = "epoll",
-    }
-}
-
-choice! {
     /// How clients with private addresses are served.
     PrivateAddresses {
         /// As all others.

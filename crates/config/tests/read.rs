@@ -96,11 +96,11 @@ fn a_wrong_value_is_reported_with_its_key_its_place_and_the_accepted_values() {
 }
 
 #[test]
-fn connections_are_not_served_by_io_uring_any_more() {
-    assert_eq!(
-        refusal("[http]\nio = \"uring\""),
-        "http.io = \"uring\" (shoal.toml, line 2): not accepted; accepts one of \"auto\", \"epoll\""
-    );
+fn a_key_that_is_gone_is_refused_by_name() {
+    let refusal = refusal("[http]\nio = \"epoll\"");
+    assert!(refusal.starts_with("http.io (shoal.toml, line 2): no such key"), "{refusal}");
+    let problems = read_both("", &[("SHOAL_HTTP_IO", "epoll")]).expect_err("refused");
+    assert!(problems[0].starts_with("environment variable SHOAL_HTTP_IO: no such"), "{problems:?}");
 }
 
 #[test]

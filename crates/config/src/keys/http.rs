@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{FILES_MAX, LISTEN_ADDRESSES_MAX, PORT};
 use crate::declare::settings;
-use crate::values::{Auto, ClientHeader, Listen, StreamBackend, Trusted};
+use crate::values::{Auto, ClientHeader, Listen, Trusted};
 
 settings! {
     /// Announces and scrapes over HTTP (BEP 3). HTTP serves the same swarms as UDP. Clients use the URL
@@ -19,10 +19,6 @@ settings! {
             Listen::tcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT))),
             Listen::tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT))),
         ], in 0..=LISTEN_ADDRESSES_MAX => Reload;
-
-        /// How the tracker serves connections, plain and TLS. "epoll" is the only back end at present, and "auto" selects
-        /// it.
-        io: StreamBackend = StreamBackend::Auto => Restart;
 
         /// Keep a connection open for further requests, as HTTP/1.1 clients expect. Proxies benefit most. An idle
         /// connection takes a few hundred bytes, or a few KiB with TLS.
