@@ -100,7 +100,10 @@ fn a_key_that_is_gone_is_refused_by_name() {
     let refusal = refusal("[http]\nio = \"epoll\"");
     assert!(refusal.starts_with("http.io (shoal.toml, line 2): no such key"), "{refusal}");
     let problems = read_both("", &[("SHOAL_HTTP_IO", "epoll")]).expect_err("refused");
-    assert!(problems[0].starts_with("environment variable SHOAL_HTTP_IO: no such"), "{problems:?}");
+    assert!(
+        problems[0].starts_with("SHOAL_HTTP_IO (environment variable SHOAL_HTTP_IO): no such"),
+        "{problems:?}"
+    );
 }
 
 #[test]
