@@ -172,7 +172,7 @@ impl Side {
             responder.set_recorder(recorder);
             deltas
         });
-        let ids = ConnectionIds::new(&KEY, 0);
+        let ids = ConnectionIds::new(&KEY);
         Self { responder, deltas, ids, took_ns: 0, drained_ns: 0, recorded: 0 }
     }
 

@@ -51,6 +51,10 @@ const NO_LISTS_PART: u64 = 32;
 /// The memory of a change that the feed remembers, at most.
 const CHANGE_BYTES: u64 = 51;
 
+/// Number of changed torrents that the feed remembers: the changes of some seconds on the largest trackers. It takes memory
+/// while there is a reader.
+const CHANGES_MAX: u64 = 262_144;
+
 /// With less memory, the feed remembers this many changes, for which none is reserved.
 const CHANGES_MIN: u64 = 4096;
 
@@ -97,8 +101,6 @@ struct DivisionInput {
     policy: u64,
     /// The same, if a reload sets all of it with the sizes of the start.
     policy_max: u64,
-    /// The number of changes that the feed should remember.
-    changes_max: u64,
     /// The memory of the limits on peers and torrents.
     holdings: u64,
     /// The rings of the access log.
@@ -134,7 +136,6 @@ pub(crate) fn divide(
         workers: workers.get() as u64,
         policy: settings::policy_bytes(config),
         policy_max: settings::policy_bytes_max(config),
-        changes_max: config.insight.changes_max.into(),
         holdings: settings::holding_limits(config).bytes() as u64,
         access_log: settings::access_log_bytes(config),
         cluster: settings::cluster_bytes(config),
@@ -261,10 +262,10 @@ impl DivisionInput {
         let watch = Store::watch_bytes(settings::shards(workers, u64::MAX)) + Swarms::watch_bytes();
         let left = max.saturating_sub(self.least_bytes() - self.policy + policy);
         let affordable = (max / FEED_PART).min(left).saturating_sub(watch as u64) / CHANGE_BYTES;
-        if affordable < CHANGES_MIN || self.changes_max == 0 {
-            return (self.changes_max.min(CHANGES_MIN), 0);
+        if affordable < CHANGES_MIN {
+            return (CHANGES_MIN, 0);
         }
-        let changes_max = self.changes_max.min(affordable);
+        let changes_max = affordable.min(CHANGES_MAX);
         (changes_max, watch as u64 + changes_max * CHANGE_BYTES)
     }
 
@@ -530,15 +531,10 @@ mod tests {
     #[test]
     fn the_feed_remembers_fewer_changes_with_little_memory() {
         let root = machine(&[MEMINFO]);
-        let changes_max = |max, changes_max| {
-            let keys = [("SHOAL_MEMORY_MAX", max), ("SHOAL_INSIGHT_CHANGES_MAX", changes_max)];
-            divided(&root, 2, &keys).unwrap().changes_max
-        };
-        assert_eq!(changes_max("64MiB", "262144"), 4096);
-        assert_eq!(changes_max("64MiB", "100"), 100);
-        assert_eq!(changes_max("2GiB", "262144"), 262_144);
-        assert!((10_000..262_144).contains(&changes_max("256MiB", "262144")));
-        assert_eq!(changes_max("2GiB", "0"), 0);
+        let changes_max = |max| divided(&root, 2, &[("SHOAL_MEMORY_MAX", max)]).unwrap().changes_max;
+        assert_eq!(changes_max("64MiB"), 4096);
+        assert_eq!(changes_max("2GiB"), 262_144);
+        assert!((10_000..262_144).contains(&changes_max("256MiB")));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use shoal_engine::policy::Policy;
 use shoal_engine::{credit, http, replication, udp, webtorrent};
 use shoal_net::stream::{Budget, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, InheritedSockets, SocketSettings, Sockets, Waker, XdpQueue};
-use shoal_relay::{Dispatcher, Mailboxes, QueueLimits, Swarms};
+use shoal_relay::{Dispatcher, Mailboxes, Swarms};
 use shoal_session::Statistics;
 use shoal_store::Store;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -41,8 +41,6 @@ pub(crate) struct WorkerSetup {
     /// The limits of the workers' system calls, if there are any.
     pub(crate) limits: Option<WorkerLimits>,
     pub(crate) insight: Arc<Insight>,
-    /// Whether the time for requests is measured.
-    pub(crate) measures: bool,
     /// The values that a reload changes.
     pub(crate) live: Arc<Published<Live>>,
     pub(crate) tls: Option<shoal_session::tls::Server>,
@@ -70,7 +68,6 @@ pub(crate) struct WebTorrent {
     pub(crate) swarms: Arc<Swarms>,
     /// The mailboxes, one for each worker.
     pub(crate) mailboxes: Arc<Mailboxes>,
-    pub(crate) queue_limits: QueueLimits,
     /// Maximum number of bytes that wait for all connections of a worker.
     pub(crate) posts_bytes_max: usize,
 }
@@ -371,7 +368,7 @@ impl WorkerSetup {
             number,
             new_limits: None,
             new_endpoints: None,
-            stopwatch: Stopwatch::new(self.measures, rng()?),
+            stopwatch: Stopwatch::new(rng()?),
             is_socket_input: false,
             statistics: self.statistics.subscribe(),
         })
@@ -388,7 +385,6 @@ impl WebTorrent {
     ) -> anyhow::Result<webtorrent::Responder> {
         let worker = u16::try_from(worker).context("there are too many workers")?;
         let dispatcher = Dispatcher::new(worker, Arc::clone(&self.mailboxes))
-            .with_limits(self.queue_limits)
             // The limit applies to each of three kinds of messages, and buffers may have twice the capacity of
             // their contents.
             .with_bytes_max(self.posts_bytes_max * 2 / 3);

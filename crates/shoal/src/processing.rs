@@ -81,7 +81,6 @@ impl ProcessingCounters {
 #[derive(Debug)]
 pub(crate) struct Stopwatch {
     counters: Arc<ProcessingCounters>,
-    is_on: bool,
     /// The number of batches up to the next one that is measured.
     left: u32,
     rng: fastrand::Rng,
@@ -90,8 +89,8 @@ pub(crate) struct Stopwatch {
 }
 
 impl Stopwatch {
-    pub(crate) fn new(is_on: bool, rng: fastrand::Rng) -> Self {
-        Self { counters: Arc::default(), is_on, left: 1, rng, started_ns: None }
+    pub(crate) fn new(rng: fastrand::Rng) -> Self {
+        Self { counters: Arc::default(), left: 1, rng, started_ns: None }
     }
 
     pub(crate) fn counters(&self) -> Arc<ProcessingCounters> {
@@ -100,9 +99,6 @@ impl Stopwatch {
 
     /// Counts a batch, and begins to measure it if it is its turn.
     pub(crate) fn begin(&mut self) {
-        if !self.is_on {
-            return;
-        }
         self.left -= 1;
         if self.left == 0 {
             self.left = self.rng.u32(1..2 * DISTANCE);

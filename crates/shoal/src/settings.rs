@@ -17,7 +17,7 @@ use shoal_engine::replication;
 use shoal_engine::tokens::{TokenMemory, Tokens};
 use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
-use shoal_relay::{PEER_BYTES, QueueLimits};
+use shoal_relay::PEER_BYTES;
 use shoal_session::{ClientHeader, ListenerProtocols, Origins, WebSocketSettings};
 use shoal_store::Store;
 
@@ -27,8 +27,8 @@ use crate::{cluster, processors};
 // The buffers can hold everything that the configuration accepts.
 const _: () = {
     assert!(shoal_config::LISTEN_ADDRESSES_MAX <= SOCKETS_MAX);
-    assert!(24 * shoal_config::COMPLETED_RETAINED_DAYS_MAX <= shoal_store::RETAINED_HOURS_MAX as u32);
-    assert!(16 + 20 * shoal_config::SCRAPE_HASHES_MAX as usize <= REQUEST_BYTES_MAX, "BEP 15, \"scrape\"");
+    assert!(COMPLETED_RETAINED_HOURS <= shoal_store::RETAINED_HOURS_MAX);
+    assert!(16 + 20 * shoal_engine::udp::SCRAPE_HASHES_MAX <= REQUEST_BYTES_MAX, "BEP 15, \"scrape\"");
 };
 
 /// Returns the number of workers.
@@ -49,12 +49,16 @@ pub(crate) fn backend(config: &Config) -> Option<Backend> {
     }
 }
 
+/// Kernel buffer of each socket for replies that wait for the network card. A worker answers one batch before it reads the next,
+/// so this holds many batches. The sysctl net.core.wmem_max caps the size.
+const SEND_BUFFER_BYTES: usize = 1 << 20;
+
 /// Returns the sockets of each worker.
 pub(crate) fn sockets(config: &Config) -> Vec<SocketSettings> {
     let socket = |&addr| SocketSettings {
         addr,
         recv_buffer_bytes: bytes(config.udp.receive_buffer),
-        send_buffer_bytes: bytes(config.udp.send_buffer),
+        send_buffer_bytes: SEND_BUFFER_BYTES,
     };
     config.udp.listen.iter().map(socket).collect()
 }
@@ -84,14 +88,12 @@ pub(crate) fn sessions(config: &Config) -> shoal_session::SessionSettings {
     };
     shoal_session::SessionSettings {
         listeners: listeners(config).map(listener).collect(),
-        keep_alive: config.http.keep_alive,
         cross_site: config.http.cross_site,
         proxy: shoal_session::TrustedProxies {
             networks: config.proxy.trusted.iter().filter_map(network).collect(),
             unix: config.proxy.trusted.contains(&Trusted::Unix),
             header: client_header(config.proxy.header),
         },
-        full_scrapes_max: config.http.full_scrapes_max as usize,
         websocket: WebSocketSettings {
             origins: origins(&config.webtorrent),
             message_bytes_max: bytes(config.webtorrent.message_max),
@@ -164,10 +166,12 @@ pub(crate) fn swarms(
     }
 }
 
+/// How long they are retained: a year. The number that is retained bounds the memory.
+const COMPLETED_RETAINED_HOURS: u16 = 365 * 24;
+
 /// Sets the completed downloads that a store retains.
 pub(crate) fn retain_completed(store: &Store, config: &Config) {
-    let hours = u16::try_from(24 * config.store.completed_retained_days).unwrap_or(u16::MAX);
-    store.retain_completed(config.store.completed_retained_max, hours);
+    store.retain_completed(config.store.completed_retained_max, COMPLETED_RETAINED_HOURS);
 }
 
 /// Returns how much one source may hold.
@@ -220,13 +224,9 @@ pub(crate) fn cluster_bytes(config: &Config) -> u64 {
     (of_worker * workers(config).get() + cluster::MESSAGES_BYTES_MAX + of_shared + of_credit) as u64
 }
 
-/// Returns the limits of the queue of each WebTorrent client.
-pub(crate) fn queue_limits(config: &Config) -> QueueLimits {
-    QueueLimits {
-        queue_bytes_max: bytes(config.webtorrent.queue_max),
-        reply_bytes_max: bytes(config.webtorrent.unsent_max),
-    }
-}
+/// Maximum number of signatures that are verified for each second and worker. One takes 20 to 100 µs, so they take a third of a
+/// processor at most. Clients with new tokens beyond it are told to try again later; tokens in the cache need no signature.
+const SIGNATURES_PER_S: u32 = 3000;
 
 /// Returns the policy of a configuration, with the keys of tokens if there are any. The recent activity of sources and the
 /// tokens that were verified are taken over from the `running` one.
@@ -247,7 +247,7 @@ pub(crate) fn policy(
         Some(keys) => {
             let memory = token_memory(&config, running)?;
             let workers = u32::try_from(workers(&config).get()).unwrap_or(u32::MAX);
-            let signatures_per_s = config.tokens.signatures_per_s.saturating_mul(workers);
+            let signatures_per_s = SIGNATURES_PER_S.saturating_mul(workers);
             Some(Tokens::new(&config.tokens, keys, signatures_per_s, memory, sources))
         }
         None => None,

@@ -143,6 +143,10 @@ impl World {
     }
 
     fn with(count: usize, faults: Vec<Scheduled>, mut rng: Rng, is_verbose: bool) -> Self {
+        // Each schedule is as it was before a property of nodes went that was drawn here.
+        if rng.u32(..4) == 0 {
+            rng.u32(1..8);
+        }
         let hosts = (0..count).map(|_| {
             let clock_ms = rng.u64(CLOCK_MS_MIN..7_200_000);
             Host {
@@ -549,9 +553,11 @@ impl World {
             (0, _) => {
                 let streams =
                     std::array::from_fn(|_| StreamHead { next: rng.u64(..50), digest: rng.u64(..3) });
+                // The last one was a property of nodes that is gone.
+                let (is_ready, is_whole, _) = (rng.bool(), rng.bool(), rng.bool());
                 Message::Hello(Box::new(Hello {
-                    is_ready: rng.bool(),
-                    is_whole: rng.bool(),
+                    is_ready,
+                    is_whole,
                     sent_ms: at_ms,
                     uptime_ms: first,
                     name: "invented",

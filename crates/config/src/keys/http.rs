@@ -20,10 +20,6 @@ settings! {
             Listen::tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT))),
         ], in 0..=LISTEN_ADDRESSES_MAX => Reload;
 
-        /// Keep a connection open for further requests, as HTTP/1.1 clients expect. Proxies benefit most. An idle
-        /// connection takes a few hundred bytes, or a few KiB with TLS.
-        keep_alive: bool = true => Reload;
-
         /// Serve announces and scrapes that come from web pages of other sites. BitTorrent clients do not need this, and
         /// with it any web page could add the addresses of its visitors to swarms. For WebTorrent see
         /// webtorrent.origins_allow.
@@ -55,10 +51,6 @@ settings! {
         /// Answer a scrape without info_hash with the counts of all torrents. The reply tells every client which torrents
         /// exist, and its cost in time and traffic is proportional to their number.
         full_scrape: bool = false => Reload;
-
-        /// Maximum number of full scrapes, and downloads of a published blocklist, that each worker answers at the same
-        /// time. Further clients are told to retry later.
-        full_scrapes_max: u32 = 1, in 1..=64 => Reload;
 
         /// Seconds within which a client must read a whole full scrape or blocklist, or any series of replies during which its
         /// connection is never idle. Only the time that the tracker spends waiting for the client counts.

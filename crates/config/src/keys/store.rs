@@ -5,9 +5,6 @@ use std::path::PathBuf;
 use crate::declare::settings;
 use crate::values::{Auto, ByteSize};
 
-/// Maximum of `store.completed_retained_days`: five years.
-pub const COMPLETED_RETAINED_DAYS_MAX: u32 = 1825;
-
 settings! {
     /// The memory that holds swarms and peers.
     section store: StoreConfig {
@@ -19,11 +16,8 @@ settings! {
         /// Number of torrents that keep their count of completed downloads when their last peer leaves, for IPv4 and for IPv6
         /// each. Scrapes then answer with the count, and it returns with the next peer. Only torrents with at least one
         /// download count. In excess of the number, those with the fewest downloads go first, and the oldest among these. Each takes
-        /// up to 32 bytes of memory_max. 0 keeps none.
+        /// up to 32 bytes of memory_max, for a year. 0 keeps none.
         completed_retained_max: u32 = 0, in 0..=1_000_000_000 => Reload;
-
-        /// Days after which such a count is forgotten.
-        completed_retained_days: u32 = 365, in 1..=COMPLETED_RETAINED_DAYS_MAX => Reload;
     }
 
     /// The state that outlives a run: swarms with their peers, and secret keys.

@@ -43,19 +43,10 @@ settings! {
         /// the kernel grants less.
         receive_buffer: ByteSize = ByteSize::mib(4), in ByteSize::kib(64)..=ByteSize::gib(1) => Reload;
 
-        /// Kernel buffer of each socket for replies that wait for the network card. The sysctl net.core.wmem_max caps the
-        /// size.
-        send_buffer: ByteSize = ByteSize::mib(1), in ByteSize::kib(64)..=ByteSize::gib(1) => Reload;
-
-        /// Maximum size of a reply over IPv4 in bytes, without headers. A reply that is too large for the network path is
-        /// lost, or split into fragments that many firewalls drop. 1232 fits all paths in use today, tunnels included,
-        /// and holds 202 peers.
-        reply_bytes_max_v4: u32 = 1232, in REPLY_BYTES_MIN..=REPLY_BYTES_LIMIT => Reload;
-
-        /// Maximum size of a reply over IPv6 in bytes, without headers. 1232 fits the smallest packet size that IPv6
-        /// allows (1280 with headers) and holds 67 peers, because an IPv6 peer takes three times the space of an IPv4
-        /// peer.
-        reply_bytes_max_v6: u32 = 1232, in REPLY_BYTES_MIN..=REPLY_BYTES_LIMIT => Reload;
+        /// Maximum size of a reply in bytes, without headers. A reply that is too large for the network path is lost, or
+        /// split into fragments that many firewalls drop. 1232 fits all paths in use today, tunnels included, and the
+        /// smallest packet size that IPv6 allows (1280 with headers). It holds 202 peers over IPv4 and 67 over IPv6.
+        reply_bytes_max: u32 = 1232, in REPLY_BYTES_MIN..=REPLY_BYTES_LIMIT => Reload;
     }
 
     /// The XDP data path: an eBPF program at the driver of a network interface answers requests for connection ids, and

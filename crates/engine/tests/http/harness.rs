@@ -176,7 +176,7 @@ impl Tracker {
             num_want: (-1).into(),
             port: port.into(),
         };
-        let connection_id = ConnectionIds::new(&KEY, 0).issue(ip, self.now.unix_s);
+        let connection_id = ConnectionIds::new(&KEY).issue(ip, self.now.unix_s);
         let (transaction_id, options) = (TransactionId(7), Options::default());
         let request = Request::Announce { connection_id, transaction_id, announce: &announce, options };
         let (mut packet, mut reply) = ([0; 512], [0; REPLY_BYTES_MAX]);

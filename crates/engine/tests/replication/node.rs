@@ -141,7 +141,7 @@ impl Node {
             num_want: (-1).into(),
             port: announced.address.port().into(),
         };
-        let connection_id = ConnectionIds::new(&KEY, 0).issue(announced.address.ip(), self.now.unix_s);
+        let connection_id = ConnectionIds::new(&KEY).issue(announced.address.ip(), self.now.unix_s);
         let (transaction_id, options) = (TransactionId(7), Options::default());
         let request = Request::Announce { connection_id, transaction_id, announce: &announce, options };
         let mut packet = [0; 512];

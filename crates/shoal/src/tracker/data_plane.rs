@@ -130,13 +130,12 @@ impl Prepared {
         };
         let workers = settings::workers(&config);
         let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
-        let insight = Insight::new(&config, division.changes_max, workers.get(), store.clone(), swarms);
+        let insight = Insight::new(division.changes_max, workers.get(), Arc::clone(&store), swarms);
         let node = settings::is_node(&config).then(Waker::new).transpose();
         let setup = WorkerSetup {
             backend,
             limits,
             insight: Arc::new(insight),
-            measures: config.insight.latency,
             live: Arc::new(Published::new(Arc::new(live))),
             tls: files.certificates.as_ref().map(Certificates::server),
             key_shares: if config.tls.key_share_reuse { KeyShares::Reused } else { KeyShares::Fresh },

@@ -21,6 +21,10 @@ use crate::pool::WebTorrent;
 use crate::settings;
 use crate::state::{State, StateKeys};
 
+/// Maximum size, for each worker, of the messages from other workers that wait until it next polls, which is a matter of
+/// milliseconds.
+const MAILBOX_BYTES_MAX: usize = 16 << 20;
+
 /// The swarms of all protocols, before the first worker begins.
 pub(super) struct OpenedSwarms {
     pub(super) store: Arc<Store>,
@@ -152,8 +156,7 @@ fn webtorrent(
     let mailbox_bytes_max = division.mailbox_bytes_max(workers);
     let posts_bytes_max = division.posts_bytes_max(workers);
     let workers = u16::try_from(workers.get()).context("there are too many workers")?;
-    let configured = usize::try_from(config.webtorrent.mailbox_max.0).unwrap_or(usize::MAX);
-    let mailbox_bytes_max = mailbox_bytes_max.min(configured);
+    let mailbox_bytes_max = mailbox_bytes_max.min(MAILBOX_BYTES_MAX);
     Ok(WebTorrent {
         swarms: Arc::new(Swarms::new(&swarms)),
         mailboxes: if settings::is_node(config) {
@@ -161,7 +164,6 @@ fn webtorrent(
         } else {
             Mailboxes::with_bytes_max(workers, mailbox_bytes_max)
         },
-        queue_limits: settings::queue_limits(config),
         posts_bytes_max,
     })
 }

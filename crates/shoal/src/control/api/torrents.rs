@@ -233,8 +233,7 @@ pub(super) async fn show_many(
     params(("max" = Option<u16>, Query, description = "Maximum number of torrents: 1 to 100, by default 20.")),
     responses(
         (status = 200, body = TopTorrents),
-        (status = 400, body = ProblemBody),
-        (status = 409, description = "The configuration does not observe them.", body = ProblemBody)
+        (status = 400, body = ProblemBody)
     )
 )]
 pub(super) async fn top(
@@ -244,12 +243,7 @@ pub(super) async fn top(
     if !(1..=TOP_MAX).contains(&wanted.max) {
         return Err(Problem::new(StatusCode::BAD_REQUEST, format!("max must be from 1 to {TOP_MAX}")));
     }
-    let torrents = control.sources.insight.top(wanted.max).ok_or_else(|| {
-        Problem::new(
-            StatusCode::CONFLICT,
-            "the largest swarms are not observed; set insight.top_swarms = true",
-        )
-    })?;
+    let torrents = control.sources.insight.top(wanted.max);
     Ok(Json(TopTorrents { torrents: torrents.iter().map(TorrentStatus::from).collect() }))
 }
 
