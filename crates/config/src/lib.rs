@@ -31,7 +31,7 @@ pub use reload::{Differences, Reloaded};
 pub use values::{
     AccessLogTarget, Auto, BindAddress, BlocklistField, ByteSize, ClientHeader, ClusterName, DatagramBackend,
     HostName, InterfaceName, ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name, NatsServer,
-    OpentrackerMode, Origin, PrivateAddresses, SecretKey, SourceUrl, StreamName, Toggle, Trusted, XdpMode,
+    OpentrackerMode, Origin, PrivateAddresses, SecretKey, SourceUrl, StreamName, Trusted, XdpMode,
 };
 
 /// The prefix of the tracker's environment variables.

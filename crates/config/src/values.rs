@@ -122,18 +122,6 @@ choice! {
 }
 
 choice! {
-    /// Something that the tracker decides unless the operator does.
-    Toggle {
-        /// The tracker decides.
-        Auto = "auto",
-        /// It is demanded.
-        On = "on",
-        /// It is forbidden.
-        Off = "off",
-    }
-}
-
-choice! {
     /// Where a proxy names the client of a request.
     ClientHeader {
         /// No header: the client is the other end of the connection.

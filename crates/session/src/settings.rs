@@ -17,6 +17,9 @@ pub struct SessionSettings {
     pub websocket: WebSocketSettings,
 }
 
+/// Maximum size of a message, unless the settings say otherwise. An announce contains all offers of a client, of 0.5 to 4 KiB each.
+pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
+
 /// The settings of WebSockets.
 #[derive(Clone, Debug)]
 pub struct WebSocketSettings {
@@ -76,7 +79,7 @@ impl Default for SessionSettings {
 impl Default for WebSocketSettings {
     /// Serves pages of all sites, and messages large enough for the offers of any real client.
     fn default() -> Self {
-        Self { origins: Origins::default(), message_bytes_max: 256 * 1024 }
+        Self { origins: Origins::default(), message_bytes_max: MESSAGE_BYTES_MAX }
     }
 }
 

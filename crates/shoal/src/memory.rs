@@ -61,6 +61,9 @@ const CHANGES_MIN: u64 = 4096;
 /// The smallest useful parts: of the store as its own ceiling, of the others for each worker.
 const STORE_BYTES_MIN: u64 = 8 << 20;
 const CONNECTIONS_BYTES_MIN: u64 = 1 << 20;
+
+// The connections of a worker may hold two of the longest messages of WebTorrent.
+const _: () = assert!(CONNECTIONS_BYTES_MIN / 5 * 4 / 2 >= shoal_session::MESSAGE_BYTES_MAX as u64);
 const QUEUES_BYTES_MIN: u64 = 1 << 20;
 const SWARMS_BYTES_MIN: u64 = 1 << 19;
 
@@ -114,7 +117,6 @@ struct DivisionInput {
     /// Maximum memory of the swarms of WebTorrent; `Set(0)` if it is not served.
     swarms: Auto<u64>,
     has_webtorrent: bool,
-    message_max: ByteSize,
 }
 
 /// Divides the memory that the operator allows. Without a setting this is three quarters of the memory that
@@ -135,7 +137,7 @@ pub(crate) fn divide(
         store: config.store.memory_max,
         workers: workers.get() as u64,
         policy: settings::policy_bytes(config),
-        policy_max: settings::policy_bytes_max(config),
+        policy_max: settings::POLICY_BYTES_MAX,
         holdings: settings::holding_limits(config).bytes() as u64,
         access_log: settings::access_log_bytes(config),
         cluster: settings::cluster_bytes(config),
@@ -147,7 +149,6 @@ pub(crate) fn divide(
             Auto::Set(peers_max) => Auto::Set(u64::from(peers_max) * shoal_relay::PEER_BYTES_MAX),
         },
         has_webtorrent: webtorrent.enabled,
-        message_max: webtorrent.message_max,
     }
     .divide(root)
 }
@@ -222,7 +223,6 @@ impl DivisionInput {
         let changes_max = as_usize(changes_max);
         let division =
             Division { max, because, fixed, policy, changes_max, lists, store, swarms, connections, queues };
-        self.check_message(&division)?;
         Ok(division)
     }
 
@@ -319,19 +319,6 @@ impl DivisionInput {
             0
         };
         Others { swarms, queues, connections: self.workers * CONNECTIONS_BYTES_MIN + extra / 3 * 2 }
-    }
-
-    fn check_message(&self, division: &Division) -> Result<(), String> {
-        let most = division.connections / 5 * 4 / self.workers / 2;
-        if !self.has_webtorrent || self.message_max.0 <= most {
-            return Ok(());
-        }
-        let (message_max, most) = (self.message_max, ByteSize::kib(most >> 10));
-        Err(format!(
-            "webtorrent.message_max = {message_max}: two such messages would not fit the memory that the connections of \
-             a worker may hold; it accepts at most {most} with this memory.max ({}), or memory.max has to be larger",
-            ByteSize::mib(division.max >> 20)
-        ))
     }
 
     fn refuse_max(&self, max: u64, because: &str) -> String {
@@ -486,10 +473,7 @@ mod tests {
         let refusal = divided(&root, 16, &[("SHOAL_MEMORY_MAX", "64MiB")]).unwrap_err();
         assert!(refusal.starts_with("memory.max = 64MiB (memory.max): that is too little for 16 workers"));
         assert!(refusal.contains("it accepts 122MiB or more"), "{refusal}");
-        assert!(
-            divided(&root, 16, &[("SHOAL_MEMORY_MAX", "122MiB"), ("SHOAL_WEBTORRENT_MESSAGE_MAX", "64KiB")])
-                .is_ok()
-        );
+        assert!(divided(&root, 16, &[("SHOAL_MEMORY_MAX", "122MiB")]).is_ok());
     }
 
     #[test]
@@ -546,14 +530,6 @@ mod tests {
         let refusal = divided(&root, 2, &keys("120MiB")).unwrap_err();
         assert!(refusal.contains("it accepts"), "{refusal}");
         assert_eq!(divided(&root, 2, &keys("64MiB")).unwrap().store, 64 << 20);
-    }
-
-    #[test]
-    fn a_message_that_no_worker_could_hold_is_refused() {
-        let root = machine(&[MEMINFO]);
-        let keys = [("SHOAL_MEMORY_MAX", "64MiB"), ("SHOAL_WEBTORRENT_MESSAGE_MAX", "16MiB")];
-        let refusal = divided(&root, 2, &keys).unwrap_err();
-        assert!(refusal.starts_with("webtorrent.message_max = 16MiB"), "{refusal}");
     }
 
     #[test]

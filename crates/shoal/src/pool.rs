@@ -44,7 +44,6 @@ pub(crate) struct WorkerSetup {
     /// The values that a reload changes.
     pub(crate) live: Arc<Published<Live>>,
     pub(crate) tls: Option<shoal_session::tls::Server>,
-    pub(crate) key_shares: shoal_session::tls::KeyShares,
     pub(crate) store: Arc<Store>,
     /// The setup of WebTorrent, if it is served.
     pub(crate) webtorrent: Option<WebTorrent>,
@@ -357,7 +356,7 @@ impl WorkerSetup {
                 webtorrent.set_credit(recorder());
             }
         }
-        let tls = self.tls.as_ref().map(|tls| tls.for_worker(self.key_shares));
+        let tls = self.tls.as_ref().map(|tls| tls.for_worker());
         let mut connections = shoal_session::Service::new(Arc::clone(&live.sessions), http, webtorrent, tls);
         let per_source = live.stream_limits.per_source;
         connections.set_source_capacity(Box::new(listeners.source_limiter(per_source)));

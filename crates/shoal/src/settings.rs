@@ -94,10 +94,7 @@ pub(crate) fn sessions(config: &Config) -> shoal_session::SessionSettings {
             unix: config.proxy.trusted.contains(&Trusted::Unix),
             header: client_header(config.proxy.header),
         },
-        websocket: WebSocketSettings {
-            origins: origins(&config.webtorrent),
-            message_bytes_max: bytes(config.webtorrent.message_max),
-        },
+        websocket: WebSocketSettings { origins: origins(&config.webtorrent), ..WebSocketSettings::default() },
     }
 }
 
@@ -245,7 +242,7 @@ pub(crate) fn policy(
     let limits = Limits::of(&config.limits, &sources);
     let tokens = match keys {
         Some(keys) => {
-            let memory = token_memory(&config, running)?;
+            let memory = token_memory(running)?;
             let workers = u32::try_from(workers(&config).get()).unwrap_or(u32::MAX);
             let signatures_per_s = SIGNATURES_PER_S.saturating_mul(workers);
             Some(Tokens::new(&config.tokens, keys, signatures_per_s, memory, sources))
@@ -260,13 +257,18 @@ fn needs_sources(config: &Config) -> bool {
     Limits::are_set(&config.limits) || config.tokens.jwks.is_some()
 }
 
-/// Returns the memory of tokens: that of the `running` policy unless it has another size.
-fn token_memory(config: &Config, running: Option<&Policy>) -> anyhow::Result<Arc<TokenMemory>> {
-    let cache_max = config.tokens.cache_max;
-    let same = running.filter(|running| running.config().tokens.cache_max == cache_max);
-    Ok(match same.and_then(Policy::tokens) {
+/// Memory for the tokens that were verified lately, whose signatures are not verified again. Each takes 32 bytes, or as much for
+/// each of its torrents. Twice the memory of all tokens in use suffices, so this suits half a million users.
+const TOKENS_BYTES: u64 = 32 << 20;
+
+/// Returns the memory of tokens: that of the `running` policy, if it has some.
+fn token_memory(running: Option<&Policy>) -> anyhow::Result<Arc<TokenMemory>> {
+    Ok(match running.and_then(Policy::tokens) {
         Some(tokens) => Arc::clone(tokens.memory()),
-        None => Arc::new(TokenMemory::new(shoal_access::token::HashKey::new(&random()?), bytes(cache_max))),
+        None => {
+            let bytes = usize::try_from(TOKENS_BYTES).unwrap_or(usize::MAX);
+            Arc::new(TokenMemory::new(shoal_access::token::HashKey::new(&random()?), bytes))
+        }
     })
 }
 
@@ -276,14 +278,12 @@ pub(crate) const LIMITS_BYTES: u64 = Limits::BYTES as u64;
 /// Returns the memory of everything that the policy of a configuration remembers of sources and tokens.
 pub(crate) fn policy_bytes(config: &Config) -> u64 {
     let sources = if needs_sources(config) { LIMITS_BYTES } else { 0 };
-    let tokens = if config.tokens.jwks.is_some() { config.tokens.cache_max.0 } else { 0 };
+    let tokens = if config.tokens.jwks.is_some() { TOKENS_BYTES } else { 0 };
     sources + tokens
 }
 
-/// Returns that memory if all of it is needed.
-pub(crate) const fn policy_bytes_max(config: &Config) -> u64 {
-    LIMITS_BYTES + config.tokens.cache_max.0
-}
+/// That memory if all of it is needed.
+pub(crate) const POLICY_BYTES_MAX: u64 = LIMITS_BYTES + TOKENS_BYTES;
 
 /// Returns the limits of the store.
 pub(crate) fn store(

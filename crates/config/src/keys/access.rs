@@ -94,12 +94,6 @@ settings! {
         /// Whether scrapes need a token, too. UDP clients cannot show one in a scrape, so all their scrapes are refused
         /// then. A full scrape (http.full_scrape) always needs one that is bound to no torrent.
         scrapes: bool = false => Reload;
-
-        /// Memory for the tokens that were verified lately, whose signatures are not verified again. Each takes 32 bytes,
-        /// or as much for each of its torrents if it is bound to some. Twice the memory of all tokens in use suffices. It is
-        /// taken if jwks is set, together with 32 MiB that it shares with the section limits.
-        cache_max: ByteSize = ByteSize::mib(32), in ByteSize::kib(64)..=ByteSize::gib(64) => Reload;
-
     }
 
     /// How the URLs in this configuration are fetched. Between fetches, and while a server is away, the last good copy of

@@ -72,11 +72,6 @@ settings! {
         /// The private key file of each certificate, in the same order, in PEM format (PKCS#8, SEC1 or PKCS#1). ECDSA
         /// P-256 keys cost the least processor time. Leave this [] if each certificate file also contains its key.
         keys: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX => Reload;
-
-        /// Whether a worker uses the same X25519 key pair for all handshakes of a second. This saves about a twentieth of
-        /// the processor time of a handshake. The price is forward secrecy: an attacker that reads the memory of
-        /// the tracker before the next key pair replaces this one can decrypt all connections that began with it.
-        key_share_reuse: bool = false => Restart;
     }
 
     /// Proxies in front of HTTP. The tracker trusts only the proxies listed here to report the addresses of clients.

@@ -6,7 +6,7 @@ use shoal_base::transport::datagram::REPLY_BYTES_MAX;
 
 use super::{LISTEN_ADDRESSES_MAX, PORT};
 use crate::declare::settings;
-use crate::values::{ByteSize, DatagramBackend, InterfaceName, Toggle, XdpMode};
+use crate::values::{ByteSize, DatagramBackend, InterfaceName, XdpMode};
 
 /// The maximum number of interfaces with the XDP data path.
 const XDP_INTERFACES_MAX: usize = 8;
@@ -65,20 +65,8 @@ settings! {
         /// interface permits and which gains little. "auto" is native if the driver has it.
         mode: XdpMode = XdpMode::Auto => Restart;
 
-        /// Whether frames are shared with the network card or copied once: "on" demands a driver that shares them, "off"
-        /// copies them. "auto" shares them if the driver can.
-        zero_copy: Toggle = Toggle::Auto => Restart;
-
         /// Number of frames of 4 KiB for each receive queue of an interface, which is rounded up to a power of two. They are
         /// part of memory.max.
         frames: u32 = 4096, in 1024..=65_536 => Restart;
-
-        /// Poll the network card from the worker instead of by interrupts while there is much traffic. Some cards gain by it.
-        busy_poll: bool = false => Restart;
-
-        /// Number of sources whose rates the program remembers, if limits.udp_connects_per_s is set, or
-        /// limits.udp_requests_per_s with limits.udp_silent. Each takes 32 bytes of the kernel's memory. If more sources than
-        /// these ask as often as they may, forged ones among them, some get less than their rate.
-        sources_max: u32 = 1_048_576, in 1024..=1_048_576 => Restart;
     }
 }

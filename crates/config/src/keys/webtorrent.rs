@@ -33,10 +33,6 @@ settings! {
         /// Maximum number of offers of one announce that are relayed, each to a different peer. Clients send 5 to 50.
         offers_max: u32 = 10, in 0..=100 => Reload;
 
-        /// Maximum size of a message. A client that sends a larger one is disconnected. An announce contains all offers
-        /// of a client, of 0.5 to 4 KiB each.
-        message_max: ByteSize = ByteSize::kib(256), in ByteSize::kib(4)..=ByteSize::mib(16) => Restart;
-
         /// Maximum number of WebSockets from one source, as defined at http.connections_per_source_max. The default is
         /// higher than there because WebSockets stay open and carriers put many browsers behind one address. A WebSocket
         /// that a trusted proxy requests counts towards the client that the proxy names.

@@ -13,7 +13,6 @@ use shoal_config::Config;
 use shoal_engine::policy::Policy;
 use shoal_net::{Backend, Waker};
 use shoal_session::Statistics;
-use shoal_session::tls::KeyShares;
 
 use super::files::Reloadable;
 use super::swarms::OpenedSwarms;
@@ -138,7 +137,6 @@ impl Prepared {
             insight: Arc::new(insight),
             live: Arc::new(Published::new(Arc::new(live))),
             tls: files.certificates.as_ref().map(Certificates::server),
-            key_shares: if config.tls.key_share_reuse { KeyShares::Reused } else { KeyShares::Fresh },
             store,
             webtorrent,
             processors,
