@@ -358,7 +358,7 @@ mod tests {
         ids.replace_key(&next, SLOT_START_S + 1);
         let new = ids.issue(ip, SLOT_START_S);
         assert_eq!(new, ConnectionIds::new(&next).issue(ip, SLOT_START_S));
-        let last_s = SLOT_START_S + SLOT_S + VALID_S_MIN + 60 - 1;
+        let last_s = SLOT_START_S + SLOT_S + VALID_S - 1;
         for id in [old, new] {
             assert!(ids.accepts(id, ip, SLOT_START_S) && ids.accepts(id, ip, last_s));
             assert!(!ids.accepts(id, ip, last_s + 1));

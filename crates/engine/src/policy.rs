@@ -809,7 +809,20 @@ mod tests {
         assert_eq!(policy.interval_s(Protocol::Udp, full, rng), 3600);
         assert_eq!(policy.min_interval_s(Protocol::Http, full, 3600), Some(600));
         assert_eq!(policy.min_interval_s(Protocol::Http, full, 400), Some(400));
-        assert!(policy.interval_s(Protocol::WebTorrent, full, rng) <= 150, "without a bound, nothing grows");
+        assert_eq!(policy.interval_s(Protocol::WebTorrent, full, rng), 240, "by the same factor");
+    }
+
+    #[test]
+    fn the_interval_of_webtorrent_grows_as_far_as_no_peer_times_out() {
+        let interval_s = |interval_s_max| {
+            let policy = policy(|config| {
+                (config.announce.interval_s_max, config.announce.interval_jitter_s) = (interval_s_max, 0);
+            });
+            let full = Pace::default().after(u64::MAX, BUSY);
+            policy.interval_s(Protocol::WebTorrent, full, &mut fastrand::Rng::with_seed(1))
+        };
+        assert_eq!(interval_s(0), 120, "without a bound, nothing grows");
+        assert_eq!(interval_s(21_600), 599);
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl Torrent {
 }
 
 impl NoFeed {
-    /// What the operator can do.
+    /// The advice to the operator.
     pub(crate) const MESSAGE: &str = "the kernel provides no random numbers; try again later";
 }
 

@@ -1,4 +1,4 @@
-//! What goes into a store and what comes out: settings, announces, their results.
+//! The values of the public interface: settings, announces, and their results.
 
 use core::fmt;
 use std::sync::Arc;

@@ -50,7 +50,7 @@ fn a_scrape_of_all_torrents_is_refused() {
 fn a_scrape_is_answered_for_74_torrents() {
     let mut tracker = Tracker::new(&Config::default());
     let mut client = tracker.newcomer();
-    let hashes: Vec<String> = ('a'..).take(75).map(|letter| letter.to_string().repeat(20)).collect();
+    let hashes: Vec<String> = ('a'..).take(75).map(|byte| byte.to_string().repeat(20)).collect();
     let all = format!(r#"{{"action":"scrape","info_hash":["{}"]}}"#, hashes.join("\",\""));
     let expected: Vec<String> = hashes[..74].iter().map(|hash| file(hash, [0; 3])).collect();
     assert_eq!(tracker.ask(&mut client, &all), [files(&expected)]);
