@@ -92,7 +92,6 @@ struct Report {
     begun_unix_s: u64,
     age_s: u64,
     timeout_s: u32,
-    fingerprints: bool,
     /// The swarms of each set when the snapshot was begun.
     swarms: [u64; SwarmSet::ALL.len()],
     bytes: u64,
@@ -140,7 +139,6 @@ fn report(file: &Path, header: &Header, read: Option<Read>) -> Result<Report, Fa
         begun_unix_s: header.begun_unix_s,
         age_s: clock::unix_s().saturating_sub(header.begun_unix_s),
         timeout_s: header.timeout_s,
-        fingerprints: header.has_fingerprints,
         swarms: header.swarms,
         bytes,
         read,
@@ -160,9 +158,6 @@ fn show(report: &Report, json: bool) -> Result<String, Failure> {
          peers are forgotten {timeout_s} seconds after their last announce\n",
         private = private_v4.saturating_add(*private_v6)
     );
-    if report.fingerprints {
-        text.push_str("torrents are identified by fingerprints\n");
-    }
     if let Some(read) = &report.read {
         let Read { blocks, parts, peers, damaged_bytes, is_truncated } = read;
         text.push_str(&format!("{blocks} blocks, {parts} swarms or parts of swarms, {peers} peers\n"));
@@ -212,10 +207,6 @@ fn verify(path: &Path, json: bool) -> Result<String, Failure> {
 fn export(path: &Path) -> Result<(), Failure> {
     let (file, mut reader) = open(path)?;
     let header = reader.header().clone();
-    if header.has_fingerprints {
-        let text = format!("{} has fingerprints, from which no info hash can be recovered", file.display());
-        return Err(Failure::Configuration(text));
-    }
     let (mut out, mut block) = (BufWriter::new(stdout().lock()), Block::default());
     let mut left_out = 0;
     while let Some(event) =
@@ -308,7 +299,6 @@ fn import(directory: &Path, replaces: bool, timeout_s: u32, program: &str) -> Re
         timeout_s,
         begun_unix_s: clock::unix_s(),
         keys: 0,
-        has_fingerprints: false,
         swarms: [0; SwarmSet::ALL.len()],
         program: program.to_owned(),
     };

@@ -15,7 +15,7 @@ use shoal_engine::replication::{Applier, RecordedDeltas, Replica, ReplicaExport,
 use shoal_engine::webtorrent::{NodeCounters, Nodes};
 use shoal_net::Waker;
 use shoal_relay::Mailboxes;
-use shoal_store::SharedStore;
+use shoal_store::Store;
 
 use super::node::LocalSwarms;
 use shoal_runtime::clock;
@@ -48,7 +48,7 @@ pub struct Recorded {
 /// The parts of the tracker that other nodes change and read.
 pub struct Shared {
     /// The swarms of UDP and HTTP.
-    pub store: SharedStore,
+    pub store: Arc<Store>,
     /// The swarms of WebTorrent and the mailboxes of its workers, if it is served.
     pub webtorrent: Option<(Arc<shoal_relay::Swarms>, Arc<Mailboxes>)>,
     /// The values that workers follow.
@@ -194,10 +194,6 @@ impl Swarms for ClusterSwarms {
         if let Some(nodes) = &mut self.nodes {
             nodes.forget(node.0);
         }
-    }
-
-    fn exports_addresses(&self) -> bool {
-        self.replica.applier().store().has_info_hashes()
     }
 
     fn begin_export(&mut self, scope: Scope) -> Export {

@@ -6,16 +6,12 @@ use bytes::Bytes;
 use shoal_base::{Action, Delta, InfoHash, Presence};
 use shoal_cluster::protocol::message::{Decoded, Heads, Hello, Message, StreamHead, decode, encode};
 use shoal_cluster::protocol::{
-    BATCH_BYTES_MAX, Damaged, Node, NodeId, NodeState, Outgoing, SHARDS, Scope, Settings, Swarms,
-    WAITING_BYTES_MAX,
+    BATCH_BYTES_MAX, Damaged, Node, NodeId, Outgoing, SHARDS, Scope, Settings, Swarms, WAITING_BYTES_MAX,
 };
 
 const ME: NodeId = NodeId(1);
 const BAD: NodeId = NodeId(66);
 const GOOD: NodeId = NodeId(7);
-
-/// A node whose store knows no info hashes.
-const FINGERPRINTS: NodeId = NodeId(9);
 
 /// A block that no node adopts.
 const DAMAGED: &[u8] = b"damaged";
@@ -31,13 +27,11 @@ struct Counted {
     blocks: usize,
     /// The number of blocks that they export.
     exported: u32,
-    /// Whether the store knows no info hashes.
-    has_fingerprints: bool,
 }
 
 impl Default for Counted {
     fn default() -> Self {
-        Self { deltas: 0, age_ms: 0, blocks: 0, exported: 100, has_fingerprints: false }
+        Self { deltas: 0, age_ms: 0, blocks: 0, exported: 100 }
     }
 }
 
@@ -54,10 +48,6 @@ impl Swarms for Counted {
     fn deliver(&mut self, _: NodeId, _: &[u8]) {}
 
     fn forget(&mut self, _: NodeId) {}
-
-    fn exports_addresses(&self) -> bool {
-        !self.has_fingerprints
-    }
 
     fn begin_export(&mut self, _: Scope) -> u32 {
         0
@@ -132,7 +122,6 @@ impl World {
         let hello = Hello {
             is_ready: true,
             is_whole: true,
-            exports_addresses: from != FINGERPRINTS,
             sent_ms: self.now_ms,
             uptime_ms: self.now_ms,
             name: "other",
@@ -491,77 +480,15 @@ fn a_snapshot_with_a_damaged_block_has_failed_and_another_node_is_asked() {
 }
 
 #[test]
-fn a_node_of_fingerprints_is_no_source_of_addresses() {
-    let mut world = World::new();
-    world.greet(FINGERPRINTS);
-    // It is the nearest.
-    for message in world.pass(1_200) {
-        if let Ok(Decoded::Message { message: Message::Ping { at_ms }, .. }) = decode(&message.payload) {
-            world.receive_own(FINGERPRINTS, &Message::Pong { at_ms });
-        }
-    }
-    world.greet(FINGERPRINTS);
-    let first = world.until_fetch(&[FINGERPRINTS, GOOD]);
-    assert_eq!((first.0, first.2), (GOOD, Scope::Addresses));
-    world.give(first);
-    // The connected peers of each are fetched from it.
-    let connected = [(); 2].map(|()| {
-        let fetch = world.until_fetch(&[FINGERPRINTS, GOOD]);
-        world.give(fetch);
-        (fetch.0, fetch.2)
-    });
-    assert!(connected.contains(&(FINGERPRINTS, Scope::Connected)), "{connected:?}");
-    assert!(connected.contains(&(GOOD, Scope::Connected)), "{connected:?}");
-}
-
-#[test]
-fn a_node_joins_among_nodes_of_fingerprints_and_misses_nothing_that_it_could_fetch() {
-    let mut world = World::new();
-    world.greet(FINGERPRINTS);
-    world.pass(1_000);
-    world.greet(FINGERPRINTS);
-    let fetch = world.until_fetch(&[]);
-    assert_eq!((fetch.0, fetch.2, world.node.is_ready()), (FINGERPRINTS, Scope::Connected, false));
-    world.give(fetch);
-    world.pass(10);
-    assert!(world.node.is_ready());
-    // A gap that no node can fill is no reason to ask for snapshots.
-    world.receive_own(FINGERPRINTS, &Message::Gone { shard: 0, first: 50 });
-    world.greet(FINGERPRINTS);
-    let fetch = world.until_fetch(&[FINGERPRINTS]);
-    assert_eq!((fetch.0, fetch.2), (FINGERPRINTS, Scope::Connected));
-    world.give(fetch);
-    world.greet(FINGERPRINTS);
-    world.pass(10);
-    assert_eq!(world.node.status(world.now_ms).state, NodeState::Ready);
-}
-
-#[test]
-fn a_node_of_fingerprints_gives_no_addresses() {
-    let mut world = World::alone();
-    world.swarms.has_fingerprints = true;
-    assert!(!is_given(&mut world, GOOD, 1, Scope::Addresses));
-    assert!(is_given(&mut world, GOOD, 2, Scope::Connected));
-}
-
-#[test]
 fn the_time_for_which_a_node_was_suspended_is_no_age() {
     let mut world = World::alone();
     let batch = |sequence, sent_ms| Message::Batch { shard: 0, sequence, sent_ms, deltas: &[0; 27] };
     let hello = |next, sent_ms| {
         let mut streams = [StreamHead::FIRST; SHARDS];
         streams[0].next = next;
-        let (is_ready, is_whole, exports_addresses) = (true, true, true);
+        let (is_ready, is_whole) = (true, true);
         let (uptime_ms, name) = (1_000, "other");
-        Message::Hello(Box::new(Hello {
-            is_ready,
-            is_whole,
-            exports_addresses,
-            sent_ms,
-            uptime_ms,
-            name,
-            streams,
-        }))
+        Message::Hello(Box::new(Hello { is_ready, is_whole, sent_ms, uptime_ms, name, streams }))
     };
     world.receive(GOOD, "hello", &hello(1, world.now_ms));
     world.receive(GOOD, "delta.0", &batch(1, world.now_ms));

@@ -15,13 +15,13 @@ mod udp;
 mod webtorrent;
 
 pub use access::{AccessConfig, FetchConfig, TokensConfig};
-pub use announce::{AddressConfig, AnnounceConfig, ConnectionIdConfig, SCRAPE_HASHES_MAX, ScrapeConfig};
+pub use announce::{AddressConfig, AnnounceConfig, ConnectionIdConfig};
 pub use cluster::ClusterConfig;
 pub use http::{HttpConfig, ProxyConfig, TlsConfig};
 pub use limits::LimitsConfig;
-pub use operator::{ControlConfig, InsightConfig, LogConfig, StatisticsConfig};
+pub use operator::{ControlConfig, LogConfig, StatisticsConfig};
 pub use process::{MemoryConfig, ProcessConfig, WorkersConfig};
-pub use store::{COMPLETED_RETAINED_DAYS_MAX, StateConfig, StoreConfig};
+pub use store::{StateConfig, StoreConfig};
 pub use udp::{UdpConfig, XdpConfig};
 pub use webtorrent::WebTorrentConfig;
 
@@ -45,7 +45,6 @@ sections! {
     proxy: ProxyConfig,
     workers: WorkersConfig,
     announce: AnnounceConfig,
-    scrape: ScrapeConfig,
     connection_id: ConnectionIdConfig,
     address: AddressConfig,
     access: AccessConfig,
@@ -58,7 +57,6 @@ sections! {
     state: StateConfig,
     cluster: ClusterConfig,
     control: ControlConfig,
-    insight: InsightConfig,
     statistics: StatisticsConfig,
     log: LogConfig,
 }
@@ -74,5 +72,29 @@ impl Config {
     #[must_use]
     pub const fn shares_state(&self) -> bool {
         self.is_node() && self.cluster.shared_state
+    }
+
+    /// Returns the maximum number of seconds that are added at random to an interval of WebTorrent: as large a share of it as in
+    /// other protocols, up to a quarter.
+    #[must_use]
+    pub fn webtorrent_jitter_s(&self) -> u32 {
+        let usual_s = self.webtorrent.interval_s;
+        self.as_announce(usual_s, self.announce.interval_jitter_s).min(usual_s / 4)
+    }
+
+    /// Returns the maximum interval of WebTorrent under load: as many times the usual one as in other protocols, as far as no
+    /// peer times out.
+    #[must_use]
+    pub fn webtorrent_interval_s_max(&self) -> u32 {
+        let (announce, webtorrent) = (&self.announce, &self.webtorrent);
+        let raised_s = self.as_announce(webtorrent.interval_s, announce.interval_s_max);
+        let least_timeout_s = self.webtorrent_jitter_s() + 1;
+        raised_s.min(webtorrent.peer_timeout_s.saturating_sub(least_timeout_s)).max(webtorrent.interval_s)
+    }
+
+    /// Returns the time that has the same proportion to `usual_s` as `announce_s` has to `announce.interval_s`.
+    fn as_announce(&self, usual_s: u32, announce_s: u32) -> u32 {
+        let scaled = u64::from(usual_s) * u64::from(announce_s) / u64::from(self.announce.interval_s.max(1));
+        u32::try_from(scaled).unwrap_or(u32::MAX)
     }
 }

@@ -19,11 +19,10 @@ mod value;
 mod values;
 
 pub use keys::{
-    AccessConfig, AddressConfig, AnnounceConfig, COMPLETED_RETAINED_DAYS_MAX, ClusterConfig, Config,
-    ConnectionIdConfig, ControlConfig, FetchConfig, HttpConfig, InsightConfig, LISTEN_ADDRESSES_MAX,
-    LimitsConfig, LogConfig, MemoryConfig, ProcessConfig, ProxyConfig, SCRAPE_HASHES_MAX, ScrapeConfig,
-    StateConfig, StatisticsConfig, StoreConfig, TlsConfig, TokensConfig, UdpConfig, WebTorrentConfig,
-    WorkersConfig, XdpConfig,
+    AccessConfig, AddressConfig, AnnounceConfig, ClusterConfig, Config, ConnectionIdConfig, ControlConfig,
+    FetchConfig, HttpConfig, LISTEN_ADDRESSES_MAX, LimitsConfig, LogConfig, MemoryConfig, ProcessConfig,
+    ProxyConfig, StateConfig, StatisticsConfig, StoreConfig, TlsConfig, TokensConfig, UdpConfig,
+    WebTorrentConfig, WorkersConfig, XdpConfig,
 };
 pub use print::{default_toml, environment_names, page_markdown};
 pub use problem::{Problem, Problems, Provenance};
@@ -33,7 +32,7 @@ pub use values::{
     AccessLogTarget, Auto, BindAddress, BlocklistField, ByteSize, CLUSTER_NAME_BYTES_MAX, ClientHeader,
     ClusterName, DatagramBackend, HostName, InterfaceName, ListSource, Listen, LogFormat, LogLevel,
     LoggedAddresses, Name, NatsServer, OpentrackerMode, Origin, PrivateAddresses, SecretKey, SourceUrl,
-    StoredInfoHashes, StreamBackend, StreamName, Toggle, Trusted, XdpMode,
+    StreamName, Trusted, XdpMode,
 };
 
 /// The prefix of the tracker's environment variables.

@@ -4,12 +4,11 @@ use core::net::SocketAddr;
 use std::path::Path;
 
 use shoal_base::PeerV4;
-use shoal_wire::udp::{AnnounceHead, ScrapeEntry, ScrapeHead};
+use shoal_wire::udp::AnnounceHead;
 
 use crate::keys::Config;
 use crate::values::{
-    Auto, BindAddress, ClientHeader, DatagramBackend, ListSource, Listen, OpentrackerMode, StoredInfoHashes,
-    Trusted,
+    Auto, BindAddress, ClientHeader, DatagramBackend, ListSource, Listen, OpentrackerMode, Trusted,
 };
 
 /// Keys whose values contradict each other.
@@ -38,19 +37,12 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         numwant_order,
         timeout_after_interval,
         webtorrent_timeout_after_interval,
-        offers_fit_messages,
-        offers_fit_queues,
         peers_fit,
-        scrape_fits_v4,
-        scrape_fits_v6,
         store_fits_memory,
-        full_scrape_has_info_hashes,
         all_torrents_are_published_once,
-        fingerprints_have_keys,
         urls_have_a_folder,
         share_needs_peers_per_address,
         one_shape_of_statistics,
-        largest_torrents_are_known,
         control_key_has_certificate,
         group_has_user,
         one_kind_of_nats_credentials,
@@ -74,16 +66,6 @@ fn one_shape_of_statistics(config: &Config) -> Option<Conflict> {
     (config.statistics.json && config.statistics.bittorrent_tracker).then(|| Conflict {
         keys: &["statistics.bittorrent_tracker", "statistics.json"],
         fault: "both would be served at /stats.json; at most one of these keys may be true".to_owned(),
-    })
-}
-
-fn largest_torrents_are_known(config: &Config) -> Option<Conflict> {
-    let is_top = |mode: &OpentrackerMode| matches!(mode, OpentrackerMode::Top10 | OpentrackerMode::Top100);
-    let is_unknown = !config.insight.top_swarms && config.statistics.opentracker.iter().any(is_top);
-    is_unknown.then(|| Conflict {
-        keys: &["statistics.opentracker", "insight.top_swarms"],
-        fault: "\"top10\" and \"top100\" need the largest swarms; set insight.top_swarms, or leave these modes out"
-            .to_owned(),
     })
 }
 
@@ -256,52 +238,21 @@ fn timeout_after_interval(config: &Config) -> Option<Conflict> {
 }
 
 fn webtorrent_timeout_after_interval(config: &Config) -> Option<Conflict> {
-    let webtorrent = &config.webtorrent;
-    let longest_s = webtorrent.interval_s.max(webtorrent.interval_s_max) + webtorrent.interval_jitter_s;
+    let longest_s = config.webtorrent.interval_s + config.webtorrent_jitter_s();
     (config.webtorrent.peer_timeout_s <= longest_s).then(|| Conflict {
-        keys: if webtorrent.interval_s_max > webtorrent.interval_s {
-            &["webtorrent.peer_timeout_s", "webtorrent.interval_s_max", "webtorrent.interval_jitter_s"]
-        } else {
-            &["webtorrent.peer_timeout_s", "webtorrent.interval_s", "webtorrent.interval_jitter_s"]
-        },
+        keys: &["webtorrent.peer_timeout_s", "webtorrent.interval_s", "announce.interval_jitter_s"],
         fault: format!(
             "peers would time out before they announce again; peer_timeout_s must be more than {longest_s}"
         ),
     })
 }
 
-fn offers_fit_messages(config: &Config) -> Option<Conflict> {
-    let most = config.webtorrent.message_max;
-    (config.webtorrent.offer_max >= most).then(|| Conflict {
-        keys: &["webtorrent.offer_max", "webtorrent.message_max"],
-        fault: format!("no message could hold such an offer; offer_max must be less than {most}"),
-    })
-}
-
-fn offers_fit_queues(config: &Config) -> Option<Conflict> {
-    let most = config.webtorrent.queue_max;
-    (config.webtorrent.offer_max >= most).then(|| Conflict {
-        keys: &["webtorrent.offer_max", "webtorrent.queue_max"],
-        fault: format!("such an offer would fill the whole queue; offer_max must be less than {most}"),
-    })
-}
-
 fn peers_fit(config: &Config) -> Option<Conflict> {
-    let entries_max = entries_that_fit::<AnnounceHead, PeerV4>(config.udp.reply_bytes_max_v4);
+    let entries_max = entries_that_fit::<AnnounceHead, PeerV4>(config.udp.reply_bytes_max);
     (config.announce.numwant_max > entries_max).then(|| Conflict {
-        keys: &["announce.numwant_max", "udp.reply_bytes_max_v4"],
+        keys: &["announce.numwant_max", "udp.reply_bytes_max"],
         fault: format!("that many peers do not fit in a reply; numwant_max must be at most {entries_max}"),
     })
-}
-
-fn scrape_fits_v4(config: &Config) -> Option<Conflict> {
-    let fault = scrape_fault(config, config.udp.reply_bytes_max_v4)?;
-    Some(Conflict { keys: &["scrape.hashes_max", "udp.reply_bytes_max_v4"], fault })
-}
-
-fn scrape_fits_v6(config: &Config) -> Option<Conflict> {
-    let fault = scrape_fault(config, config.udp.reply_bytes_max_v6)?;
-    Some(Conflict { keys: &["scrape.hashes_max", "udp.reply_bytes_max_v6"], fault })
 }
 
 fn store_fits_memory(config: &Config) -> Option<Conflict> {
@@ -313,26 +264,6 @@ fn store_fits_memory(config: &Config) -> Option<Conflict> {
         fault: format!(
             "the store is part of the process's memory; memory_max must be less than {max}, or \"auto\""
         ),
-    })
-}
-
-fn full_scrape_has_info_hashes(config: &Config) -> Option<Conflict> {
-    let lacks_info_hashes = config.store.info_hashes == StoredInfoHashes::Fingerprint;
-    (config.http.full_scrape && lacks_info_hashes).then(|| Conflict {
-        keys: &["http.full_scrape", "store.info_hashes"],
-        fault: "a full scrape lists info hashes, which cannot be recovered from fingerprints; full_scrape must be false, or \
-                store.info_hashes must be \"whole\""
-            .to_owned(),
-    })
-}
-
-fn fingerprints_have_keys(config: &Config) -> Option<Conflict> {
-    let has_fingerprints = config.store.info_hashes == StoredInfoHashes::Fingerprint;
-    (has_fingerprints && config.state.path.is_some() && !config.state.keys).then(|| Conflict {
-        keys: &["state.keys", "store.info_hashes"],
-        fault: "fingerprints return after a restart only with the same keys; keys must be true, or info_hashes \"whole\", or \
-                state.path \"\""
-            .to_owned(),
     })
 }
 
@@ -438,12 +369,6 @@ fn nats_key_has_certificate(config: &Config) -> Option<Conflict> {
             "a private key needs its certificate; tls_certificate must name a file, or tls_key must be \"\""
                 .to_owned(),
     })
-}
-
-fn scrape_fault(config: &Config, reply_bytes_max: u32) -> Option<String> {
-    let entries_max = entries_that_fit::<ScrapeHead, ScrapeEntry>(reply_bytes_max);
-    (config.scrape.hashes_max > entries_max)
-        .then(|| format!("that many counts do not fit in a reply; hashes_max must be at most {entries_max}"))
 }
 
 /// Returns the number of entries that fit in a reply after its head.

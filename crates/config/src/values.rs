@@ -98,26 +98,6 @@ choice! {
 }
 
 choice! {
-    /// How connections are served.
-    StreamBackend {
-        /// The cheapest back end, which is epoll.
-        Auto = "auto",
-        /// epoll.
-        Epoll = "epoll",
-    }
-}
-
-choice! {
-    /// How the store identifies torrents.
-    StoredInfoHashes {
-        /// By their info hashes.
-        Whole = "whole",
-        /// By keyed fingerprints of their info hashes.
-        Fingerprint = "fingerprint",
-    }
-}
-
-choice! {
     /// How clients with private addresses are served.
     PrivateAddresses {
         /// As all others.
@@ -138,18 +118,6 @@ choice! {
         Native = "native",
         /// In the kernel, before its socket path.
         Generic = "generic",
-    }
-}
-
-choice! {
-    /// Something that the tracker decides unless the operator does.
-    Toggle {
-        /// The tracker decides.
-        Auto = "auto",
-        /// It is demanded.
-        On = "on",
-        /// It is forbidden.
-        Off = "off",
     }
 }
 

@@ -54,7 +54,7 @@ fn the_default_file_fits_a_terminal() {
 fn every_environment_variable_belongs_to_one_key() {
     let mut names = environment_names();
     assert!(names.iter().all(|name| name.starts_with("SHOAL_")));
-    assert!(names.contains(&"SHOAL_CONNECTION_ID_GRACE_S".to_owned()));
+    assert!(names.contains(&"SHOAL_CONNECTION_ID_ANSWER_WRONG".to_owned()));
     let all = names.len();
     names.sort();
     names.dedup();

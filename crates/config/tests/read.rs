@@ -27,8 +27,7 @@ fn every_type_is_read_from_toml() {
         [udp]
         listen = ["127.0.0.1:1", "[::1]:2"]
         io = "mmsg"
-        receive_buffer = "128KiB"
-        send_buffer = 131072
+        receive_buffer = 131072
         [workers]
         count = 3
         pin = true
@@ -41,7 +40,7 @@ fn every_type_is_read_from_toml() {
     let config = read_both(text, &[]).expect("accepted");
     assert_eq!(config.udp.listen, ["127.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap()]);
     assert_eq!(config.udp.io, DatagramBackend::Mmsg);
-    assert_eq!(config.udp.receive_buffer, config.udp.send_buffer);
+    assert_eq!(config.udp.receive_buffer, ByteSize::kib(128));
     assert_eq!(config.workers.count, Auto::Set(3));
     assert!(config.workers.pin);
     assert_eq!(
@@ -96,10 +95,13 @@ fn a_wrong_value_is_reported_with_its_key_its_place_and_the_accepted_values() {
 }
 
 #[test]
-fn connections_are_not_served_by_io_uring_any_more() {
-    assert_eq!(
-        refusal("[http]\nio = \"uring\""),
-        "http.io = \"uring\" (shoal.toml, line 2): not accepted; accepts one of \"auto\", \"epoll\""
+fn a_key_that_is_gone_is_refused_by_name() {
+    let refusal = refusal("[http]\nio = \"epoll\"");
+    assert!(refusal.starts_with("http.io (shoal.toml, line 2): no such key"), "{refusal}");
+    let problems = read_both("", &[("SHOAL_HTTP_IO", "epoll")]).expect_err("refused");
+    assert!(
+        problems[0].starts_with("SHOAL_HTTP_IO (environment variable SHOAL_HTTP_IO): no such"),
+        "{problems:?}"
     );
 }
 
@@ -119,7 +121,7 @@ fn a_value_out_of_range_is_refused() {
     assert!(refusal("[announce]\ninterval_s = 0").contains("interval_s = 0 (shoal.toml, line 2)"));
     assert!(refusal("[announce]\ninterval_s = -1").contains("1 to 21600"));
     assert!(refusal("[udp]\nreceive_buffer = \"1KiB\"").contains("64KiB to 1GiB"));
-    assert!(refusal("[http]\nfull_scrapes_max = 0").contains("1 to 64"));
+    assert!(refusal("[http]\nidle_timeout_s = 0").contains("1 to 86400"));
     assert!(refusal("[workers]\ncount = 0").contains("\"auto\" or an integer, 1 to 1024"));
     assert!(refusal("[store]\nmemory_max = \"99999999999TiB\"").contains("8MiB to 16TiB"));
 }
@@ -145,7 +147,7 @@ fn a_typo_is_reported_with_the_nearest_name() {
 
 #[test]
 fn an_unknown_name_is_reported_with_all_that_exist() {
-    assert!(refusal("[scrape]\npassword = 1").ends_with("no such key; the keys are scrape.hashes_max"));
+    assert!(refusal("[address]\npassword = 1").ends_with("no such key; the keys are address.private"));
     assert!(
         refusal("[warehouse]")
             .contains("[udp], [udp.xdp], [http], [tls], [webtorrent], [proxy], [workers], [announce]")
@@ -187,19 +189,6 @@ fn only_pinned_workers_can_be_steered() {
 }
 
 #[test]
-fn fingerprints_exclude_full_scrapes() {
-    let fingerprints = "[store]\ninfo_hashes = \"fingerprint\"";
-    assert!(read_both(fingerprints, &[]).is_ok());
-    assert_eq!(
-        refusal(&format!("[http]\nfull_scrape = true\n{fingerprints}")),
-        "http.full_scrape = true (shoal.toml, line 2): contradiction with store.info_hashes = \"fingerprint\" \
-         (shoal.toml, line 4), a full scrape lists info hashes, which cannot be recovered from fingerprints; full_scrape \
-         must be false, or store.info_hashes must be \"whole\""
-    );
-    assert!(refusal("[store]\ninfo_hashes = \"short\"").contains("\"whole\", \"fingerprint\""));
-}
-
-#[test]
 fn urls_need_a_folder_for_their_copies() {
     for key in ["torrents_allow", "torrents_deny", "networks_allow", "networks_deny"] {
         let list = format!("[access]\n{key} = [\"https://lists.example/a\"]");
@@ -221,22 +210,14 @@ fn contradictions_are_reported_with_both_keys() {
     assert!(refusal("[announce]\npeer_timeout_s = 1800").contains("must be more than 2100"));
     assert!(refusal("[announce]\ninterval_s_max = 3000").contains("must be more than 3300"));
     assert!(refusal("[announce]\nnumwant_max = 210").contains("must be at most 202"));
-    let text = "[announce]\nnumwant_max = 50\n[udp]\nreply_bytes_max_v4 = 700\nreply_bytes_max_v6 = 700";
-    let both = read_both(text, &[]).expect_err("fits neither family");
-    assert!(both.len() == 2 && both[0].contains("hashes_max must be at most 57"), "{both:?}");
-    assert!(refusal("[udp]\nreply_bytes_max_v6 = 600").contains("hashes_max must be at most 49"));
+    assert!(refusal("[udp]\nreply_bytes_max = 600").contains("must be at most 96"));
     assert!(refusal("[udp]\nlisten = [\"[::1]:1\", \"[::1]:1\"]").contains("[::1]:1 is listed twice"));
 }
 
 #[test]
 fn webtorrent_cannot_contradict_itself() {
     let webtorrent = |keys: &str| refusal(&format!("[webtorrent]\n{keys}"));
-    assert!(webtorrent("interval_s = 600").contains("peer_timeout_s must be more than 630"));
-    assert!(webtorrent("interval_s_max = 600").contains("peer_timeout_s must be more than 630"));
-    assert!(webtorrent("message_max = \"16KiB\"").contains("offer_max must be less than 16KiB"));
-    assert!(webtorrent("queue_max = \"16KiB\"").contains("offer_max must be less than 16KiB"));
-    // A mailbox may be as small as 1 MiB, and so may the queue of a connection.
-    assert!(webtorrent("offer_max = \"1MiB\"").contains("512KiB"));
+    assert!(webtorrent("interval_s = 600").contains("peer_timeout_s must be more than 700"));
 }
 
 #[test]

@@ -63,17 +63,3 @@ fn a_new_value_must_suit_the_values_in_use() {
          announce again; peer_timeout_s must be more than 5300\n"
     );
 }
-
-#[test]
-fn the_form_of_info_hashes_changes_at_a_restart_only() {
-    let fingerprints = "[store]\ninfo_hashes = \"fingerprint\"";
-    let reloaded = reload("", fingerprints).unwrap();
-    assert_eq!(
-        (reloaded.config, &*reloaded.differences.needs_restart),
-        (Config::default(), &["store.info_hashes"][..])
-    );
-    // Until then, a full scrape would find no info hashes.
-    assert!(
-        reload(fingerprints, "[http]\nfull_scrape = true").unwrap_err().contains("in use until a restart")
-    );
-}

@@ -19,10 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use shoal_base::{Counts, InfoHash};
-use shoal_config::Config;
 use shoal_engine::insight::{Candidates, ChangeLog, Changes, ClientShare, Clients, Cursor, SampleRing};
 use shoal_relay::{ConnectedPeer, Swarms};
-use shoal_store::{SharedStore, StoredPeer};
+use shoal_store::{Store, StoredPeer};
 use tokio::sync::watch;
 
 use shoal_runtime::clock;
@@ -67,8 +66,7 @@ pub(crate) struct Torrent {
     pub(crate) webtorrent: Counts,
 }
 
-/// Seconds since the swarms of a torrent were created. `None` where there is no swarm, or where its age is unknown because the
-/// store holds fingerprints.
+/// Seconds since the swarms of a torrent were created. `None` where there is no swarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TorrentAges {
     pub(crate) v4_s: Option<u32>,
@@ -99,26 +97,17 @@ pub(crate) enum ChangedTorrents {
     StartOver { cursor: Cursor },
 }
 
-/// Why there is no feed.
+/// There is no feed, because there are no random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoFeed {
-    /// `insight.changes_max` is 0.
-    Off,
-    /// The store holds fingerprints, so it does not know the info hashes of the torrents that change.
-    Fingerprints,
-    /// There are no random numbers.
-    Unavailable,
-}
+pub(crate) struct NoFeed;
 
 /// The observations of a tracker, shared by the thread that collects them and the control listener.
 #[derive(Debug)]
 pub struct Insight {
-    store: SharedStore,
+    store: Arc<Store>,
     swarms: Option<Arc<Swarms>>,
-    has_clients: bool,
-    has_top: bool,
     changes_max: usize,
-    /// The samples of each worker; none if nothing is sampled.
+    /// The samples of each worker.
     rings: Vec<Arc<SampleRing>>,
     sampled: Mutex<Sampled>,
     top: Mutex<Top>,
@@ -166,39 +155,18 @@ impl Torrent {
 }
 
 impl NoFeed {
-    /// Returns what the operator can do.
-    pub(crate) const fn message(self) -> &'static str {
-        match self {
-            Self::Off => {
-                "the feed of changes is off; set insight.changes_max to the number of torrents to remember"
-            }
-            Self::Fingerprints => {
-                "the store holds fingerprints of info hashes, so it cannot name the torrents that change; set \
-                 store.info_hashes to \"whole\" to have a feed"
-            }
-            Self::Unavailable => "the kernel provides no random numbers; try again later",
-        }
-    }
+    /// The advice to the operator.
+    pub(crate) const MESSAGE: &str = "the kernel provides no random numbers; try again later";
 }
 
 impl Insight {
     /// Prepares the observation of `workers` workers, with a feed that remembers `changes_max` changes.
-    pub fn new(
-        config: &Config,
-        changes_max: usize,
-        workers: usize,
-        store: SharedStore,
-        swarms: Option<Arc<Swarms>>,
-    ) -> Self {
-        let insight = &config.insight;
-        let rings = if insight.clients || insight.top_swarms { workers } else { 0 };
+    pub fn new(changes_max: usize, workers: usize, store: Arc<Store>, swarms: Option<Arc<Swarms>>) -> Self {
         Self {
             store,
             swarms,
-            has_clients: insight.clients,
-            has_top: insight.top_swarms,
             changes_max,
-            rings: (0..rings).map(|_| Arc::default()).collect(),
+            rings: (0..workers).map(|_| Arc::default()).collect(),
             sampled: Mutex::default(),
             top: Mutex::default(),
             feed: Mutex::default(),
@@ -210,7 +178,7 @@ impl Insight {
         }
     }
 
-    /// Returns the ring for the samples of a worker, if announces are sampled.
+    /// Returns the ring for the samples of a worker, if there is such a worker.
     pub fn ring(&self, worker: usize) -> Option<&Arc<SampleRing>> {
         self.rings.get(worker)
     }
@@ -254,25 +222,21 @@ impl Insight {
     }
 
     /// Returns up to `max` of the largest swarms, at most [`TOP_MAX`], the largest first. Their counts are at most a second
-    /// old. Returns `None` if `insight.top_swarms` is off.
-    pub(crate) fn top(&self, max: usize) -> Option<Vec<Torrent>> {
-        if !self.has_top {
-            return None;
-        }
+    /// old.
+    pub(crate) fn top(&self, max: usize) -> Vec<Torrent> {
         let now_ms = clock::monotonic_ms();
         let mut top = lock(&self.top);
         if top.looked_up_ms.is_none_or(|looked_up_ms| now_ms >= looked_up_ms + TOP_MS) {
             top.torrents = self.look_up_candidates();
             top.looked_up_ms = Some(now_ms);
         }
-        Some(top.torrents.iter().take(max).copied().collect())
+        top.torrents.iter().take(max).copied().collect()
     }
 
-    /// Returns the `max` most frequent kinds of software, and `other` as the last. Returns `None` if `insight.clients` is
-    /// off.
-    pub(crate) fn clients(&self, max: usize) -> Option<Vec<ClientShare>> {
+    /// Returns the `max` most frequent kinds of software, and `other` as the last.
+    pub(crate) fn clients(&self, max: usize) -> Vec<ClientShare> {
         let now_s = clock::whole_seconds(clock::monotonic_ms());
-        self.has_clients.then(|| lock(&self.sampled).clients.shares(max, now_s))
+        lock(&self.sampled).clients.shares(max, now_s)
     }
 
     /// Returns up to `max` torrents, at most [`TORRENTS_MAX`], that have changed since `cursor`.
@@ -311,13 +275,7 @@ impl Insight {
 
     /// Begins to watch changes.
     fn begin_feed(&self) -> Result<ChangeLog, NoFeed> {
-        if self.changes_max == 0 {
-            return Err(NoFeed::Off);
-        }
-        if !self.store.has_info_hashes() {
-            return Err(NoFeed::Fingerprints);
-        }
-        let [epoch, first, second, _] = shoal_runtime::random::words().map_err(|_| NoFeed::Unavailable)?;
+        let [epoch, first, second, _] = shoal_runtime::random::words().map_err(|_| NoFeed)?;
         self.store.watch_changes();
         if let Some(swarms) = &self.swarms {
             swarms.watch_changes();
@@ -395,7 +353,7 @@ impl Collector {
         let now_ms = clock::monotonic_ms();
         self.collect_samples(now_ms);
         self.collect_changes(now_ms);
-        if self.insight.has_top && now_ms >= self.looked_up_ms + CANDIDATES_MS {
+        if now_ms >= self.looked_up_ms + CANDIDATES_MS {
             self.insight.look_up_candidates();
             self.looked_up_ms = now_ms;
         }
@@ -408,12 +366,8 @@ impl Collector {
             let announces = self.announces.entry(worker).or_default();
             ring.drain(|sample| {
                 *announces += u64::from(sample.weight);
-                if insight.has_clients {
-                    sampled.clients.add(&sample, now_s);
-                }
-                if insight.has_top {
-                    sampled.candidates.add(&sample);
-                }
+                sampled.clients.add(&sample, now_s);
+                sampled.candidates.add(&sample);
             });
         }
         drop(sampled);
@@ -489,8 +443,7 @@ mod tests {
             hash_key: [1, 2, 3, 4],
         };
         let store = Arc::new(Store::new(&settings).unwrap());
-        let config = Config::default();
-        let insight = Arc::new(Insight::new(&config, changes_max, 1, Arc::clone(&store).into(), None));
+        let insight = Arc::new(Insight::new(changes_max, 1, Arc::clone(&store), None));
         let collector = Collector::new(Arc::clone(&insight));
         Tracker { store, insight, collector }
     }
@@ -591,24 +544,6 @@ mod tests {
     }
 
     #[test]
-    fn a_feed_that_is_off_says_so() {
-        assert_eq!(tracker(0).insight.changes(None, 1), Err(NoFeed::Off));
-        let key = shoal_store::FingerprintKey::new(&[1; 16]);
-        let settings = Settings {
-            memory_bytes_max: 1 << 24,
-            peer_timeout_s: 1000,
-            peers_per_source_max: 0,
-            swarm_share_max: 0,
-            holdings: None,
-            hash_key: [1, 2, 3, 4],
-        };
-        let store = SharedStore::new(&settings, 1, Some(key)).unwrap();
-        let insight = Insight::new(&Config::default(), 1000, 1, store, None);
-        assert_eq!(insight.changes(None, 1), Err(NoFeed::Fingerprints));
-        assert!(NoFeed::Fingerprints.message().contains("store.info_hashes"));
-    }
-
-    #[test]
     fn the_largest_swarms_have_their_current_counts() {
         let mut tracker = tracker(0);
         let mut sampler = shoal_engine::insight::Sampler::new(
@@ -626,7 +561,7 @@ mod tests {
         (0..20).for_each(|peer| tracker.announce(20, peer, Action::Stop));
         (100..110).for_each(|peer| tracker.announce(3, peer, Action::Seed));
         tracker.collector.collect();
-        let top = tracker.insight.top(3).unwrap();
+        let top = tracker.insight.top(3);
         let seen: Vec<_> = top.iter().map(|torrent| (torrent.info_hash, torrent.peers())).collect();
         assert_eq!(seen, [(info_hash(19), 19), (info_hash(18), 18), (info_hash(17), 17)]);
     }

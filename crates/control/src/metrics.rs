@@ -69,13 +69,8 @@ impl Collector for Metrics {
         sources.cluster.iter().try_for_each(|observed| cluster::encode(observed, &mut page))?;
         page.info(
             "shoal_build",
-            "Version of the program, and its I/O back ends for datagrams and connections.",
-            [
-                ("version", sources.build.release),
-                ("commit", sources.build.commit),
-                ("io", &*sources.backend),
-                ("http_io", "epoll"),
-            ],
+            "Version of the program, and its I/O back end for datagrams.",
+            [("version", sources.build.release), ("commit", sources.build.commit), ("io", &*sources.backend)],
         )?;
         process::encode(sources, &mut page)
     }

@@ -60,9 +60,9 @@ pub struct Stats {
     pub cpu_s: f64,
     /// The time that requests take in the tracker, of samples.
     pub processing: Vec<Processing>,
-    /// The most frequent software of clients, the rest as `other` at the end. Empty if `insight.clients` is off.
+    /// The most frequent software of clients, the rest as `other` at the end.
     pub clients: Vec<Client>,
-    /// The largest swarms, the largest first. Empty if `insight.top_swarms` is off.
+    /// The largest swarms, the largest first.
     pub top_swarms: Vec<TopSwarm>,
     /// The certificates in use.
     pub certificates: Vec<Certificate>,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustix::time::{ClockId, clock_gettime};
 use shoal_base::{Action, Counts, InfoHash, PeerV4};
 use shoal_engine::insight::{ChangeLog, Changes};
-use shoal_store::{Announce, Settings, SharedStore, Store};
+use shoal_store::{Announce, Settings, Store};
 
 /// Number of shards of a tracker with one or two workers.
 const SHARDS: usize = 8;
@@ -103,7 +103,6 @@ fn announce(store: &Store, torrent: u32, peer: u8, action: Action) {
 /// Lets torrents change, with and without a watch, and follows them.
 fn feed(size: &Size, report: &Report) {
     let store = store(size.torrents);
-    let shared = SharedStore::from(Arc::clone(&store));
     let (mut unwatched_ns, mut watched_ns, mut collect_ns, mut read_ns) = (0, 0, 0, 0);
     let mut log = ChangeLog::new(CHANGES_MAX, [1, 2, 3]);
     let (mut cursor, mut spare) = (log.end(), Vec::new());
@@ -120,15 +119,15 @@ fn feed(size: &Size, report: &Report) {
     for _ in 0..size.seconds * ROUNDS_PER_S {
         // The two ways alternate, so that the drift of a machine affects both.
         timed(&mut unwatched_ns, || change(first));
-        shared.watch_changes();
+        store.watch_changes();
         timed(&mut watched_ns, || change(first + of_a_round));
         first += 2 * of_a_round;
         changes += u64::from(of_a_round);
         let has_lost = timed(&mut collect_ns, || {
-            shared.take_changes(&mut spare, |some| some.iter().for_each(|info_hash| log.append(info_hash)))
+            store.take_changes(&mut spare, |some| some.iter().for_each(|info_hash| log.append(info_hash)))
         });
         assert!(!has_lost, "the buffers hold the changes of a round");
-        shared.ignore_changes();
+        store.ignore_changes();
         timed(&mut read_ns, || {
             loop {
                 let Changes::Changed { info_hashes, cursor: next, has_more } = log.read(Some(cursor), 1000)
@@ -138,8 +137,8 @@ fn feed(size: &Size, report: &Report) {
                 cursor = next;
                 told += info_hashes.len() as u64;
                 for some in info_hashes.chunks(32) {
-                    some.iter().for_each(|info_hash| shared.prefetch_counts(info_hash));
-                    let counts = some.iter().map(|info_hash| shared.counts(info_hash)[0]);
+                    some.iter().for_each(|info_hash| store.prefetch_counts(info_hash));
+                    let counts = some.iter().map(|info_hash| store.counts(info_hash)[0]);
                     assert!(counts.fold(Counts::default(), Counts::plus).leechers > 0);
                 }
                 if !has_more {
@@ -153,7 +152,7 @@ fn feed(size: &Size, report: &Report) {
     report.print("announce-watched", watched_ns / changes, "ns per change");
     report.print("collect", collect_ns / changes, "ns per change");
     report.print("read-and-look-up", read_ns / changes, "ns per change");
-    report.print("watch-bytes", SharedStore::watch_bytes(SHARDS) as u64, "bytes");
+    report.print("watch-bytes", Store::watch_bytes(SHARDS) as u64, "bytes");
     report.print("log-bytes", ChangeLog::bytes(CHANGES_MAX) as u64, "bytes");
 }
 
@@ -161,7 +160,6 @@ fn feed(size: &Size, report: &Report) {
 fn top(size: &Size, report: &Report) {
     const ROUNDS: u32 = 20;
     let store = store(size.torrents_of_top);
-    let shared = SharedStore::from(store);
     let (mut total_ns, mut longest_ns, mut overhead_ns) = (0, 0, u64::MAX);
     for round in 0..ROUNDS {
         for candidate in 0..CANDIDATES {
@@ -171,7 +169,7 @@ fn top(size: &Size, report: &Report) {
             timed(&mut ns, || ());
             overhead_ns = overhead_ns.min(ns);
             ns = 0;
-            let counts = timed(&mut ns, || shared.counts(&info_hash));
+            let counts = timed(&mut ns, || store.counts(&info_hash));
             assert_eq!(counts[0].leechers, 1);
             total_ns += ns;
             longest_ns = longest_ns.max(ns);

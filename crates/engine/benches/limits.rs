@@ -194,7 +194,7 @@ impl World {
         let store = Arc::new(Store::new(&settings).expect("address space"));
         let rng = fastrand::Rng::with_seed(3);
         let responder = Responder::new(Arc::new(policy), &KEY, store, Tally::default(), rng);
-        let ids = ConnectionIds::new(&KEY, 0);
+        let ids = ConnectionIds::new(&KEY);
         // The limits have seen the flood without a store before; by now, all their buckets are full again.
         Self { responder, ids, rng: fastrand::Rng::with_seed(5), now_ms: 1_000_000, next_honest: 0 }
     }

@@ -24,7 +24,7 @@ use shoal_engine::counter::Tally;
 use shoal_engine::policy::Policy;
 use shoal_engine::replication::{Applier, RecordedDeltas, ring};
 use shoal_engine::udp::Responder;
-use shoal_store::{Settings, SharedStore};
+use shoal_store::{Settings, Store};
 use shoal_wire::udp::{Announce, Options, Request, TransactionId};
 
 const KEY: ConnectionKey = ConnectionKey::new(*b"fedcba9876543210");
@@ -172,7 +172,7 @@ impl Side {
             responder.set_recorder(recorder);
             deltas
         });
-        let ids = ConnectionIds::new(&KEY, 0);
+        let ids = ConnectionIds::new(&KEY);
         Self { responder, deltas, ids, took_ns: 0, drained_ns: 0, recorded: 0 }
     }
 
@@ -236,7 +236,7 @@ fn at(monotonic_s: u32) -> Now {
     Now { monotonic_s, monotonic_ms: u64::from(monotonic_s) * 1000, unix_s }
 }
 
-fn store() -> SharedStore {
+fn store() -> Arc<Store> {
     let settings = Settings {
         peers_per_source_max: 64,
         ..Settings::new(
@@ -245,7 +245,7 @@ fn store() -> SharedStore {
             [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0, 0x082e_fa98_ec4e_6c89],
         )
     };
-    SharedStore::new(&settings, 8, None).expect("address space")
+    Arc::new(Store::with_shards(&settings, 8).expect("address space"))
 }
 
 /// Draws a peer. A quarter of them are in popular torrents, from 200,000 peers of ten million downwards.

@@ -9,7 +9,7 @@
 use arrayvec::ArrayVec;
 use shoal_base::transport::datagram::BATCH_MAX;
 use shoal_base::{PeerV4, PeerV6};
-use shoal_store::{Announce, LockedShard, Place, SHARDS_MAX, Store, SwarmId, Swarms};
+use shoal_store::{Announce, LockedShard, Place, SHARDS_MAX, Store, Swarms};
 
 use crate::udp::SCRAPE_HASHES_MAX;
 
@@ -116,7 +116,7 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
     }
 
     /// Starts to load the swarms.
-    fn prefetch_swarms<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
+    fn prefetch_swarms(&mut self, swarms: &Swarms<P>) {
         self.visit_groups(
             swarms,
             |_| true,
@@ -128,7 +128,7 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
     }
 
     /// Starts to load the entries of the swarms, now that the beginnings of their lines are loaded.
-    fn prefetch_entries<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
+    fn prefetch_entries(&mut self, swarms: &Swarms<P>) {
         self.visit_groups(
             swarms,
             |_| true,
@@ -140,7 +140,7 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
     }
 
     /// Starts to load the peers of small swarms and the heads of large ones, now that their entries are loaded.
-    fn prefetch_found<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
+    fn prefetch_found(&mut self, swarms: &Swarms<P>) {
         self.visit_groups(
             swarms,
             |group| group.has_announces,
@@ -153,7 +153,7 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
 
     /// Starts to load the announcing peers in large swarms, and the peers that replies will contain: sampling later
     /// draws the same ones again.
-    fn prefetch_peers<I: SwarmId>(&mut self, swarms: &Swarms<P, I>) {
+    fn prefetch_peers(&mut self, swarms: &Swarms<P>) {
         self.visit_groups(
             swarms,
             |group| group.has_large,
@@ -168,10 +168,10 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
     }
 
     /// Applies all items with `apply`, each under the lock of its shard, and removes them.
-    pub(crate) fn apply<I: SwarmId>(
+    pub(crate) fn apply(
         &mut self,
-        swarms: &Swarms<P, I>,
-        mut apply: impl FnMut(&mut LockedShard<'_, P, I>, &Item<P, T>),
+        swarms: &Swarms<P>,
+        mut apply: impl FnMut(&mut LockedShard<'_, P>, &Item<P, T>),
     ) {
         self.visit_groups(
             swarms,
@@ -189,10 +189,10 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
 
     /// Prefetches and applies the items of each group under one lock, up to `RUN_MAX` at a time, and removes all. Their lines
     /// are in the nearest cache until they are used, and a pass takes no lock of its own.
-    pub(crate) fn apply_by_shard<I: SwarmId>(
+    pub(crate) fn apply_by_shard(
         &mut self,
-        swarms: &Swarms<P, I>,
-        mut apply: impl FnMut(&mut LockedShard<'_, P, I>, &Item<P, T>),
+        swarms: &Swarms<P>,
+        mut apply: impl FnMut(&mut LockedShard<'_, P>, &Item<P, T>),
     ) {
         for group in self.groups.drain(..) {
             let mut run = group.first;
@@ -216,11 +216,11 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
 
     /// Visits the items of all groups that are wanted. `visit` returns whether the item is to a large swarm.
     #[inline]
-    fn visit_groups<I: SwarmId>(
+    fn visit_groups(
         &mut self,
-        swarms: &Swarms<P, I>,
+        swarms: &Swarms<P>,
         is_wanted: impl Fn(&Group) -> bool,
-        mut visit: impl FnMut(&mut LockedShard<'_, P, I>, &mut Item<P, T>) -> bool,
+        mut visit: impl FnMut(&mut LockedShard<'_, P>, &mut Item<P, T>) -> bool,
     ) {
         // One place takes the locks of both rounds: those that are free, then those that another worker held. The steps of
         // a pass are then part of this loop, where a function of their own would cost a tenth of them.
@@ -268,8 +268,8 @@ fn visit_run<P, T>(items: &mut [Item<P, T>], first: u16, mut visit: impl FnMut(&
 
 /// Starts to load everything that the requests of two batches will read or change, in four passes over both.
 #[inline(always)]
-pub(crate) fn prefetch<I: SwarmId, T, const ITEMS: usize>(
-    store: &Store<I>,
+pub(crate) fn prefetch<T, const ITEMS: usize>(
+    store: &Store,
     v4: &mut Batch<PeerV4, T, ITEMS>,
     v6: &mut Batch<PeerV6, T, ITEMS>,
 ) {

@@ -7,7 +7,7 @@
 use core::net::IpAddr;
 
 use shoal_base::source::Excess;
-use shoal_store::{Announce, Announced, LockedShard, Place, Rejection, SwarmId, Swarms};
+use shoal_store::{Announce, Announced, LockedShard, Place, Rejection, Swarms};
 
 use crate::Now;
 use crate::counter::{Family, Tally, Unregistered};
@@ -53,9 +53,9 @@ impl Caller<'_> {
     /// shard of its swarm.
     #[cold]
     #[inline(never)]
-    pub(crate) fn serve_excess<P: shoal_store::Family, I: SwarmId>(
+    pub(crate) fn serve_excess<P: shoal_store::Family>(
         &mut self,
-        shard: &mut LockedShard<'_, P, I>,
+        shard: &mut LockedShard<'_, P>,
         place: &Place,
         announce: &Announce<P>,
         excess: Excess,
@@ -75,9 +75,9 @@ impl Caller<'_> {
     }
 
     /// Announces in a swarm, or only reads it if the peer does not register.
-    pub(crate) fn announce<P: shoal_store::Family, I: SwarmId>(
+    pub(crate) fn announce<P: shoal_store::Family>(
         &mut self,
-        swarms: &Swarms<P, I>,
+        swarms: &Swarms<P>,
         place: &Place,
         announce: &Announce<P>,
         registers: bool,
@@ -96,10 +96,10 @@ impl Caller<'_> {
 
     /// Announces in the swarm of a private network that is kept apart. Peers of the public swarm fill up the reply, and
     /// the counts are those of both.
-    pub(crate) fn announce_apart<P: shoal_store::Family, I: SwarmId>(
+    pub(crate) fn announce_apart<P: shoal_store::Family>(
         &mut self,
-        (private, private_place): (&Swarms<P, I>, &Place),
-        (public, public_place): (&Swarms<P, I>, &Place),
+        (private, private_place): (&Swarms<P>, &Place),
+        (public, public_place): (&Swarms<P>, &Place),
         announce: &Announce<P>,
         registers: bool,
         out: &mut [u8],

@@ -32,8 +32,12 @@ const SLOT_S: u64 = 120;
 /// until two minutes after it has been send."
 const VALID_S_MIN: u64 = 120;
 
-/// Maximum grace period in seconds. The window of slots stays far below the 64 that the low bits can tell apart.
-const GRACE_S_MAX: u32 = 3600;
+/// Seconds for which ids are accepted beyond that, since some clients keep theirs too long. The window of slots stays far
+/// below the 64 that the low bits can tell apart.
+const GRACE_S: u64 = 120;
+
+/// Seconds after the end of its slot for which an id is accepted.
+const VALID_S: u64 = VALID_S_MIN + GRACE_S;
 
 /// The bits of an id that are those of its slot.
 const SLOT_BITS: u64 = 0x3f;
@@ -69,7 +73,6 @@ pub struct ConnectionIds {
     keyed: SipHash,
     /// The key before this one, and until when its ids are accepted, in seconds since 1970.
     former: Option<(SipHash, u64)>,
-    grace_s: u64,
 }
 
 /// SipHash-2-4 (Aumasson and Bernstein 2012) under one key: its state before the message.
@@ -152,10 +155,10 @@ impl SipHash {
 }
 
 impl ConnectionIds {
-    /// Creates ids from `key`, which are accepted for two minutes and `grace_s` more seconds, up to an hour.
+    /// Creates ids from `key`, which are accepted for four minutes or more.
     #[must_use]
-    pub fn new(key: &ConnectionKey, grace_s: u32) -> Self {
-        Self { key: *key, keyed: SipHash::new(key), former: None, grace_s: grace_s.min(GRACE_S_MAX).into() }
+    pub fn new(key: &ConnectionKey) -> Self {
+        Self { key: *key, keyed: SipHash::new(key), former: None }
     }
 
     /// Issues ids from another key from now on. Those of the key before are accepted for as long as they would have been.
@@ -163,21 +166,16 @@ impl ConnectionIds {
         if self.key == *key {
             return;
         }
-        let until_s = unix_s.saturating_add(2 * SLOT_S + VALID_S_MIN + self.grace_s);
+        let until_s = unix_s.saturating_add(2 * SLOT_S + VALID_S);
         self.former = Some((self.keyed, until_s));
         (self.key, self.keyed) = (*key, SipHash::new(key));
-    }
-
-    /// Replaces the grace period.
-    pub fn set_grace_s(&mut self, grace_s: u32) {
-        self.grace_s = grace_s.min(GRACE_S_MAX).into();
     }
 
     /// Returns the secrets with which another program issues and accepts the same ids.
     #[must_use]
     pub fn share(&self) -> SharedIds {
         let former = self.former.map(|(keyed, until_s)| (keyed.0, until_s));
-        SharedIds { keyed: self.keyed.0, former, valid_s: VALID_S_MIN + self.grace_s }
+        SharedIds { keyed: self.keyed.0, former, valid_s: VALID_S }
     }
 
     /// Returns the id for a client at `ip`, which may be v4-mapped.
@@ -198,7 +196,7 @@ impl ConnectionIds {
         let age_slots = newest.wrapping_sub(id.0) & SLOT_BITS;
         let Some(slot) = newest.checked_sub(age_slots) else { return false };
         let slot_end_s = (slot + 1).saturating_mul(SLOT_S);
-        let in_time = unix_s.saturating_sub(slot_end_s) < VALID_S_MIN + self.grace_s;
+        let in_time = unix_s.saturating_sub(slot_end_s) < VALID_S;
         // This runs in constant time: no secret decides how far the check gets, and one instruction compares all
         // 64 bits.
         in_time && (self.id_of_slot(ip, slot) == id || self.former_accepts(id, ip, slot, unix_s))
@@ -238,7 +236,7 @@ impl SipHash {
 
 impl fmt::Debug for ConnectionIds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnectionIds").field("grace_s", &self.grace_s).finish_non_exhaustive()
+        f.debug_struct("ConnectionIds").finish_non_exhaustive()
     }
 }
 
@@ -249,8 +247,8 @@ mod tests {
     /// The start of a slot.
     const SLOT_START_S: u64 = 14_000_000 * SLOT_S;
 
-    fn ids(grace_s: u32) -> ConnectionIds {
-        ConnectionIds::new(&ConnectionKey::new(*b"0123456789abcdef"), grace_s)
+    fn ids() -> ConnectionIds {
+        ConnectionIds::new(&ConnectionKey::new(*b"0123456789abcdef"))
     }
 
     fn ip(text: &str) -> IpAddr {
@@ -259,26 +257,24 @@ mod tests {
 
     #[test]
     fn accepted_for_two_minutes_and_the_grace_wherever_in_the_slot_it_was_issued() {
-        for grace_s in [0, 1, 60, 119, 120, 121, 600, 3600] {
-            let ids = ids(grace_s);
-            for offset_s in 0..SLOT_S {
-                let issued_s = SLOT_START_S + offset_s;
-                let id = ids.issue(ip("192.0.2.1"), issued_s);
-                let valid_s = SLOT_S - offset_s + VALID_S_MIN + u64::from(grace_s);
-                assert!(valid_s > VALID_S_MIN);
-                for later_s in (0..valid_s).step_by(7).chain([0, VALID_S_MIN, valid_s - 1]) {
-                    assert!(ids.accepts(id, ip("192.0.2.1"), issued_s + later_s), "{grace_s} {later_s}");
-                }
-                for later_s in [valid_s, valid_s + 1, valid_s + SLOT_S, 256 * SLOT_S, 1 << 40] {
-                    assert!(!ids.accepts(id, ip("192.0.2.1"), issued_s + later_s), "{grace_s} {later_s}");
-                }
+        let ids = ids();
+        for offset_s in 0..SLOT_S {
+            let issued_s = SLOT_START_S + offset_s;
+            let id = ids.issue(ip("192.0.2.1"), issued_s);
+            let valid_s = SLOT_S - offset_s + VALID_S;
+            assert!(valid_s > VALID_S_MIN);
+            for later_s in (0..valid_s).step_by(7).chain([0, VALID_S_MIN, valid_s - 1]) {
+                assert!(ids.accepts(id, ip("192.0.2.1"), issued_s + later_s), "{later_s}");
+            }
+            for later_s in [valid_s, valid_s + 1, valid_s + SLOT_S, 256 * SLOT_S, 1 << 40] {
+                assert!(!ids.accepts(id, ip("192.0.2.1"), issued_s + later_s), "{later_s}");
             }
         }
     }
 
     #[test]
     fn the_clock_may_step_back_by_a_slot() {
-        let ids = ids(0);
+        let ids = ids();
         for offset_s in 0..SLOT_S {
             let issued_s = SLOT_START_S + offset_s;
             let id = ids.issue(ip("192.0.2.1"), issued_s);
@@ -291,7 +287,7 @@ mod tests {
 
     #[test]
     fn bound_to_the_address_and_the_key() {
-        let (mine, other) = (ids(0), ConnectionIds::new(&ConnectionKey::new([1; 16]), 0));
+        let (mine, other) = (ids(), ConnectionIds::new(&ConnectionKey::new([1; 16])));
         let id = mine.issue(ip("192.0.2.1"), SLOT_START_S);
         assert!(mine.accepts(id, ip("192.0.2.1"), SLOT_START_S));
         assert!(!mine.accepts(id, ip("192.0.2.2"), SLOT_START_S));
@@ -301,14 +297,14 @@ mod tests {
 
     #[test]
     fn a_mapped_address_is_that_of_ipv4() {
-        let id = ids(0).issue(ip("::ffff:192.0.2.1"), SLOT_START_S);
-        assert_eq!(id, ids(0).issue(ip("192.0.2.1"), SLOT_START_S));
-        assert!(ids(0).accepts(id, ip("::ffff:192.0.2.1"), SLOT_START_S));
+        let id = ids().issue(ip("::ffff:192.0.2.1"), SLOT_START_S);
+        assert_eq!(id, ids().issue(ip("192.0.2.1"), SLOT_START_S));
+        assert!(ids().accepts(id, ip("::ffff:192.0.2.1"), SLOT_START_S));
     }
 
     #[test]
     fn every_bit_counts() {
-        let ids = ids(3600);
+        let ids = ids();
         let id = ids.issue(ip("2001:db8::1"), SLOT_START_S);
         for bit in 0..64 {
             let forged = ConnectionId(id.0 ^ (1 << bit));
@@ -320,7 +316,7 @@ mod tests {
     /// implementation of SipHash-2-4.
     #[test]
     fn ids_are_the_same_on_every_machine() {
-        let id = |address| ids(0).issue(ip(address), 1_700_000_000);
+        let id = |address| ids().issue(ip(address), 1_700_000_000);
         assert_eq!(id("192.0.2.1"), ConnectionId(0x4776_ca12_515a_054a));
         assert_eq!(id("2001:db8::1"), ConnectionId(0x84ba_fe80_1718_634a));
     }
@@ -330,7 +326,7 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(1);
         for _ in 0..100 {
             let (key, slot) = (rng.u128(..).to_le_bytes(), rng.u64(..));
-            let ids = ConnectionIds::new(&ConnectionKey::new(key), 0);
+            let ids = ConnectionIds::new(&ConnectionKey::new(key));
             let oracle = siphasher::sip::SipHasher24::new_with_key(&key);
             for ip in [IpAddr::from(rng.u32(..).to_be_bytes()), IpAddr::from(rng.u128(..).to_be_bytes())] {
                 let mut message = match ip {
@@ -346,7 +342,7 @@ mod tests {
 
     #[test]
     fn an_id_of_another_version_is_refused() {
-        let ids = ids(3600);
+        let ids = ids();
         let id = ids.issue(ip("192.0.2.1"), SLOT_START_S);
         for version in [0, 2, 3] {
             let other = ConnectionId(id.0 & !0xc0 | version << 6);
@@ -356,26 +352,26 @@ mod tests {
 
     #[test]
     fn ids_of_the_key_before_are_accepted_for_their_time() {
-        let mut ids = ids(60);
+        let mut ids = ids();
         let (ip, next) = (ip("192.0.2.1"), ConnectionKey::new([1; 16]));
         let old = ids.issue(ip, SLOT_START_S);
         ids.replace_key(&next, SLOT_START_S);
         ids.replace_key(&next, SLOT_START_S + 1);
         let new = ids.issue(ip, SLOT_START_S);
-        assert_eq!(new, ConnectionIds::new(&next, 0).issue(ip, SLOT_START_S));
-        let last_s = SLOT_START_S + SLOT_S + VALID_S_MIN + 60 - 1;
+        assert_eq!(new, ConnectionIds::new(&next).issue(ip, SLOT_START_S));
+        let last_s = SLOT_START_S + SLOT_S + VALID_S - 1;
         for id in [old, new] {
             assert!(ids.accepts(id, ip, SLOT_START_S) && ids.accepts(id, ip, last_s));
             assert!(!ids.accepts(id, ip, last_s + 1));
         }
         // It issues none any more, so none of a later slot is one of its own.
-        let forged = self::ids(60).issue(ip, SLOT_START_S + 4 * SLOT_S);
+        let forged = self::ids().issue(ip, SLOT_START_S + 4 * SLOT_S);
         assert!(!ids.accepts(forged, ip, SLOT_START_S + 4 * SLOT_S));
     }
 
     #[test]
     fn extreme_times() {
-        let ids = ids(3600);
+        let ids = ids();
         for unix_s in [0, 1, SLOT_S, 255 * SLOT_S, u64::MAX - 1, u64::MAX] {
             let id = ids.issue(ip("192.0.2.1"), unix_s);
             assert!(ids.accepts(id, ip("192.0.2.1"), unix_s));
@@ -388,11 +384,8 @@ mod tests {
     #[test]
     fn secrets_are_not_printed() {
         let key = ConnectionKey::new(*b"0123456789abcdef");
-        let ids = ConnectionIds::new(&key, 7);
+        let ids = ConnectionIds::new(&key);
         let printed = format!("{key:?} {ids:?} {:?}", ids.share());
-        assert_eq!(
-            printed,
-            "ConnectionKey(hidden) ConnectionIds { grace_s: 7, .. } SharedIds { valid_s: 127, .. }"
-        );
+        assert_eq!(printed, "ConnectionKey(hidden) ConnectionIds { .. } SharedIds { valid_s: 240, .. }");
     }
 }

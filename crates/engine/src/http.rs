@@ -20,7 +20,7 @@ use shoal_access::token::Url;
 use shoal_access::torrents::{Publication, TorrentLists};
 use shoal_base::{Counts, InfoHash, Transfer};
 use shoal_config::OpentrackerMode;
-use shoal_store::{SharedStore, Store, SwarmId};
+use shoal_store::Store;
 use shoal_wire::http::query::{AnnounceQuery, QueryError, ScrapeQuery, transferred};
 use shoal_wire::http::reply::{self, AnnounceReply, RetryIn, ScrapeFile, ScrapeFormat};
 
@@ -47,7 +47,7 @@ const SCRAPE_HASHES_MAX: usize = 300;
 /// Answers the HTTP requests of one worker.
 #[derive(Debug)]
 pub struct Responder {
-    store: SharedStore,
+    store: Arc<Store>,
     tally: Tally,
     rng: fastrand::Rng,
     policy: Arc<Policy>,
@@ -71,7 +71,7 @@ impl Responder {
     /// Creates a responder on the shared `store`, which counts into `tally` and draws from `rng`. Each worker
     /// needs its own seed; otherwise all workers hand out the same samples.
     #[must_use]
-    pub fn new(policy: Arc<Policy>, store: impl Into<SharedStore>, tally: Tally, rng: fastrand::Rng) -> Self {
+    pub fn new(policy: Arc<Policy>, store: impl Into<Arc<Store>>, tally: Tally, rng: fastrand::Rng) -> Self {
         Self {
             store: store.into(),
             tally,
@@ -185,10 +185,7 @@ impl Responder {
         };
         let outcome = match admitted {
             Ok(()) => {
-                match &self.store {
-                    SharedStore::Whole(store) => self.write_scrape(store, body),
-                    SharedStore::Fingerprints(store) => self.write_scrape(store, body),
-                }
+                self.write_scrape(&self.store, body);
                 self.tally.reply(family, kind, Outcome::Ok);
                 Outcome::Ok
             }
@@ -337,12 +334,7 @@ impl Responder {
         let (handout, info_hash) = (&mut self.handout, &announce.info_hash);
         let caller =
             &mut Caller { ip, policy: &self.policy, tally: &mut self.tally, now, rng: &mut self.rng };
-        let given = match &self.store {
-            SharedStore::Whole(store) => handout.announce(store, info_hash, address, decision, caller)?,
-            SharedStore::Fingerprints(store) => {
-                handout.announce(store, info_hash, address, decision, caller)?
-            }
-        };
+        let given = handout.announce(&self.store, info_hash, address, decision, caller)?;
         if let Some(recorder) = &mut self.recorder {
             recorder.record(given.change, decision.action, info_hash, (ip, announce.port));
         }
@@ -386,7 +378,7 @@ impl Responder {
 
     /// Writes the reply to a scrape. Torrents without peers get zeros rather than no entry: libtorrent takes a
     /// missing entry as a broken reply, and BEP 48 does not say that an entry may be missing.
-    fn write_scrape<I: SwarmId>(&self, store: &Store<I>, body: &mut Vec<u8>) {
+    fn write_scrape(&self, store: &Store, body: &mut Vec<u8>) {
         let (v4, v6) = (&store.v4, &store.v6);
         for info_hash in &self.info_hashes {
             let place = v4.locate(info_hash);

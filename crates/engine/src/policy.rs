@@ -474,7 +474,7 @@ impl Policy {
         usize::try_from(wanted.min(numwant_max)).unwrap_or(usize::MAX)
     }
 
-    const fn terms(&self, protocol: Protocol) -> Terms {
+    fn terms(&self, protocol: Protocol) -> Terms {
         match protocol {
             Protocol::Udp | Protocol::Http => {
                 let announce = &self.config.announce;
@@ -493,8 +493,8 @@ impl Policy {
                 let webtorrent = &self.config.webtorrent;
                 Terms {
                     interval_s: webtorrent.interval_s,
-                    interval_s_max: webtorrent.interval_s_max,
-                    interval_jitter_s: webtorrent.interval_jitter_s,
+                    interval_s_max: self.config.webtorrent_interval_s_max(),
+                    interval_jitter_s: self.config.webtorrent_jitter_s(),
                     min_interval_s: 0,
                     peer_timeout_s: webtorrent.peer_timeout_s,
                     numwant_default: webtorrent.offers_max,
@@ -768,10 +768,10 @@ mod tests {
     fn intervals_spread_over_the_whole_jitter() {
         let policy = policy(|config| {
             (config.announce.interval_s, config.announce.interval_jitter_s) = (1800, 3);
-            (config.webtorrent.interval_s, config.webtorrent.interval_jitter_s) = (120, 3);
+            config.webtorrent.interval_s = 1800;
         });
         for (protocol, least_s) in
-            [(Protocol::Udp, 1800), (Protocol::Http, 1800), (Protocol::WebTorrent, 120)]
+            [(Protocol::Udp, 1800), (Protocol::Http, 1800), (Protocol::WebTorrent, 1800)]
         {
             let mut rng = fastrand::Rng::with_seed(1);
             let mut seen = [false; 4];
@@ -809,7 +809,20 @@ mod tests {
         assert_eq!(policy.interval_s(Protocol::Udp, full, rng), 3600);
         assert_eq!(policy.min_interval_s(Protocol::Http, full, 3600), Some(600));
         assert_eq!(policy.min_interval_s(Protocol::Http, full, 400), Some(400));
-        assert!(policy.interval_s(Protocol::WebTorrent, full, rng) <= 150, "without a bound, nothing grows");
+        assert_eq!(policy.interval_s(Protocol::WebTorrent, full, rng), 240, "by the same factor");
+    }
+
+    #[test]
+    fn the_interval_of_webtorrent_grows_as_far_as_no_peer_times_out() {
+        let interval_s = |interval_s_max| {
+            let policy = policy(|config| {
+                (config.announce.interval_s_max, config.announce.interval_jitter_s) = (interval_s_max, 0);
+            });
+            let full = Pace::default().after(u64::MAX, BUSY);
+            policy.interval_s(Protocol::WebTorrent, full, &mut fastrand::Rng::with_seed(1))
+        };
+        assert_eq!(interval_s(0), 120, "without a bound, nothing grows");
+        assert_eq!(interval_s(21_600), 599);
     }
 
     #[test]

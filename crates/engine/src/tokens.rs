@@ -506,11 +506,14 @@ const fn may_pass(refusal: Refusal) -> bool {
     )
 }
 
+/// Seconds by which the clocks of the issuer and of this tracker may differ. Clocks that are kept by NTP differ less.
+const LEEWAY_S: u64 = 30;
+
 /// Returns the rules of a configuration about claims.
 #[must_use]
 pub fn rules(config: &TokensConfig) -> Rules {
     let text = |name: &Option<Name>| name.as_ref().map(ToString::to_string);
-    Rules { issuer: text(&config.issuer), audience: text(&config.audience), leeway_s: config.leeway_s.into() }
+    Rules { issuer: text(&config.issuer), audience: text(&config.audience), leeway_s: LEEWAY_S }
 }
 
 impl From<TokenError> for Refusal {

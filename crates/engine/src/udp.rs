@@ -19,7 +19,7 @@ use shoal_access::torrents::TorrentLists;
 use shoal_base::transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 use shoal_base::{Action, Event, InfoHash, PeerV4, PeerV6};
 use shoal_config::Config;
-use shoal_store::{PrivateNetwork, SharedStore, prefetch};
+use shoal_store::{PrivateNetwork, Store, prefetch};
 use shoal_wire::udp::{
     self as wire, Announce, AnnounceHead, ConnectReply, Reply, RequestError, ScrapeEntry, ScrapeHead,
     TransactionId,
@@ -38,9 +38,11 @@ use crate::replication::Recorder;
 use crate::tokens::Shown;
 use crate::{Now, address};
 
-/// The number of torrents that the longest reply to a scrape has room for.
-pub(crate) const SCRAPE_HASHES_MAX: usize =
-    (REPLY_BYTES_MAX - size_of::<ScrapeHead>()) / size_of::<ScrapeEntry>();
+/// Maximum number of torrents for which a scrape is answered. BEP 15 lets clients send "about 74".
+pub const SCRAPE_HASHES_MAX: usize = 74;
+
+const _: () =
+    assert!(SCRAPE_HASHES_MAX <= (REPLY_BYTES_MAX - size_of::<ScrapeHead>()) / size_of::<ScrapeEntry>());
 
 /// Size of the fields before the first info hash of an announce or a scrape (BEP 15).
 const REQUEST_HEAD_BYTES: usize = 16;
@@ -48,7 +50,7 @@ const REQUEST_HEAD_BYTES: usize = 16;
 /// Answers the datagrams of one worker.
 #[derive(Debug)]
 pub struct Responder {
-    store: SharedStore,
+    store: Arc<Store>,
     front: Front,
     /// The requests that wait for their swarms.
     v4: Box<Batch<PeerV4, Query, ITEMS_MAX>>,
@@ -99,12 +101,12 @@ impl Responder {
     pub fn new(
         policy: Arc<Policy>,
         key: &ConnectionKey,
-        store: impl Into<SharedStore>,
+        store: impl Into<Arc<Store>>,
         tally: Tally,
         rng: fastrand::Rng,
     ) -> Self {
         let config = policy.config();
-        let connection_ids = ConnectionIds::new(key, config.connection_id.grace_s);
+        let connection_ids = ConnectionIds::new(key);
         let (limits_v4, limits_v6) = Limits::both(config);
         let pace = Pace::default();
         let interval = policy.interval(Protocol::Udp, pace);
@@ -144,7 +146,6 @@ impl Responder {
     /// Replaces the policy for all later batches.
     pub fn set_policy(&mut self, policy: Arc<Policy>) {
         let (config, front) = (policy.config(), &mut self.front);
-        front.connection_ids.set_grace_s(config.connection_id.grace_s);
         (front.limits_v4, front.limits_v6) = Limits::both(config);
         front.interval = policy.interval(Protocol::Udp, front.pace);
         front.policy = policy;
@@ -286,14 +287,7 @@ impl Responder {
         {
             return front.refuse(exchange, query, refused);
         }
-        match store {
-            SharedStore::Whole(store) => {
-                front.answer_apart(store, network, (announce, decision), exchange, query, now);
-            }
-            SharedStore::Fingerprints(store) => {
-                front.answer_apart(store, network, (announce, decision), exchange, query, now);
-            }
-        }
+        front.answer_apart(store, network, (announce, decision), exchange, query, now);
     }
 
     /// Lets an admitted announce wait for its swarm.
@@ -355,10 +349,7 @@ impl Responder {
     /// Applies and answers all waiting requests.
     fn apply(&mut self, chunk: &mut [Exchange<'_>], now: Now) {
         let Self { store, front, v4, v6 } = self;
-        match store {
-            SharedStore::Whole(store) => front.apply(store, v4, v6, chunk, now),
-            SharedStore::Fingerprints(store) => front.apply(store, v4, v6, chunk, now),
-        }
+        front.apply(store, v4, v6, chunk, now);
     }
 }
 
@@ -401,18 +392,13 @@ impl Limits {
     /// Returns the limits of both families. A value that the buffers cannot hold is moved to the nearest one that they
     /// can. The configuration refuses such values; here they must not break anything.
     fn both(config: &Config) -> (Self, Self) {
-        let limits = |reply_bytes_max: u32, peer_bytes: usize| {
-            let reply_bytes_max = usize::try_from(reply_bytes_max).unwrap_or(usize::MAX);
-            let reply_bytes_max = reply_bytes_max.clamp(Self::REPLY_BYTES_MIN, REPLY_BYTES_MAX);
+        let reply_bytes_max = usize::try_from(config.udp.reply_bytes_max).unwrap_or(usize::MAX);
+        let reply_bytes_max = reply_bytes_max.clamp(Self::REPLY_BYTES_MIN, REPLY_BYTES_MAX);
+        let limits = |peer_bytes: usize| {
             let hashes_that_fit = (reply_bytes_max - size_of::<ScrapeHead>()) / size_of::<ScrapeEntry>();
-            let hashes_max = usize::try_from(config.scrape.hashes_max).unwrap_or(usize::MAX);
             let peers_max = (reply_bytes_max - size_of::<AnnounceHead>()) / peer_bytes;
-            Self { reply_bytes_max, peers_max, scrape_hashes_max: hashes_max.clamp(1, hashes_that_fit) }
+            Self { reply_bytes_max, peers_max, scrape_hashes_max: SCRAPE_HASHES_MAX.min(hashes_that_fit) }
         };
-        let udp = &config.udp;
-        (
-            limits(udp.reply_bytes_max_v4, size_of::<PeerV4>()),
-            limits(udp.reply_bytes_max_v6, size_of::<PeerV6>()),
-        )
+        (limits(size_of::<PeerV4>()), limits(size_of::<PeerV6>()))
     }
 }

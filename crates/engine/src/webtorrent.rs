@@ -47,6 +47,7 @@ use crate::policy::{Policy, Protocol, ScrapeRequest, Torrents};
 use crate::refusal::Refusal;
 use crate::replication::Recorder;
 use crate::tokens::{Shown, SocketToken};
+use crate::udp::SCRAPE_HASHES_MAX;
 
 /// Answers the WebTorrent clients of one worker.
 #[derive(Debug)]
@@ -424,12 +425,15 @@ impl Inner {
     }
 }
 
+/// Maximum size of an offer or an answer. An SDP of a browser has 0.5 to 4 KiB.
+const OFFER_BYTES_MAX: usize = 16 << 10;
+
 /// Returns what the decoder of messages accepts.
 fn limits(config: &Config) -> Limits {
     Limits {
         offers_max: as_usize(config.webtorrent.offers_max),
-        offer_bytes_max: as_usize(config.webtorrent.offer_max.0),
-        info_hashes_max: as_usize(config.scrape.hashes_max),
+        offer_bytes_max: OFFER_BYTES_MAX,
+        info_hashes_max: SCRAPE_HASHES_MAX,
     }
 }
 

@@ -6,7 +6,7 @@ use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::policy::Policy;
 use shoal_engine::replication::{Applier, BLOCK_BYTES_MAX, Replica, ReplicaExport};
-use shoal_store::{Settings, SharedStore};
+use shoal_store::{Settings, Store};
 
 const NOW: Now = Now { monotonic_s: 100_000, monotonic_ms: 100_000_000, unix_s: 1_700_000_000 };
 
@@ -52,7 +52,7 @@ fn block(timeout_s: u32, family: u8, parts: &[u8]) -> Vec<u8> {
 
 fn replica(secret: u64) -> Replica {
     let settings = Settings::new(8 << 20, 2700, [secret, 2, 3, 4]);
-    let store = SharedStore::new(&settings, 1, None).expect("8 MiB can be reserved");
+    let store = Arc::new(Store::with_shards(&settings, 1).expect("8 MiB can be reserved"));
     let mut replica = Replica::new(Applier::new(Arc::new(Policy::new(Config::default())), store));
     replica.set_now(NOW);
     replica

@@ -1,7 +1,7 @@
 //! The file of a snapshot, and swarms that return from it.
 
 use shoal_store::snapshot_file::{Block, Event, HEADER_BYTES, Header, Reader, Writer};
-use shoal_store::{Ages, Settings, SharedStore, Store, SwarmSet};
+use shoal_store::{Ages, Settings, Store, SwarmSet};
 
 const TIMEOUT_S: u32 = 2700;
 
@@ -15,7 +15,6 @@ pub fn snapshot(input: &[u8]) {
         timeout_s: TIMEOUT_S,
         begun_unix_s: 0,
         keys: 0,
-        has_fingerprints: input.first().is_some_and(|byte| byte & 1 == 1),
         swarms: [0; SwarmSet::ALL.len()],
         program: String::new(),
     };
@@ -27,7 +26,7 @@ pub fn snapshot(input: &[u8]) {
     file.extend_from_slice(&end);
     read(&file);
     for set in SwarmSet::ALL {
-        take(&Block::of(set, input, header.has_fingerprints));
+        take(&Block::of(set, input));
     }
 }
 
@@ -58,7 +57,7 @@ fn take(block: &Block) {
         swarm_share_max: 50,
         ..Settings::new(8 << 20, TIMEOUT_S, [1, 2, 3, 4])
     };
-    let store = SharedStore::from(Store::with_shards(&settings, 1).expect("8 MiB can be reserved"));
+    let store = Store::with_shards(&settings, 1).expect("8 MiB can be reserved");
     let restored = store.restore(set, &parts, &Ages::new(TIMEOUT_S, TIMEOUT_S, 100), 5);
     assert_eq!(restored.peers + restored.overdue + restored.refused, peers as u64);
 }

@@ -11,7 +11,7 @@ use shoal_engine::Now;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
 use shoal_engine::counter::Tally;
 use shoal_engine::policy::Policy;
-use shoal_engine::udp::Responder;
+use shoal_engine::udp::{Responder, SCRAPE_HASHES_MAX};
 use shoal_store::Store;
 use shoal_wire::udp::{
     Announce, AnnounceHead, Peers, Reply, Request, RequestError, ScrapeEntry, ScrapeHead, TransactionId,
@@ -70,10 +70,8 @@ impl Harness {
         if choices & 2 != 0 {
             config.address.private = PrivateAddresses::Refuse;
         }
-        config.connection_id.grace_s = if choices & 4 == 0 { 120 } else { 0 };
         config.announce.numwant_max = if choices & 8 == 0 { 200 } else { 3 };
-        config.scrape.hashes_max = if choices & 16 == 0 { 74 } else { 2 };
-        config.udp.reply_bytes_max_v4 = if choices & 32 == 0 { 1232 } else { 548 };
+        config.udp.reply_bytes_max = if choices & 32 == 0 { 1232 } else { 548 };
         let store = shoal_store::Settings::new(
             64 << 20,
             2700,
@@ -82,7 +80,7 @@ impl Harness {
         let store = Arc::new(Store::new(&store).expect("address space for a small store"));
         let rng = fastrand::Rng::with_seed(1);
         Self {
-            connection_ids: ConnectionIds::new(&KEY, config.connection_id.grace_s),
+            connection_ids: ConnectionIds::new(&KEY),
             responder: Responder::new(
                 Arc::new(Policy::new(config.clone())),
                 &KEY,
@@ -128,15 +126,13 @@ impl Harness {
         batch.clear();
     }
 
-    fn reply_bytes_max(&self, ip: IpAddr) -> usize {
-        let udp = &self.config.udp;
-        let bytes_max = if ip.is_ipv4() { udp.reply_bytes_max_v4 } else { udp.reply_bytes_max_v6 };
-        usize::try_from(bytes_max).expect("a small number")
+    fn reply_bytes_max(&self) -> usize {
+        usize::try_from(self.config.udp.reply_bytes_max).expect("a small number")
     }
 
     fn check(&mut self, source: SocketAddr, request: &[u8], reply: &[u8]) {
         let ip = source.ip().to_canonical();
-        assert!(reply.len() <= self.reply_bytes_max(ip), "the reply fits its limit");
+        assert!(reply.len() <= self.reply_bytes_max(), "the reply fits its limit");
         if source.port() == 0 || ip.is_unspecified() || ip.is_multicast() {
             return assert!(reply.is_empty(), "the source cannot be answered");
         }
@@ -188,9 +184,8 @@ impl Harness {
             panic!("{reply:?} to a scrape");
         };
         assert_eq!(repeated, transaction_id);
-        let hashes_max = usize::try_from(self.config.scrape.hashes_max).expect("a small number");
-        let fitting = (self.reply_bytes_max(ip) - size_of::<ScrapeHead>()) / size_of::<ScrapeEntry>();
-        assert_eq!(entries.len(), info_hashes.len().min(hashes_max).min(fitting));
+        let fitting = (self.reply_bytes_max() - size_of::<ScrapeHead>()) / size_of::<ScrapeEntry>();
+        assert_eq!(entries.len(), info_hashes.len().min(SCRAPE_HASHES_MAX).min(fitting));
         for (info_hash, entry) in info_hashes.iter().zip(entries) {
             let counts = [entry.seeders.get(), entry.leechers.get()];
             assert_eq!(counts, self.model.counts(ip, *info_hash));
@@ -238,7 +233,7 @@ impl Harness {
         assert!(peers.iter().all(eligible), "{peers:?} of {swarm:?} for {announcer}");
         let available = swarm.seeds.keys().filter(|peer| eligible(peer)).count();
         let peer_bytes = if ip.is_ipv4() { size_of::<PeerV4>() } else { size_of::<PeerV6>() };
-        let fitting = (self.reply_bytes_max(ip) - size_of::<AnnounceHead>()) / peer_bytes;
+        let fitting = (self.reply_bytes_max() - size_of::<AnnounceHead>()) / peer_bytes;
         assert_eq!(peers.len(), available.min(wanted).min(fitting));
     }
 }

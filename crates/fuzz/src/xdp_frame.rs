@@ -102,7 +102,7 @@ fn check_datagram(frame: &[u8], datagram: &Datagram) {
 }
 
 fn ids() -> ConnectionIds {
-    ConnectionIds::new(&ConnectionKey::new([7; 16]), 0)
+    ConnectionIds::new(&ConnectionKey::new([7; 16]))
 }
 
 fn model() -> Model {

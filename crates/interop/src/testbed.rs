@@ -27,8 +27,7 @@ const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// On a busy machine a WebRTC connection may fail, and clients try again only with their next announce, which has to
 /// happen within the timeouts. No other setting departs from the defaults.
-const SHORT_INTERVALS: [Setting; 2] =
-    [("SHOAL_WEBTORRENT_INTERVAL_S", "20"), ("SHOAL_WEBTORRENT_INTERVAL_JITTER_S", "5")];
+const SHORT_INTERVALS: [Setting; 1] = [("SHOAL_WEBTORRENT_INTERVAL_S", "20")];
 
 /// The words of a browser that has connected to another: the peer ids of WebTorrent begin with "-WW".
 const CONNECTED_TO_BROWSER: &str = "connected to 2d5757";

@@ -78,7 +78,6 @@ impl ProcessingCounters {
 #[derive(Debug)]
 pub struct Stopwatch {
     counters: Arc<ProcessingCounters>,
-    is_on: bool,
     /// The number of batches up to the next one that is measured.
     left: u32,
     rng: fastrand::Rng,
@@ -87,9 +86,9 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Creates a stopwatch, which measures nothing unless it is on. The generator chooses the batches.
-    pub fn new(is_on: bool, rng: fastrand::Rng) -> Self {
-        Self { counters: Arc::default(), is_on, left: 1, rng, started_ns: None }
+    /// Creates a stopwatch. The generator chooses the batches.
+    pub fn new(rng: fastrand::Rng) -> Self {
+        Self { counters: Arc::default(), left: 1, rng, started_ns: None }
     }
 
     /// Returns the measurements.
@@ -99,9 +98,6 @@ impl Stopwatch {
 
     /// Counts a batch, and begins to measure it if it is its turn.
     pub fn begin(&mut self) {
-        if !self.is_on {
-            return;
-        }
         self.left -= 1;
         if self.left == 0 {
             self.left = self.rng.u32(1..2 * DISTANCE);

@@ -29,6 +29,9 @@ use crate::panics::caught;
 /// Pause between two looks at the file, or at the time of the next fetch.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// Time between two fetches. A key that an issuer has withdrawn is in use for no longer.
+const REFRESH_MS: u64 = 300_000;
+
 /// Maximum time until the next fetch after one that has failed.
 const RETRY_MS_MAX: u64 = 10_000;
 
@@ -281,10 +284,9 @@ impl UrlKeys {
             bytes_max: JWKS_BYTES_MAX as u64,
             time_max: Duration::from_secs(config.fetch.timeout_s.into()),
         };
-        let interval_ms = u64::from(config.tokens.refresh_s) * 1000;
         let remote = Remote::new(url.uri().clone(), folder, PURPOSE);
         let (url, folder) = (url.clone(), folder.clone());
-        Ok(Self { url, folder, remote, limits, interval_ms, due_ms: 0, fetching })
+        Ok(Self { url, folder, remote, limits, interval_ms: REFRESH_MS, due_ms: 0, fetching })
     }
 
     /// Makes the next fetch ask for the keys whatever the copy is.

@@ -39,7 +39,6 @@ fn header(generation: u32) -> Header {
         timeout_s: 1800,
         begun_unix_s: generation.into(),
         keys: 1,
-        has_fingerprints: false,
         swarms: [1, 0, 0, 0],
         program: "kills".to_owned(),
     }

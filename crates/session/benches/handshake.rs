@@ -21,7 +21,7 @@ use std::sync::Arc;
 use rustix::time::{ClockId, clock_gettime};
 use rustls::ClientConfig;
 use rustls::client::Resumption;
-use shoal_session::tls::{KeyShares, Server, Session};
+use shoal_session::tls::{Server, Session};
 
 use identity::{Folder, Identity, Kind};
 use peer::{Client, TLS_1_3, trusting};
@@ -44,14 +44,8 @@ fn main() {
     let folder = Folder::new();
     let identity = Identity::new(Kind::P256, &[NAME]);
     let loaded = Server::load(&[folder.files("one", &identity)]).unwrap();
-    let variant =
-        |name, key_shares, resumed| Variant { name, server: loaded.for_worker(key_shares), resumed };
-    let variants = [
-        variant("full", KeyShares::Fresh, false),
-        variant("full, key shares reused", KeyShares::Reused, false),
-        variant("resumed", KeyShares::Fresh, true),
-        variant("resumed, key shares reused", KeyShares::Reused, true),
-    ];
+    let variant = |name, resumed| Variant { name, server: loaded.for_worker(), resumed };
+    let variants = [variant("full", false), variant("resumed", true)];
     let chosen = |variant: &&Variant| value("--only").is_none_or(|text| variant.name == text);
     let chosen: Vec<&Variant> = variants.iter().filter(chosen).collect();
     let mut times_us: Vec<Vec<f64>> = vec![Vec::new(); chosen.len()];

@@ -86,11 +86,6 @@ impl DeliverySlots {
         Self { taken: Vec::new(), count_max }
     }
 
-    /// Replaces the number of slots. Deliveries in progress keep theirs.
-    pub(crate) const fn set_count_max(&mut self, count_max: usize) {
-        self.count_max = count_max;
-    }
-
     /// Takes a slot for the client at `ip` on a connection. Returns whether it got one.
     pub(crate) fn take(&mut self, handle: Handle, ip: IpAddr, now: Now) -> bool {
         if self.taken.iter().any(|slot| source(slot.ip) == source(ip)) {

@@ -35,6 +35,10 @@ use crate::source::{ClientSource, NoClient};
 use crate::statistics::{self, Document, Statistics, StatisticsPath};
 use crate::upgrade::{self, Upgrade};
 
+/// Maximum number of full scrapes and lists that a worker writes at the same time. Each holds about half a mebibyte while it is
+/// compressed, and takes processor time from announces.
+const DELIVERIES_MAX: usize = 1;
+
 /// Maximum size of a body that is skipped. Nothing that is served here needs a body.
 const BODY_BYTES_MAX: u16 = 1024;
 
@@ -109,7 +113,7 @@ impl HttpHandler {
         responder: Responder,
         upgrades: bool,
     ) -> Self {
-        let slots = DeliverySlots::new(settings.full_scrapes_max);
+        let slots = DeliverySlots::new(DELIVERIES_MAX);
         Self {
             settings,
             counters,
@@ -126,7 +130,6 @@ impl HttpHandler {
     /// Replaces the settings and the policy for all later requests.
     pub(crate) fn reconfigure(&mut self, settings: Arc<SessionSettings>, policy: Arc<Policy>) {
         self.responder.set_policy(policy);
-        self.slots.set_count_max(settings.full_scrapes_max);
         self.settings = settings;
     }
 
@@ -241,7 +244,7 @@ impl HttpHandler {
         // A body that is too long is not awaited, but the client is sending it.
         call.session.skip_bytes = skippable_bytes.unwrap_or(u16::MAX);
         let has_known_end = skippable_bytes.is_some() && !request.may_hold_back_body();
-        let keep_alive = has_known_end && request.keep_alive && self.settings.keep_alive;
+        let keep_alive = has_known_end && request.keep_alive;
         self.body.clear();
         let stays_open = match self.decide(call.session, request, call.now) {
             Decision::Head => {

@@ -28,6 +28,7 @@ pub use counters::SessionCounters;
 pub use service::Service;
 pub use session::Session;
 pub use settings::{
-    ClientHeader, ListenerProtocols, Origins, SessionSettings, TrustedProxies, WebSocketSettings,
+    ClientHeader, ListenerProtocols, MESSAGE_BYTES_MAX, Origins, SessionSettings, TrustedProxies,
+    WebSocketSettings,
 };
 pub use statistics::{Document, Statistics, StatisticsPath};

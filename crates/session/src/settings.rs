@@ -9,18 +9,16 @@ pub use crate::origin::Origins;
 pub struct SessionSettings {
     /// The listeners, in the order of their numbers in [`shoal_base::transport::stream::Remote::listener`].
     pub listeners: Vec<ListenerProtocols>,
-    /// Whether a connection stays open for further requests if the client agrees.
-    pub keep_alive: bool,
     /// Whether the tracker serves announces and scrapes that browsers send on behalf of pages of other sites.
     pub cross_site: bool,
     /// The trusted proxies, and how they name their clients.
     pub proxy: TrustedProxies,
-    /// Maximum number of concurrent full scrapes of a worker. Each holds about half a mebibyte while it is
-    /// compressed.
-    pub full_scrapes_max: usize,
     /// The settings of WebSockets.
     pub websocket: WebSocketSettings,
 }
+
+/// Maximum size of a message, unless the settings say otherwise. An announce contains all offers of a client, of 0.5 to 4 KiB each.
+pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
 
 /// The settings of WebSockets.
 #[derive(Clone, Debug)]
@@ -67,14 +65,12 @@ pub enum ClientHeader {
 
 impl Default for SessionSettings {
     /// Returns settings without listeners and trusted proxies. They refuse HTTP requests on behalf of pages of
-    /// other sites, allow one full scrape at a time, and serve WebSockets for the pages of all sites.
+    /// other sites, and serve WebSockets for the pages of all sites.
     fn default() -> Self {
         Self {
             listeners: Vec::new(),
-            keep_alive: true,
             cross_site: false,
             proxy: TrustedProxies::default(),
-            full_scrapes_max: 1,
             websocket: WebSocketSettings::default(),
         }
     }
@@ -83,7 +79,7 @@ impl Default for SessionSettings {
 impl Default for WebSocketSettings {
     /// Serves pages of all sites, and messages large enough for the offers of any real client.
     fn default() -> Self {
-        Self { origins: Origins::default(), message_bytes_max: 256 * 1024 }
+        Self { origins: Origins::default(), message_bytes_max: MESSAGE_BYTES_MAX }
     }
 }
 

@@ -6,7 +6,6 @@
 
 mod certificates;
 mod files;
-mod key_share;
 mod self_signed;
 mod server;
 mod session;
@@ -15,6 +14,6 @@ mod ticket;
 pub use certificates::Certificate;
 pub use files::{CertificateError, CertificateFiles};
 pub use self_signed::{SelfSigned, SelfSignedError, self_signed, self_signed_for_a_year};
-pub use server::{KeyShares, Server};
+pub use server::Server;
 pub use session::{Failure, FailureKind, Session};
 pub use ticket::Adoption;

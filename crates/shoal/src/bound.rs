@@ -180,8 +180,8 @@ fn bind(config: &Config, inherited: &InheritedSockets) -> anyhow::Result<Vec<Soc
     let wanted = settings::sockets(config);
     let sockets = pool::bind(&wanted, settings::workers(config), by_default, inherited);
     let sockets = sockets.map_err(advice::bind)?;
-    let UdpConfig { receive_buffer, send_buffer, .. } = &config.udp;
-    tracing::info!(udp = addresses(&sockets), workers = sockets.len(), %receive_buffer, %send_buffer, "sockets");
+    let receive_buffer = config.udp.receive_buffer;
+    tracing::info!(udp = addresses(&sockets), workers = sockets.len(), %receive_buffer, "sockets");
     advice::warn_of_shortfalls(sockets.iter().flat_map(Sockets::shortfalls));
     Ok(sockets)
 }

@@ -17,14 +17,14 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
-use shoal_store::{MemoryFile, SharedStore};
+use shoal_store::{MemoryFile, Store};
 
 use crate::service_manager::{STORED, ServiceManager};
 use shoal_runtime::clock;
@@ -118,8 +118,8 @@ impl FrozenSwarms {
     pub(crate) fn resume(
         self,
         timeout_s: u32,
-        open: impl FnOnce(MemoryFile) -> anyhow::Result<SharedStore>,
-    ) -> Option<SharedStore> {
+        open: impl FnOnce(MemoryFile) -> anyhow::Result<Store>,
+    ) -> Option<Store> {
         let Self { header, memory, mut image, manager } = self;
         let try_resume = || {
             let mut bytes = Vec::new();
@@ -147,11 +147,11 @@ impl FrozenSwarms {
 
 /// Freezes the store and gives it to the manager, if that keeps descriptors. From then on no thread gets access to the store.
 /// The threads that this process waits for must have ended. Returns whether the next process can continue with it.
-pub(crate) fn keep(store: &SharedStore, keys: &[u8], manager: &ServiceManager) -> bool {
+pub(crate) fn keep(store: &Arc<Store>, keys: &[u8], manager: &ServiceManager) -> bool {
     if !manager.keeps_descriptors() || store.memory_file().is_none() {
         return false;
     }
-    let (store, keys, manager) = (store.clone(), keys.to_owned(), manager.clone());
+    let (store, keys, manager) = (Arc::clone(store), keys.to_owned(), manager.clone());
     let (sender, outcome) = mpsc::channel();
     let body = move || {
         store.freeze(|memory, image| {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_net::stream::Budget;
-use shoal_store::SharedStore;
+use shoal_store::Store;
 
 use crate::allocator;
 use shoal_control::process;
@@ -62,7 +62,7 @@ pub(crate) struct Connections {
 ///
 /// # Errors
 /// Fails if the kernel provides no more threads.
-pub(crate) fn start(store: SharedStore, mut connections: Connections) -> io::Result<PeriodicThread> {
+pub(crate) fn start(store: Arc<Store>, mut connections: Connections) -> io::Result<PeriodicThread> {
     let mut periods = 0_u32;
     PeriodicThread::start("keeper", PERIOD, move || {
         store.make_ready();
@@ -96,7 +96,7 @@ impl Connections {
 
     /// Checks the resident memory: limits connections if it comes close to the ceiling, and trims the allocator
     /// if that holds too much unused memory.
-    fn watch(&mut self, store: &SharedStore) {
+    fn watch(&mut self, store: &Store) {
         let resident_bytes = process::resident_bytes();
         let held_bytes: u64 = self.budgets.iter().map(|budget| budget.held_bytes() as u64).sum();
         let limit = self.limit(resident_bytes, held_bytes);

@@ -49,8 +49,8 @@ pub(crate) struct Change {
 /// Returns whether the sockets of `config` are others than those of `running`.
 pub(crate) fn is_change(running: &Config, config: &Config) -> bool {
     fn parts(Config { udp, http, tls, .. }: &Config) -> impl PartialEq {
-        let UdpConfig { listen, receive_buffer, send_buffer, .. } = udp.clone();
-        (listen, receive_buffer, send_buffer, http.listen.clone(), http.connections_max, tls.listen.clone())
+        let UdpConfig { listen, receive_buffer, .. } = udp.clone();
+        (listen, receive_buffer, http.listen.clone(), http.connections_max, tls.listen.clone())
     }
     parts(running) != parts(config)
 }

@@ -23,7 +23,7 @@ use std::path::Path;
 
 use shoal_config::{AccessConfig, Auto, ByteSize, Config};
 use shoal_relay::Swarms;
-use shoal_store::SharedStore;
+use shoal_store::Store;
 
 use crate::settings;
 use shoal_runtime::division::Division;
@@ -52,12 +52,19 @@ const NO_LISTS_PART: u64 = 32;
 /// The memory of a change that the feed remembers, at most.
 const CHANGE_BYTES: u64 = 51;
 
+/// Number of changed torrents that the feed remembers: the changes of some seconds on the largest trackers. It takes memory
+/// while there is a reader.
+const CHANGES_MAX: u64 = 262_144;
+
 /// With less memory, the feed remembers this many changes, for which none is reserved.
 const CHANGES_MIN: u64 = 4096;
 
 /// The smallest useful parts: of the store as its own ceiling, of the others for each worker.
 const STORE_BYTES_MIN: u64 = 8 << 20;
 const CONNECTIONS_BYTES_MIN: u64 = 1 << 20;
+
+// The connections of a worker may hold two of the longest messages of WebTorrent.
+const _: () = assert!(CONNECTIONS_BYTES_MIN / 5 * 4 / 2 >= shoal_session::MESSAGE_BYTES_MAX as u64);
 const QUEUES_BYTES_MIN: u64 = 1 << 20;
 const SWARMS_BYTES_MIN: u64 = 1 << 19;
 
@@ -73,8 +80,6 @@ struct DivisionInput {
     policy: u64,
     /// The same, if a reload sets all of it with the sizes of the start.
     policy_max: u64,
-    /// The number of changes that the feed should remember.
-    changes_max: u64,
     /// The memory of the limits on peers and torrents.
     holdings: u64,
     /// The rings of the access log.
@@ -88,7 +93,6 @@ struct DivisionInput {
     /// Maximum memory of the swarms of WebTorrent; `Set(0)` if it is not served.
     swarms: Auto<u64>,
     has_webtorrent: bool,
-    message_max: ByteSize,
 }
 
 /// Divides the memory that the operator allows. Without a setting this is three quarters of the memory that
@@ -109,8 +113,7 @@ pub(crate) fn divide(
         store: config.store.memory_max,
         workers: workers.get() as u64,
         policy: settings::policy_bytes(config),
-        policy_max: settings::policy_bytes_max(config),
-        changes_max: config.insight.changes_max.into(),
+        policy_max: settings::POLICY_BYTES_MAX,
         holdings: settings::holding_limits(config).bytes() as u64,
         access_log: settings::access_log_bytes(config),
         cluster: settings::cluster_bytes(config),
@@ -122,7 +125,6 @@ pub(crate) fn divide(
             Auto::Set(peers_max) => Auto::Set(u64::from(peers_max) * shoal_relay::PEER_BYTES_MAX),
         },
         has_webtorrent: webtorrent.enabled,
-        message_max: webtorrent.message_max,
     }
     .divide(root)
 }
@@ -162,7 +164,6 @@ impl DivisionInput {
         let changes_max = as_usize(changes_max);
         let division =
             Division { max, because, fixed, policy, changes_max, lists, store, swarms, connections, queues };
-        self.check_message(&division)?;
         Ok(division)
     }
 
@@ -199,13 +200,13 @@ impl DivisionInput {
     /// Returns how many changes the feed may remember, and the memory that is reserved for it.
     fn feed(&self, max: u64, policy: u64) -> (u64, u64) {
         let workers = NonZeroUsize::new(as_usize(self.workers)).unwrap_or(NonZeroUsize::MIN);
-        let watch = SharedStore::watch_bytes(settings::shards(workers, u64::MAX)) + Swarms::watch_bytes();
+        let watch = Store::watch_bytes(settings::shards(workers, u64::MAX)) + Swarms::watch_bytes();
         let left = max.saturating_sub(self.least_bytes() - self.policy + policy);
         let affordable = (max / FEED_PART).min(left).saturating_sub(watch as u64) / CHANGE_BYTES;
-        if affordable < CHANGES_MIN || self.changes_max == 0 {
-            return (self.changes_max.min(CHANGES_MIN), 0);
+        if affordable < CHANGES_MIN {
+            return (CHANGES_MIN, 0);
         }
-        let changes_max = self.changes_max.min(affordable);
+        let changes_max = affordable.min(CHANGES_MAX);
         (changes_max, watch as u64 + changes_max * CHANGE_BYTES)
     }
 
@@ -259,19 +260,6 @@ impl DivisionInput {
             0
         };
         Others { swarms, queues, connections: self.workers * CONNECTIONS_BYTES_MIN + extra / 3 * 2 }
-    }
-
-    fn check_message(&self, division: &Division) -> Result<(), String> {
-        let most = division.connections / 5 * 4 / self.workers / 2;
-        if !self.has_webtorrent || self.message_max.0 <= most {
-            return Ok(());
-        }
-        let (message_max, most) = (self.message_max, ByteSize::kib(most >> 10));
-        Err(format!(
-            "webtorrent.message_max = {message_max}: two such messages would not fit the memory that the connections of \
-             a worker may hold; it accepts at most {most} with this memory.max ({}), or memory.max has to be larger",
-            ByteSize::mib(division.max >> 20)
-        ))
     }
 
     fn refuse_max(&self, max: u64, because: &str) -> String {
@@ -426,10 +414,7 @@ mod tests {
         let refusal = divided(&root, 16, &[("SHOAL_MEMORY_MAX", "64MiB")]).unwrap_err();
         assert!(refusal.starts_with("memory.max = 64MiB (memory.max): that is too little for 16 workers"));
         assert!(refusal.contains("it accepts 122MiB or more"), "{refusal}");
-        assert!(
-            divided(&root, 16, &[("SHOAL_MEMORY_MAX", "122MiB"), ("SHOAL_WEBTORRENT_MESSAGE_MAX", "64KiB")])
-                .is_ok()
-        );
+        assert!(divided(&root, 16, &[("SHOAL_MEMORY_MAX", "122MiB")]).is_ok());
     }
 
     #[test]
@@ -471,15 +456,10 @@ mod tests {
     #[test]
     fn the_feed_remembers_fewer_changes_with_little_memory() {
         let root = machine(&[MEMINFO]);
-        let changes_max = |max, changes_max| {
-            let keys = [("SHOAL_MEMORY_MAX", max), ("SHOAL_INSIGHT_CHANGES_MAX", changes_max)];
-            divided(&root, 2, &keys).unwrap().changes_max
-        };
-        assert_eq!(changes_max("64MiB", "262144"), 4096);
-        assert_eq!(changes_max("64MiB", "100"), 100);
-        assert_eq!(changes_max("2GiB", "262144"), 262_144);
-        assert!((10_000..262_144).contains(&changes_max("256MiB", "262144")));
-        assert_eq!(changes_max("2GiB", "0"), 0);
+        let changes_max = |max| divided(&root, 2, &[("SHOAL_MEMORY_MAX", max)]).unwrap().changes_max;
+        assert_eq!(changes_max("64MiB"), 4096);
+        assert_eq!(changes_max("2GiB"), 262_144);
+        assert!((10_000..262_144).contains(&changes_max("256MiB")));
     }
 
     #[test]
@@ -491,14 +471,6 @@ mod tests {
         let refusal = divided(&root, 2, &keys("120MiB")).unwrap_err();
         assert!(refusal.contains("it accepts"), "{refusal}");
         assert_eq!(divided(&root, 2, &keys("64MiB")).unwrap().store, 64 << 20);
-    }
-
-    #[test]
-    fn a_message_that_no_worker_could_hold_is_refused() {
-        let root = machine(&[MEMINFO]);
-        let keys = [("SHOAL_MEMORY_MAX", "64MiB"), ("SHOAL_WEBTORRENT_MESSAGE_MAX", "16MiB")];
-        let refusal = divided(&root, 2, &keys).unwrap_err();
-        assert!(refusal.starts_with("webtorrent.message_max = 16MiB"), "{refusal}");
     }
 
     #[test]

@@ -14,9 +14,9 @@ use shoal_engine::policy::Policy;
 use shoal_engine::{credit, http, replication, udp, webtorrent};
 use shoal_net::stream::{Budget, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, InheritedSockets, SocketSettings, Sockets, Waker, XdpQueue};
-use shoal_relay::{Dispatcher, Mailboxes, QueueLimits, Swarms};
+use shoal_relay::{Dispatcher, Mailboxes, Swarms};
 use shoal_session::Statistics;
-use shoal_store::SharedStore;
+use shoal_store::Store;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::phase::{Phase, WorkerPhase};
@@ -42,13 +42,10 @@ pub(crate) struct WorkerSetup {
     /// The limits of the workers' system calls, if there are any.
     pub(crate) limits: Option<WorkerLimits>,
     pub(crate) insight: Arc<Insight>,
-    /// Whether the time for requests is measured.
-    pub(crate) measures: bool,
     /// The values that a reload changes.
     pub(crate) live: Arc<Published<Live>>,
     pub(crate) tls: Option<shoal_session::tls::Server>,
-    pub(crate) key_shares: shoal_session::tls::KeyShares,
-    pub(crate) store: SharedStore,
+    pub(crate) store: Arc<Store>,
     /// The setup of WebTorrent, if it is served.
     pub(crate) webtorrent: Option<WebTorrent>,
     /// The processors to pin workers to; empty for no pinning.
@@ -71,7 +68,6 @@ pub(crate) struct WebTorrent {
     pub(crate) swarms: Arc<Swarms>,
     /// The mailboxes, one for each worker.
     pub(crate) mailboxes: Arc<Mailboxes>,
-    pub(crate) queue_limits: QueueLimits,
     /// Maximum number of bytes that wait for all connections of a worker.
     pub(crate) posts_bytes_max: usize,
 }
@@ -158,7 +154,7 @@ impl WorkerPool {
             });
             let worker = Worker {
                 service,
-                store: setup.store.clone(),
+                store: Arc::clone(&setup.store),
                 swarms: setup.webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms)),
                 wakers: wakers_of_all.clone(),
                 heartbeat,
@@ -307,7 +303,7 @@ impl WorkerSetup {
             )))
         };
         let live = self.live.latest();
-        let (policy, store) = (|| Arc::clone(&live.policy), || self.store.clone());
+        let (policy, store) = (|| Arc::clone(&live.policy), || Arc::clone(&self.store));
         let sampler = || {
             Ok::<_, anyhow::Error>(match self.insight.ring(number) {
                 Some(ring) => Sampler::new(Arc::clone(ring), rng()?),
@@ -364,7 +360,7 @@ impl WorkerSetup {
                 webtorrent.set_credit(recorder());
             }
         }
-        let tls = self.tls.as_ref().map(|tls| tls.for_worker(self.key_shares));
+        let tls = self.tls.as_ref().map(|tls| tls.for_worker());
         let mut connections = shoal_session::Service::new(Arc::clone(&live.sessions), http, webtorrent, tls);
         let per_source = live.stream_limits.per_source;
         connections.set_source_capacity(Box::new(listeners.source_limiter(per_source)));
@@ -375,7 +371,7 @@ impl WorkerSetup {
             number,
             new_limits: None,
             new_endpoints: None,
-            stopwatch: Stopwatch::new(self.measures, rng()?),
+            stopwatch: Stopwatch::new(rng()?),
             is_socket_input: false,
             statistics: self.statistics.subscribe(),
         })
@@ -392,7 +388,6 @@ impl WebTorrent {
     ) -> anyhow::Result<webtorrent::Responder> {
         let worker = u16::try_from(worker).context("there are too many workers")?;
         let dispatcher = Dispatcher::new(worker, Arc::clone(&self.mailboxes))
-            .with_limits(self.queue_limits)
             // The limit applies to each of three kinds of messages, and buffers may have twice the capacity of
             // their contents.
             .with_bytes_max(self.posts_bytes_max * 2 / 3);

@@ -7,8 +7,7 @@ use shoal_access::HashKey;
 use shoal_access::token::KeySet;
 use shoal_base::source::{HoldingLimits, Holdings};
 use shoal_config::{
-    AccessLogTarget, Auto, BindAddress, Config, DatagramBackend, Listen, Origin, StoredInfoHashes, Trusted,
-    WebTorrentConfig,
+    AccessLogTarget, Auto, BindAddress, Config, DatagramBackend, Listen, Origin, Trusted, WebTorrentConfig,
 };
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::limits::{Limits, SourceRates};
@@ -17,10 +16,10 @@ use shoal_engine::replication;
 use shoal_engine::tokens::{TokenMemory, Tokens};
 use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
-use shoal_relay::{PEER_BYTES, QueueLimits};
+use shoal_relay::PEER_BYTES;
 use shoal_runtime::random;
 use shoal_session::{ClientHeader, ListenerProtocols, Origins, WebSocketSettings};
-use shoal_store::{FingerprintKey, SharedStore};
+use shoal_store::Store;
 
 use crate::processors;
 use crate::state::StateKeys;
@@ -29,8 +28,8 @@ use shoal_cluster as cluster;
 // The buffers can hold everything that the configuration accepts.
 const _: () = {
     assert!(shoal_config::LISTEN_ADDRESSES_MAX <= SOCKETS_MAX);
-    assert!(24 * shoal_config::COMPLETED_RETAINED_DAYS_MAX <= shoal_store::RETAINED_HOURS_MAX as u32);
-    assert!(16 + 20 * shoal_config::SCRAPE_HASHES_MAX as usize <= REQUEST_BYTES_MAX, "BEP 15, \"scrape\"");
+    assert!(COMPLETED_RETAINED_HOURS <= shoal_store::RETAINED_HOURS_MAX);
+    assert!(16 + 20 * shoal_engine::udp::SCRAPE_HASHES_MAX <= REQUEST_BYTES_MAX, "BEP 15, \"scrape\"");
 };
 
 /// Returns the number of workers.
@@ -51,12 +50,16 @@ pub(crate) fn backend(config: &Config) -> Option<Backend> {
     }
 }
 
+/// Kernel buffer of each socket for replies that wait for the network card. A worker answers one batch before it reads the next,
+/// so this holds many batches. The sysctl net.core.wmem_max caps the size.
+const SEND_BUFFER_BYTES: usize = 1 << 20;
+
 /// Returns the sockets of each worker.
 pub(crate) fn sockets(config: &Config) -> Vec<SocketSettings> {
     let socket = |&addr| SocketSettings {
         addr,
         recv_buffer_bytes: bytes(config.udp.receive_buffer),
-        send_buffer_bytes: bytes(config.udp.send_buffer),
+        send_buffer_bytes: SEND_BUFFER_BYTES,
     };
     config.udp.listen.iter().map(socket).collect()
 }
@@ -86,18 +89,13 @@ pub(crate) fn sessions(config: &Config) -> shoal_session::SessionSettings {
     };
     shoal_session::SessionSettings {
         listeners: listeners(config).map(listener).collect(),
-        keep_alive: config.http.keep_alive,
         cross_site: config.http.cross_site,
         proxy: shoal_session::TrustedProxies {
             networks: config.proxy.trusted.iter().filter_map(network).collect(),
             unix: config.proxy.trusted.contains(&Trusted::Unix),
             header: client_header(config.proxy.header),
         },
-        full_scrapes_max: config.http.full_scrapes_max as usize,
-        websocket: WebSocketSettings {
-            origins: origins(&config.webtorrent),
-            message_bytes_max: bytes(config.webtorrent.message_max),
-        },
+        websocket: WebSocketSettings { origins: origins(&config.webtorrent), ..WebSocketSettings::default() },
     }
 }
 
@@ -166,10 +164,12 @@ pub(crate) fn swarms(
     }
 }
 
+/// How long they are retained: a year. The number that is retained bounds the memory.
+const COMPLETED_RETAINED_HOURS: u16 = 365 * 24;
+
 /// Sets the completed downloads that a store retains.
-pub(crate) fn retain_completed(store: &SharedStore, config: &Config) {
-    let hours = u16::try_from(24 * config.store.completed_retained_days).unwrap_or(u16::MAX);
-    store.retain_completed(config.store.completed_retained_max, hours);
+pub(crate) fn retain_completed(store: &Store, config: &Config) {
+    store.retain_completed(config.store.completed_retained_max, COMPLETED_RETAINED_HOURS);
 }
 
 /// Returns how much one source may hold.
@@ -212,13 +212,9 @@ pub(crate) fn cluster_bytes(config: &Config) -> u64 {
     (of_worker * workers(config).get() + cluster::MESSAGES_BYTES_MAX + of_shared + of_credit) as u64
 }
 
-/// Returns the limits of the queue of each WebTorrent client.
-pub(crate) fn queue_limits(config: &Config) -> QueueLimits {
-    QueueLimits {
-        queue_bytes_max: bytes(config.webtorrent.queue_max),
-        reply_bytes_max: bytes(config.webtorrent.unsent_max),
-    }
-}
+/// Maximum number of signatures that are verified for each second and worker. One takes 20 to 100 µs, so they take a third of a
+/// processor at most. Clients with new tokens beyond it are told to try again later; tokens in the cache need no signature.
+const SIGNATURES_PER_S: u32 = 3000;
 
 /// Returns the policy of a configuration, with the keys of tokens if there are any. The recent activity of sources and the
 /// tokens that were verified are taken over from the `running` one.
@@ -237,9 +233,9 @@ pub(crate) fn policy(
     let limits = Limits::of(&config.limits, &sources);
     let tokens = match keys {
         Some(keys) => {
-            let memory = token_memory(&config, running)?;
+            let memory = token_memory(running)?;
             let workers = u32::try_from(workers(&config).get()).unwrap_or(u32::MAX);
-            let signatures_per_s = config.tokens.signatures_per_s.saturating_mul(workers);
+            let signatures_per_s = SIGNATURES_PER_S.saturating_mul(workers);
             Some(Tokens::new(&config.tokens, keys, signatures_per_s, memory, sources))
         }
         None => None,
@@ -252,14 +248,17 @@ fn needs_sources(config: &Config) -> bool {
     Limits::are_set(&config.limits) || config.tokens.jwks.is_some()
 }
 
-/// Returns the memory of tokens: that of the `running` policy unless it has another size.
-fn token_memory(config: &Config, running: Option<&Policy>) -> anyhow::Result<Arc<TokenMemory>> {
-    let cache_max = config.tokens.cache_max;
-    let same = running.filter(|running| running.config().tokens.cache_max == cache_max);
-    Ok(match same.and_then(Policy::tokens) {
+/// Memory for the tokens that were verified lately, whose signatures are not verified again. Each takes 32 bytes, or as much for
+/// each of its torrents. Twice the memory of all tokens in use suffices, so this suits half a million users.
+const TOKENS_BYTES: u64 = 32 << 20;
+
+/// Returns the memory of tokens: that of the `running` policy, if it has some.
+fn token_memory(running: Option<&Policy>) -> anyhow::Result<Arc<TokenMemory>> {
+    Ok(match running.and_then(Policy::tokens) {
         Some(tokens) => Arc::clone(tokens.memory()),
         None => {
-            Arc::new(TokenMemory::new(shoal_access::token::HashKey::new(&random::bytes()?), bytes(cache_max)))
+            let bytes = usize::try_from(TOKENS_BYTES).unwrap_or(usize::MAX);
+            Arc::new(TokenMemory::new(shoal_access::token::HashKey::new(&random::bytes()?), bytes))
         }
     })
 }
@@ -270,35 +269,28 @@ pub(crate) const LIMITS_BYTES: u64 = Limits::BYTES as u64;
 /// Returns the memory of everything that the policy of a configuration remembers of sources and tokens.
 pub(crate) fn policy_bytes(config: &Config) -> u64 {
     let sources = if needs_sources(config) { LIMITS_BYTES } else { 0 };
-    let tokens = if config.tokens.jwks.is_some() { config.tokens.cache_max.0 } else { 0 };
+    let tokens = if config.tokens.jwks.is_some() { TOKENS_BYTES } else { 0 };
     sources + tokens
 }
 
-/// Returns that memory if all of it is needed.
-pub(crate) const fn policy_bytes_max(config: &Config) -> u64 {
-    LIMITS_BYTES + config.tokens.cache_max.0
-}
+/// That memory if all of it is needed.
+pub(crate) const POLICY_BYTES_MAX: u64 = LIMITS_BYTES + TOKENS_BYTES;
 
-/// Returns the limits of the store, and the key of its fingerprints if it identifies torrents by these.
+/// Returns the limits of the store.
 pub(crate) fn store(
     config: &Config,
     memory_bytes_max: u64,
     holdings: Option<Arc<Holdings>>,
     keys: &StateKeys,
-) -> (shoal_store::Settings, Option<FingerprintKey>) {
-    let fingerprint_key = match config.store.info_hashes {
-        StoredInfoHashes::Whole => None,
-        StoredInfoHashes::Fingerprint => Some(keys.fingerprints()),
-    };
-    let settings = shoal_store::Settings {
+) -> shoal_store::Settings {
+    shoal_store::Settings {
         memory_bytes_max,
         peer_timeout_s: config.announce.peer_timeout_s,
         peers_per_source_max: config.announce.peers_per_address_max,
         swarm_share_max: config.limits.swarm_share_max,
         holdings,
         hash_key: keys.store(),
-    };
-    (settings, fingerprint_key)
+    }
 }
 
 /// Returns the number of shards of a family in a store with this ceiling. With four for each worker, a worker seldom
@@ -334,7 +326,7 @@ mod tests {
         assert_ne!(connection_key(&config, &keys), connection_key(&config, &others));
         config.connection_id.key = shoal_config::SecretKey(Some([7; 16]));
         assert_eq!(connection_key(&config, &keys), ConnectionKey::new([7; 16]));
-        let hash_key = |keys| store(&config, 1 << 20, None, keys).0.hash_key;
+        let hash_key = |keys| store(&config, 1 << 20, None, keys).hash_key;
         assert_ne!(hash_key(&keys), hash_key(&others));
     }
 }

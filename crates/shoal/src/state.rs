@@ -31,7 +31,7 @@ use anyhow::Context;
 use shoal_access::torrents::TorrentLists;
 use shoal_config::Config;
 use shoal_session::tls::Server;
-use shoal_store::{Restored, SharedStore};
+use shoal_store::{Restored, Store};
 
 pub(crate) use self::keys::StateKeys;
 use self::load::{Loaded, Source};
@@ -99,7 +99,7 @@ impl State {
     }
 
     /// Returns a writer of snapshots of this state.
-    pub(crate) fn snapshot_writer(&self, config: &Config, store: SharedStore) -> SnapshotWriter {
+    pub(crate) fn snapshot_writer(&self, config: &Config, store: Arc<Store>) -> SnapshotWriter {
         SnapshotWriter { store, keys: self.keys.id(), timeout_s: config.announce.peer_timeout_s }
     }
 
@@ -110,7 +110,7 @@ impl State {
     pub(crate) fn restore_from(
         &self,
         config: &Config,
-        store: &SharedStore,
+        store: &Store,
         torrents: Option<&TorrentLists>,
         snapshot: File,
     ) -> anyhow::Result<()> {
@@ -127,11 +127,11 @@ impl State {
     pub(crate) async fn restore(
         &self,
         config: &Config,
-        store: &SharedStore,
+        store: &Arc<Store>,
         torrents: Option<Arc<TorrentLists>>,
     ) -> anyhow::Result<()> {
         let Some(directory) = &self.directory else { return Ok(()) };
-        let (file, store, keys) = (directory.snapshot(), store.clone(), self.keys.id());
+        let (file, store, keys) = (directory.snapshot(), Arc::clone(store), self.keys.id());
         let (timeout_s, threads) = (config.announce.peer_timeout_s, settings::workers(config));
         let read = move || {
             let begin_ms = clock::monotonic_ms();
@@ -155,7 +155,7 @@ impl State {
     pub(crate) fn keep(
         self,
         config: &Config,
-        store: SharedStore,
+        store: Arc<Store>,
         counters: Arc<SnapshotCounters>,
     ) -> anyhow::Result<Option<Saver>> {
         let writer = self.snapshot_writer(config, store);
@@ -170,8 +170,7 @@ impl State {
 
 /// Logs what was read.
 fn report(file: &Path, loaded: &Loaded, duration_ms: u64) {
-    let Loaded { restored, forbidden, of_other_keys, of_fingerprints, damaged_bytes, is_truncated, .. } =
-        *loaded;
+    let Loaded { restored, forbidden, of_other_keys, damaged_bytes, is_truncated, .. } = *loaded;
     let age_s = clock::unix_s().saturating_sub(loaded.begun_unix_s);
     let Restored { peers, overdue, refused, retained } = restored;
     tracing::info!(
@@ -188,15 +187,8 @@ fn report(file: &Path, loaded: &Loaded, duration_ms: u64) {
     if of_other_keys > 0 {
         tracing::warn!(
             swarms = of_other_keys,
-            "swarms were left out, because the keys of the state are others now; swarms of private networks and of \
-             fingerprints return only with the keys with which they were written"
-        );
-    }
-    if of_fingerprints > 0 {
-        tracing::warn!(
-            swarms = of_fingerprints,
-            "swarms were left out, because the snapshot has fingerprints, from which no info hash can be recovered, and \
-             store.info_hashes is \"whole\" now"
+            "swarms were left out, because the keys of the state are others now; swarms of private networks \
+             return only with the keys with which they were written"
         );
     }
     if damaged_bytes > 0 || is_truncated {

@@ -13,7 +13,7 @@ use shoal_engine::policy::Protocol;
 use shoal_net::stream::{POLL_EVENTS_MAX, StreamIo, StreamLimits, StreamListeners, Tunnels};
 use shoal_net::{AnyIo, DatagramIo, POLL_BATCHES_MAX, Waker};
 use shoal_relay::Swarms;
-use shoal_store::SharedStore;
+use shoal_store::Store;
 
 use crate::phase::{Departure, Phase, WorkerPhase};
 use crate::service::WorkerService;
@@ -68,7 +68,7 @@ const LEAVE_MS_MAX: u64 = 700;
 /// The parts of a worker other than its I/O.
 pub(crate) struct Worker {
     pub(crate) service: WorkerService,
-    pub(crate) store: SharedStore,
+    pub(crate) store: Arc<Store>,
     /// The swarms of WebTorrent, if it is served.
     pub(crate) swarms: Option<Arc<Swarms>>,
     /// The worker wakes those for which it has queued messages.
@@ -365,7 +365,7 @@ impl LoadMeter {
 
 /// The worker's share of the store's maintenance.
 struct Housekeeping {
-    store: SharedStore,
+    store: Arc<Store>,
     /// The number of shards of a family that one run maintains.
     shards: usize,
     swarms: Option<Arc<Swarms>>,

@@ -7,7 +7,7 @@
 //!
 //! An upgrade passes everything on: the links by which the programs are attached, the sockets, and the memory of the frames
 //! (`handed`). The new process loads its own program, which takes the place of the other one when the old process has let go. Until
-//! then, it has changed nothing but whether a card is polled (`udp.xdp.busy_poll`), and has taken an error of a socket from the kernel.
+//! then, it has changed nothing, and has taken an error of a socket from the kernel.
 
 mod follow;
 mod handed;
@@ -19,7 +19,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context, ensure};
-use shoal_config::{Config, InterfaceName, Toggle, XdpConfig, XdpMode};
+use shoal_config::{Config, InterfaceName, XdpConfig, XdpMode};
 use shoal_net::{QueueLoss, XdpQueue};
 use shoal_xdp::interface::Interface;
 use shoal_xdp::program::{Link, Maps, Mode, Program, Sizes, interface_of_link};
@@ -129,6 +129,10 @@ impl DataPath {
     }
 }
 
+/// Number of sources whose rates the program remembers for each interface, of which each takes 32 bytes of the kernel's memory. If
+/// more sources than these ask as often as they may, forged ones among them, some get less than their rate.
+const SOURCES_MAX: u32 = 1 << 20;
+
 impl Attached {
     fn open(name: &InterfaceName, config: &XdpConfig, handed: &mut HandedDataPath) -> anyhow::Result<Self> {
         let interface = Interface::find(name.as_str())?;
@@ -139,7 +143,7 @@ impl Attached {
         let sizes = Sizes {
             queues: interface.queues,
             networks_max: NETWORKS_MAX,
-            sources_max: config.sources_max,
+            sources_max: SOURCES_MAX,
             endpoints_max: ENDPOINTS_MAX,
         };
         let (program, mut maps) = Program::load(&sizes)?;
@@ -191,8 +195,7 @@ impl Attached {
             frames_mib = (frames * u64::from(CHUNK_BYTES)) >> 20,
             "XDP data path"
         );
-        let sockets =
-            queues.iter().map(|queue| (queue.socket().frames_total(), queue.socket().is_zero_copy()));
+        let sockets = queues.iter().map(|queue| queue.socket().frames_total());
         for key in retained_keys(config, sockets, link.mode()) {
             tracing::warn!(
                 interface = interface.name,
@@ -249,34 +252,22 @@ fn adopt(parts: Parts, interface: &Interface, settings: &SocketSettings) -> Opti
     None
 }
 
-/// Returns the keys whose values are not in force. `sockets` are the numbers of frames, and whether they are shared with the card.
+/// Returns the keys whose values are not in force. `sockets` are the numbers of frames.
 fn retained_keys(
     config: &XdpConfig,
-    sockets: impl Iterator<Item = (u32, bool)>,
+    sockets: impl IntoIterator<Item = u32>,
     mode: Mode,
 ) -> Vec<&'static str> {
-    let [mut has_other_frames, mut has_other_copies] = [false; 2];
-    for (frames, is_zero_copy) in sockets {
-        has_other_frames |= frames != config.frames.next_power_of_two();
-        has_other_copies |= match config.zero_copy {
-            Toggle::Auto => false,
-            Toggle::On => !is_zero_copy,
-            Toggle::Off => is_zero_copy,
-        };
-    }
+    let has_other_frames = sockets.into_iter().any(|frames| frames != config.frames.next_power_of_two());
     let has_other_mode = match config.mode {
         XdpMode::Auto => false,
         XdpMode::Native => mode == Mode::Generic,
         XdpMode::Generic => mode == Mode::Native,
     };
-    [
-        (has_other_frames, "udp.xdp.frames"),
-        (has_other_copies, "udp.xdp.zero_copy"),
-        (has_other_mode, "udp.xdp.mode"),
-    ]
-    .into_iter()
-    .filter_map(|(is_retained, key)| is_retained.then_some(key))
-    .collect()
+    [(has_other_frames, "udp.xdp.frames"), (has_other_mode, "udp.xdp.mode")]
+        .into_iter()
+        .filter_map(|(is_retained, key)| is_retained.then_some(key))
+        .collect()
 }
 
 fn mode(mode: XdpMode) -> Mode {
@@ -290,12 +281,10 @@ fn mode(mode: XdpMode) -> Mode {
 fn socket_settings(config: &XdpConfig) -> SocketSettings {
     SocketSettings {
         frames: config.frames.next_power_of_two(),
-        zero_copy: match config.zero_copy {
-            Toggle::Auto => ZeroCopy::Auto,
-            Toggle::On => ZeroCopy::On,
-            Toggle::Off => ZeroCopy::Off,
-        },
-        busy_poll: config.busy_poll,
+        // The kernel shares the frames with the card if the driver can.
+        zero_copy: ZeroCopy::Auto,
+        // A card that is polled by the worker has answered fewer requests in every measurement.
+        busy_poll: false,
     }
 }
 
@@ -341,15 +330,12 @@ mod tests {
     #[test]
     fn keys_that_an_upgrade_does_not_change_are_named() {
         let auto = XdpConfig { frames: 4000, ..XdpConfig::default() };
-        let retained = |config: &XdpConfig, sockets: &[(u32, bool)], mode| {
-            retained_keys(config, sockets.iter().copied(), mode)
-        };
-        assert!(retained(&auto, &[(4096, true), (4096, false)], Mode::Generic).is_empty());
-        assert_eq!(retained(&auto, &[(4096, true), (1024, true)], Mode::Native), ["udp.xdp.frames"]);
-        let strict = XdpConfig { mode: XdpMode::Native, zero_copy: Toggle::On, ..auto.clone() };
-        assert!(retained(&strict, &[(4096, true)], Mode::Native).is_empty());
-        assert_eq!(retained(&strict, &[(4096, false)], Mode::Generic), ["udp.xdp.zero_copy", "udp.xdp.mode"]);
-        let plain = XdpConfig { mode: XdpMode::Generic, zero_copy: Toggle::Off, ..auto };
-        assert_eq!(retained(&plain, &[(4096, true)], Mode::Native), ["udp.xdp.zero_copy", "udp.xdp.mode"]);
+        assert!(retained_keys(&auto, [4096, 4096], Mode::Generic).is_empty());
+        assert_eq!(retained_keys(&auto, [4096, 1024], Mode::Native), ["udp.xdp.frames"]);
+        let strict = XdpConfig { mode: XdpMode::Native, ..auto.clone() };
+        assert!(retained_keys(&strict, [4096], Mode::Native).is_empty());
+        assert_eq!(retained_keys(&strict, [4096], Mode::Generic), ["udp.xdp.mode"]);
+        let plain = XdpConfig { mode: XdpMode::Generic, ..auto };
+        assert_eq!(retained_keys(&plain, [4096], Mode::Native), ["udp.xdp.mode"]);
     }
 }

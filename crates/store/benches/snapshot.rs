@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 use shoal_base::{Action, InfoHash, PeerV4};
-use shoal_store::{Ages, Announce, Export, MemoryFile, Settings, SharedStore, SwarmPart, SwarmSet};
+use shoal_store::{Ages, Announce, Export, MemoryFile, Settings, Store, SwarmPart, SwarmSet};
 
 /// Number of shards of a tracker with one or two workers.
 const SHARDS: usize = 8;
@@ -73,13 +73,12 @@ fn main() {
 }
 
 /// Measures the image of a store in a memory file, and a store that continues with it. In the meantime no request is answered.
-fn hand_over(from: &SharedStore, hash_key: [u64; 4], print: impl Fn(&str, u64, &str)) {
+fn hand_over(from: &Store, hash_key: [u64; 4], print: impl Fn(&str, u64, &str)) {
     let begin_ns = wall_ns();
     let Some((file, image)) = from.freeze(|file, image| (copy_of(file), image.to_vec())) else { return };
     print("hand-over/image", (wall_ns() - begin_ns) / 1000, "us");
     print("hand-over/image/size", image.len() as u64, "bytes");
-    let mut to =
-        SharedStore::in_file(&settings(hash_key), SHARDS, None, file).expect("the file can be mapped");
+    let mut to = Store::in_file(&settings(hash_key), SHARDS, file).expect("the file can be mapped");
     let begin_ns = wall_ns();
     to.resume(&image).expect("the settings are the same");
     print("hand-over/resume", (wall_ns() - begin_ns) / 1000, "us");
@@ -103,7 +102,7 @@ fn cpu_ns() -> u64 {
     u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap_or(0)
 }
 
-fn peers(store: &SharedStore) -> u64 {
+fn peers(store: &Store) -> u64 {
     store.totals().iter().map(|totals| totals.seeders + totals.leechers).sum()
 }
 
@@ -112,19 +111,18 @@ fn settings(hash_key: [u64; 4]) -> Settings {
 }
 
 /// Creates an empty store in a memory file, as a tracker does, or in private memory if the kernel cannot.
-fn store(hash_key: [u64; 4]) -> SharedStore {
+fn store(hash_key: [u64; 4]) -> Store {
     let settings = settings(hash_key);
     let store = match MemoryFile::create() {
-        Ok(file) => SharedStore::in_file(&settings, SHARDS, None, file),
-        Err(_) => SharedStore::new(&settings, SHARDS, None),
+        Ok(file) => Store::in_file(&settings, SHARDS, file),
+        Err(_) => Store::with_shards(&settings, SHARDS),
     };
     store.expect("the kernel reserves address space")
 }
 
 /// Creates a store of torrents with one to three peers each, and a few with many.
-fn filled(torrents: u32, hash_key: [u64; 4]) -> SharedStore {
-    let shared = store(hash_key);
-    let SharedStore::Whole(store) = &shared else { unreachable!("a store of whole hashes") };
+fn filled(torrents: u32, hash_key: [u64; 4]) -> Store {
+    let store = store(hash_key);
     let mut rng = fastrand::Rng::with_seed(1);
     for torrent in 0..torrents {
         let mut info_hash = InfoHash([0; 20]);
@@ -140,7 +138,7 @@ fn filled(torrents: u32, hash_key: [u64; 4]) -> SharedStore {
             let _ = store.v4.announce(&place, &announce, NOW_S, &mut rng, &mut []);
         }
     }
-    shared
+    store
 }
 
 /// Parts in one buffer.
@@ -181,7 +179,7 @@ impl Parts {
     }
 }
 
-fn restore(to: &SharedStore, parts: &Parts, threads: usize) {
+fn restore(to: &Store, parts: &Parts, threads: usize) {
     let (next, ages) = (AtomicUsize::new(0), Ages::new(TIMEOUT_S, TIMEOUT_S, 10));
     std::thread::scope(|scope| {
         for _ in 0..threads {

@@ -7,10 +7,6 @@
 //!
 //! An age is therefore exact to half a unit of scale 0 for a young swarm, 225 seconds with a timeout of 2,700; and to a
 //! twelfth of itself for any other. In the last scale it ends at [`AgeClock::age_s_max`], at least 1,365 days.
-//!
-//! A store of fingerprints has no space for ages: its lines would hold one swarm less.
-
-use core::fmt::Debug;
 
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -69,29 +65,10 @@ pub(crate) struct AgeTime {
     units: u64,
 }
 
-/// The age of a swarm in a line, if lines have one.
-pub(crate) trait StoredAge:
-    FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned + Copy + Debug + Send + Sync
-{
-    /// Returns the age of a swarm that is created at `now_s`.
-    fn new(clock: &AgeClock, now_s: u32) -> Self;
-    /// Returns the age of a swarm that was created `age_s` before `now_s`.
-    fn of_age(clock: &AgeClock, age_s: u32, now_s: u32) -> Self;
-    /// Returns the age in seconds, or 0 if it is not known.
-    fn age_s(self, clock: &AgeClock, now_s: u32) -> u32;
-    /// Returns the age that can be read for longer, if there is such a need.
-    fn renewed(self, now: AgeTime) -> Option<Self>;
-}
-
 /// The byte that is stored with a swarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(transparent)]
 pub(crate) struct AgeStamp(u8);
-
-/// The age of a swarm in a store that does not know it.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(crate) struct UnknownAge;
 
 impl AgeClock {
     /// Creates the clock of a store that forgets silent peers after `timeout_s`.
@@ -150,6 +127,12 @@ impl AgeClock {
             }
         };
         u32::try_from(age_s).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the stamp of a swarm that is created at `now_s`.
+    #[inline]
+    pub(crate) fn stamp(&self, now_s: u32) -> AgeStamp {
+        AgeStamp::new(0, self.at(now_s).units)
     }
 
     /// Returns the stamp of a swarm of this age.
@@ -215,46 +198,12 @@ impl AgeStamp {
         let created = now.in_scale(scale) - u64::from(units);
         Self::new(scale + 1, created >> SCALE_BITS)
     }
-}
 
-impl StoredAge for AgeStamp {
+    /// Returns the stamp that can be read for longer, if there is such a need.
     #[inline]
-    fn new(clock: &AgeClock, now_s: u32) -> Self {
-        Self::new(0, clock.at(now_s).units)
-    }
-
-    fn of_age(clock: &AgeClock, age_s: u32, now_s: u32) -> Self {
-        clock.stamp_of_age(age_s, now_s)
-    }
-
-    fn age_s(self, clock: &AgeClock, now_s: u32) -> u32 {
-        clock.age_s(self, now_s)
-    }
-
-    #[inline]
-    fn renewed(self, now: AgeTime) -> Option<Self> {
+    pub(crate) fn renewed(self, now: AgeTime) -> Option<Self> {
         let units = self.units_ago(now);
         (UNITS_MAX..UNITS_FUTURE).contains(&units).then(|| self.promoted(units, now))
-    }
-}
-
-impl StoredAge for UnknownAge {
-    #[inline]
-    fn new(_: &AgeClock, _: u32) -> Self {
-        Self
-    }
-
-    fn of_age(_: &AgeClock, _: u32, _: u32) -> Self {
-        Self
-    }
-
-    fn age_s(self, _: &AgeClock, _: u32) -> u32 {
-        0
-    }
-
-    #[inline]
-    fn renewed(self, _: AgeTime) -> Option<Self> {
-        None
     }
 }
 
@@ -277,7 +226,7 @@ mod tests {
         fn new(timeout_s: u32, now_s: u32) -> Self {
             let mut clock = AgeClock::new(timeout_s);
             clock.advance(now_s);
-            Self { stamp: StoredAge::new(&clock, now_s), clock, now_s }
+            Self { stamp: clock.stamp(now_s), clock, now_s }
         }
 
         /// Lets time pass in which the sweep does not come to the swarm.
@@ -408,9 +357,9 @@ mod tests {
         }
         world.check(10_000);
         // A stamp of a thread that is ahead is not one of a distant past.
-        world.stamp = StoredAge::new(&world.clock, world.now_s + 2);
+        world.stamp = world.clock.stamp(world.now_s + 2);
         for ahead_s in 0..UNIT_S {
-            let stamp: AgeStamp = StoredAge::new(&world.clock, world.now_s + ahead_s);
+            let stamp = world.clock.stamp(world.now_s + ahead_s);
             assert!(world.clock.age_s(stamp, world.now_s) <= UNIT_S / 2);
         }
     }

@@ -14,7 +14,6 @@ use crate::shard::Shard;
 use crate::slab::{Block, Class};
 use crate::small::{Small, SmallMut};
 use crate::stamp::Stamp;
-use crate::swarm_id::SwarmId;
 use crate::swarm_line::{Form, SwarmRow};
 use crate::table::At;
 use serde::{Deserialize, Serialize};
@@ -56,7 +55,7 @@ enum SweepOutcome<P> {
     Interrupted(LargeCursor),
 }
 
-impl<P: Family, I: SwarmId> Shard<P, I> {
+impl<P: Family> Shard<P> {
     /// Advances the sweep to the point that it should have reached at `now_s`. Returns whether the budget ended before
     /// that.
     pub(crate) fn expire(&mut self, now_s: u32, timeout_s: u32, budget: &mut usize) -> bool {

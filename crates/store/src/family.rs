@@ -4,12 +4,11 @@ use core::fmt::Debug;
 use core::net::{Ipv4Addr, SocketAddr};
 
 use shoal_base::source::{Networks, Source, SourceHasher, Width};
-use shoal_base::{InfoHash, PeerV4, PeerV6};
+use shoal_base::{PeerV4, PeerV6};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::hash::{HashKey, word};
 use crate::peer_line::{PeerEntry, PeerLine};
-use crate::swarm_id::Fingerprint;
 use crate::swarm_line::{SwarmLine, SwarmRow};
 use crate::table::Bucket;
 
@@ -24,10 +23,8 @@ pub(crate) trait Stored:
     /// A line of a large swarm's table.
     type Line: Bucket<Entry = PeerEntry<Self>> + PeerRow<Self> + Debug;
 
-    /// A line of the table of swarms that are identified by their info hashes.
-    type SwarmLine: SwarmRow<Self, InfoHash> + Debug + Send + Sync;
-    /// A line of the table of swarms that are identified by fingerprints.
-    type FingerprintLine: SwarmRow<Self, Fingerprint> + Debug + Send + Sync;
+    /// A line of the table of swarms.
+    type SwarmLine: SwarmRow<Self> + Debug + Send + Sync;
 
     /// Number of lines of peers in a full chunk: a power of two of bytes, or one that a page holds several times.
     const CHUNK_LINES: usize;
@@ -95,8 +92,7 @@ impl Family for PeerV4 {}
 
 impl Stored for PeerV4 {
     type Line = PeerLine<Self, 9>;
-    type SwarmLine = SwarmLine<Self, InfoHash, 17, 1>;
-    type FingerprintLine = SwarmLine<Self, Fingerprint, 24, 7>;
+    type SwarmLine = SwarmLine<Self, 17, 1>;
     const CHUNK_LINES: usize = 16;
     const STEP_SHARE: usize = 8;
 
@@ -170,8 +166,7 @@ impl Family for PeerV6 {}
 
 impl Stored for PeerV6 {
     type Line = PeerLine<Self, 10>;
-    type SwarmLine = SwarmLine<Self, InfoHash, 12, 7>;
-    type FingerprintLine = SwarmLine<Self, Fingerprint, 15, 16>;
+    type SwarmLine = SwarmLine<Self, 12, 7>;
     // Six chunks fill a page.
     const CHUNK_LINES: usize = 7;
     // An IPv6 peer is large enough that the last per cent of memory is worth some more moves.

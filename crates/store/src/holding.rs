@@ -17,7 +17,6 @@ use crate::large::Large;
 use crate::memory::Memory;
 use crate::pressure::Pressure;
 use crate::shard::Shard;
-use crate::swarm_id::SwarmId;
 
 /// Returns the networks of a peer in which there are others among `peers`. The peer itself is not counted.
 pub(crate) fn networks_among<'p, P: Family + 'p>(
@@ -74,7 +73,7 @@ pub(crate) fn convert<P: Family>(pressure: &Pressure, key: &HashKey, peers: &[P]
     }
 }
 
-impl<P: Family, I: SwarmId> Shard<P, I> {
+impl<P: Family> Shard<P> {
     /// Decides whether a new peer may be stored. `present` returns those of its networks that have peers in the swarm.
     /// Returns the others, for which the swarm is a new torrent.
     #[inline]

@@ -17,17 +17,15 @@ use serde::{Deserialize, Serialize};
 use shoal_base::{InfoHash, PeerV4, PeerV6};
 
 use crate::age::AgeClock;
-use crate::api::Store;
 use crate::arena::{Arena, Claims, PAGE_BYTES};
 use crate::expiry::Sweep;
 use crate::family::{Family, Stored};
 use crate::memory::{Memory, MemoryImage};
 use crate::memory_file::MemoryFile;
-use crate::retained::RetainedImage;
+use crate::retained::{RetainedImage, RetainedLine};
 use crate::shard::{Larges, Shard, Tally};
-use crate::shared::SharedStore;
 use crate::slab::CLASS_BYTES;
-use crate::swarm_id::{Identity, SwarmId};
+use crate::store::Store;
 use crate::swarms::Swarms;
 use crate::table::Table;
 
@@ -68,12 +66,12 @@ struct Header {
 }
 
 /// The content of a shard outside its pages, except for what follows from the settings.
-type ShardImage<P, I> = (
+type ShardImage<P> = (
     AgeClock,
     Vec<u32>,
-    Table<<I as Identity>::Line<P>>,
+    Table<<P as Stored>::SwarmLine>,
     Vec<(InfoHashBytes, u32)>,
-    RetainedImage<I>,
+    RetainedImage,
     Larges<P>,
     Sweep,
     Tally,
@@ -82,7 +80,7 @@ type ShardImage<P, I> = (
 
 type InfoHashBytes = [u8; size_of::<InfoHash>()];
 
-impl<I: SwarmId> Store<I> {
+impl Store {
     /// Calls `then` with the memory file and the image of the store while nothing can change in it: other threads that use
     /// the store wait until `then` returns. From the moment at which another process uses the file, `then` must not
     /// return. Returns `None` if the memory is private.
@@ -103,7 +101,10 @@ impl<I: SwarmId> Store<I> {
     }
 
     /// Lets this store, which must be empty and lie in the memory file of another one, continue with the image of that.
-    pub(crate) fn resume(&mut self, image: &[u8]) -> Result<(), ImageError> {
+    ///
+    /// # Errors
+    /// Returns why it cannot. The pages are as they were, but this store must not be used.
+    pub fn resume(&mut self, image: &[u8]) -> Result<(), ImageError> {
         let (checksum, mut image) = image.split_first_chunk().ok_or(ImageError::Damaged)?;
         if crc32fast::hash(image) != u32::from_le_bytes(*checksum) {
             return Err(ImageError::Damaged);
@@ -120,13 +121,19 @@ impl<I: SwarmId> Store<I> {
         if claims.is_complete() { Ok(()) } else { Err(ImageError::Damaged) }
     }
 
+    /// Returns the file that holds the memory, unless it is private.
+    #[must_use]
+    pub fn memory_file(&self) -> Option<&MemoryFile> {
+        self.arena().file()
+    }
+
     fn header(&self) -> Header {
         let size = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
         let sizes = [
             PAGE_BYTES,
-            size_of::<I::Line<PeerV4>>(),
-            size_of::<I::Line<PeerV6>>(),
-            size_of::<I::RetainedLine>(),
+            size_of::<<PeerV4 as Stored>::SwarmLine>(),
+            size_of::<<PeerV6 as Stored>::SwarmLine>(),
+            size_of::<RetainedLine>(),
             size_of::<<PeerV4 as Stored>::Line>(),
             size_of::<<PeerV6 as Stored>::Line>(),
             CLASS_BYTES.iter().sum(),
@@ -163,39 +170,7 @@ impl Header {
     }
 }
 
-impl SharedStore {
-    /// Lets this store, which must be empty, lie in the memory file of another one, and be used by this thread alone, continue
-    /// with the image of that.
-    ///
-    /// # Errors
-    /// Returns why it cannot. The pages are as they were, but this store must not be used.
-    pub fn resume(&mut self, image: &[u8]) -> Result<(), ImageError> {
-        const ALONE: &str = "no other thread has a new store";
-        match self {
-            Self::Whole(store) => Arc::get_mut(store).expect(ALONE).resume(image),
-            Self::Fingerprints(store) => Arc::get_mut(store).expect(ALONE).resume(image),
-        }
-    }
-
-    /// Returns the file that holds the memory, unless it is private.
-    #[must_use]
-    pub fn memory_file(&self) -> Option<&MemoryFile> {
-        match self {
-            Self::Whole(store) => store.arena().file(),
-            Self::Fingerprints(store) => store.arena().file(),
-        }
-    }
-
-    /// As [`Store::freeze`].
-    pub fn freeze<T>(&self, then: impl FnOnce(&MemoryFile, &[u8]) -> T) -> Option<T> {
-        match self {
-            Self::Whole(store) => store.freeze(then),
-            Self::Fingerprints(store) => store.freeze(then),
-        }
-    }
-}
-
-impl<P: Family, I: SwarmId> Swarms<P, I> {
+impl<P: Family> Swarms<P> {
     /// Replaces the shards by those of an image.
     fn resume(
         &mut self,
@@ -218,9 +193,9 @@ fn read<T: DeserializeOwned>(image: &mut &[u8]) -> Result<T, ImageError> {
     Ok(value)
 }
 
-fn write_shard<P: Family, I: SwarmId>(out: &mut Vec<u8>, shard: &Shard<P, I>) {
+fn write_shard<P: Family>(out: &mut Vec<u8>, shard: &Shard<P>) {
     let completions: Vec<u32> = shard.completions.words().collect();
-    let downloads = shard.many_downloads.iter().map(|(id, &count)| (id.in_place().0, count));
+    let downloads = shard.many_downloads.iter().map(|(id, &count)| (id.0, count));
     let downloads: Vec<(InfoHashBytes, u32)> = downloads.collect();
     let Shard { ages, swarms, retained, larges, sweep, tally, .. } = shard;
     write(
@@ -230,18 +205,17 @@ fn write_shard<P: Family, I: SwarmId>(out: &mut Vec<u8>, shard: &Shard<P, I>) {
 }
 
 /// Replaces the content of an empty shard by that of an image.
-fn read_shard<P: Family, I: SwarmId>(
-    shard: &mut Shard<P, I>,
+fn read_shard<P: Family>(
+    shard: &mut Shard<P>,
     arena: &Arc<Arena>,
     claims: &mut Claims<'_>,
     image: &mut &[u8],
 ) -> Result<(), ImageError> {
-    let (ages, completions, swarms, downloads, retained, larges, sweep, tally, memory): ShardImage<P, I> =
+    let (ages, completions, swarms, downloads, retained, larges, sweep, tally, memory): ShardImage<P> =
         read(image)?;
     shard.memory = Memory::resume(arena, memory, claims).ok_or(ImageError::Damaged)?;
     shard.completions.set_words(completions);
-    shard.many_downloads =
-        downloads.into_iter().map(|(id, count)| (*I::of_place(&InfoHash(id)), count)).collect();
+    shard.many_downloads = downloads.into_iter().map(|(id, count)| (InfoHash(id), count)).collect();
     (shard.ages, shard.swarms, shard.larges) = (ages, swarms, larges);
     shard.retained.resume(retained);
     (shard.sweep, shard.tally) = (sweep, tally);

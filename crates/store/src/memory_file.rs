@@ -15,7 +15,7 @@ const PROBE_BYTES: u64 = 8192;
 /// A memory file (memfd_create(2)).
 ///
 /// Two processes must not use a store in the same file at the same time: the one that has used it must not access its
-/// store any more when the other one begins to ([`SharedStore::freeze`](crate::SharedStore::freeze)).
+/// store any more when the other one begins to ([`Store::freeze`](crate::Store::freeze)).
 #[derive(Debug)]
 pub struct MemoryFile(OwnedFd);
 

@@ -10,7 +10,6 @@ use shoal_base::{Expired, InfoHash, PeerV4, PeerV6, Totals};
 use crate::Place;
 use crate::family::Family;
 use crate::hash::HashKey;
-use crate::swarm_id::SwarmId;
 use crate::swarms::Swarms;
 
 /// A network that only its own hosts can reach, as far as addresses tell.
@@ -40,11 +39,11 @@ pub(crate) const SHARDS: usize = 4;
 
 /// The swarms of private networks.
 #[derive(Debug)]
-pub struct PrivateSwarms<I: SwarmId = InfoHash> {
+pub struct PrivateSwarms {
     /// Swarms of IPv4 peers.
-    pub v4: Swarms<PeerV4, I>,
+    pub v4: Swarms<PeerV4>,
     /// Swarms of IPv6 peers.
-    pub v6: Swarms<PeerV6, I>,
+    pub v6: Swarms<PeerV6>,
     key: HashKey,
 }
 
@@ -61,8 +60,8 @@ impl PrivateNetwork {
     ];
 }
 
-impl<I: SwarmId> PrivateSwarms<I> {
-    pub(crate) fn new(v4: Swarms<PeerV4, I>, v6: Swarms<PeerV6, I>, key: &HashKey) -> Self {
+impl PrivateSwarms {
+    pub(crate) fn new(v4: Swarms<PeerV4>, v6: Swarms<PeerV6>, key: &HashKey) -> Self {
         Self { v4, v6, key: key.derived(KEY_PURPOSE) }
     }
 
@@ -110,6 +109,6 @@ impl<I: SwarmId> PrivateSwarms<I> {
 }
 
 /// Advances expiry, unless there is nothing to expire.
-fn expire<P: Family, I: SwarmId>(swarms: &Swarms<P, I>, now_s: u32, budget: usize) -> Expired {
+fn expire<P: Family>(swarms: &Swarms<P>, now_s: u32, budget: usize) -> Expired {
     if swarms.is_empty() { Expired::default() } else { swarms.expire(now_s, budget) }
 }

@@ -1,8 +1,8 @@
 //! The completed downloads of torrents that have no peers.
 //!
 //! A swarm without peers is removed, because any client could fill the store with empty swarms. If the operator wants
-//! it, the number of its completed downloads stays, if there were any: 26 bytes in a table beside that of the
-//! swarms, or 18 with fingerprints. The number returns to the torrent with its next peer. An entry is forgotten after a time that the
+//! it, the number of its completed downloads stays, if there were any: 26 bytes in a table beside the table of
+//! swarms. The number returns to the torrent with its next peer. An entry is forgotten after a time that the
 //! operator sets.
 //!
 //! In a full table, an entry is forgotten for each new one. The two lines of the new entry, which secrets select, are the
@@ -16,13 +16,14 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use shoal_base::InfoHash;
 use zerocopy::native_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::age::AgeTime;
 use crate::hash::{HashKey, Seed};
+use crate::info_hash::{self, Rest, slot_of};
 use crate::memory::Memory;
-use crate::swarm_id::{Identity, SwarmId, slot_of};
 use crate::table::{At, Bucket, Table};
 
 /// How long a sweep over a table takes, in seconds. Entries are forgotten to the hour.
@@ -72,14 +73,14 @@ impl Retention {
 
 /// The completed downloads of a torrent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RetainedEntry<I> {
-    pub(crate) id: I,
+pub(crate) struct RetainedEntry {
+    pub(crate) id: InfoHash,
     pub(crate) completed: u32,
     /// When its last peer left, see [`AgeTime::hour`].
     pub(crate) hour: u16,
 }
 
-impl<I> RetainedEntry<I> {
+impl RetainedEntry {
     /// Returns the time since its last peer has left in hours.
     fn age(&self, now: AgeTime) -> u16 {
         now.hour().wrapping_sub(self.hour)
@@ -97,73 +98,67 @@ impl<I> RetainedEntry<I> {
     }
 }
 
-/// Up to `N` entries, packed at the front, and `PAD` unused bytes. A search reads the tags first.
+/// Number of entries of a line, which fill 512 bytes together with [`PAD`] unused ones.
+const SLOTS: usize = 19;
+const PAD: usize = 17;
+
+/// Up to [`SLOTS`] entries, packed at the front. A search reads the tags first.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(crate) struct RetainedLine<I: Identity, const N: usize, const PAD: usize> {
-    tags: [U16; N],
+pub(crate) struct RetainedLine {
+    tags: [U16; SLOTS],
     len: u8,
-    rests: [I::Rest; N],
-    completed: [U32; N],
-    hours: [U16; N],
+    rests: [Rest; SLOTS],
+    completed: [U32; SLOTS],
+    hours: [U16; SLOTS],
     pad: [u8; PAD],
 }
 
-const _: () = {
-    use crate::swarm_id::Fingerprint;
-    use shoal_base::InfoHash;
-    assert!(size_of::<<InfoHash as Identity>::RetainedLine>() == 512);
-    assert!(size_of::<<Fingerprint as Identity>::RetainedLine>() == 512);
-};
+const _: () = assert!(size_of::<RetainedLine>() == 512);
 
-/// Access to the entries of a line.
-pub(crate) trait RetainedRow<I>: Bucket<Entry = RetainedEntry<I>> {
+impl RetainedLine {
     /// Returns the slot of a torrent.
-    fn slot(&self, id: &I) -> Option<usize>;
-}
-
-impl<I: Identity, const N: usize, const PAD: usize> RetainedRow<I> for RetainedLine<I, N, PAD> {
     #[inline]
-    fn slot(&self, id: &I) -> Option<usize> {
+    fn slot(&self, id: &InfoHash) -> Option<usize> {
         slot_of(&self.tags, &self.rests, self.len(), id)
     }
 }
 
-impl<I: Identity, const N: usize, const PAD: usize> Bucket for RetainedLine<I, N, PAD> {
-    const SLOTS: usize = N;
+impl Bucket for RetainedLine {
+    const SLOTS: usize = SLOTS;
     const CHUNK_LINES: usize = 4;
     const STEP_SHARE: usize = 14;
     const START_BYTES: usize = 64;
 
-    type Entry = RetainedEntry<I>;
+    type Entry = RetainedEntry;
 
     #[inline]
     fn len(&self) -> usize {
-        usize::from(self.len).min(N)
+        usize::from(self.len).min(SLOTS)
     }
 
     #[inline]
     fn hash(&self, slot: usize, key: &HashKey) -> u64 {
-        I::join(self.tags[slot], &self.rests[slot]).hash(key)
+        info_hash::hash(&info_hash::join(self.tags[slot], &self.rests[slot]), key)
     }
 
     #[inline]
-    fn entry(&self, slot: usize) -> RetainedEntry<I> {
-        let id = I::join(self.tags[slot], &self.rests[slot]);
+    fn entry(&self, slot: usize) -> RetainedEntry {
+        let id = info_hash::join(self.tags[slot], &self.rests[slot]);
         RetainedEntry { id, completed: self.completed[slot].get(), hour: self.hours[slot].get() }
     }
 
     #[inline]
-    fn push(&mut self, entry: &RetainedEntry<I>) {
+    fn push(&mut self, entry: &RetainedEntry) {
         let slot = self.len();
-        (self.tags[slot], self.rests[slot]) = (entry.id.tag(), *entry.id.rest());
+        (self.tags[slot], self.rests[slot]) = (info_hash::tag(&entry.id), *info_hash::rest(&entry.id));
         self.completed[slot] = entry.completed.into();
         self.hours[slot] = entry.hour.into();
         self.len += 1;
     }
 
     #[inline]
-    fn take(&mut self, slot: usize) -> RetainedEntry<I> {
+    fn take(&mut self, slot: usize) -> RetainedEntry {
         let entry = self.entry(slot);
         let last = self.len() - 1;
         self.tags[slot] = self.tags[last];
@@ -186,29 +181,29 @@ pub(crate) struct Sweep {
 }
 
 /// Everything of a [`Retained`] outside its pages, except for what follows from the settings.
-pub(crate) type RetainedImage<I> = (Table<<I as Identity>::RetainedLine>, Sweep);
+pub(crate) type RetainedImage = (Table<RetainedLine>, Sweep);
 
 /// The completed downloads of the torrents of a shard that have no peers.
 #[derive(Debug)]
-pub(crate) struct Retained<I: SwarmId> {
-    pub(crate) table: Table<I::RetainedLine>,
+pub(crate) struct Retained {
+    pub(crate) table: Table<RetainedLine>,
     sweep: Sweep,
     retention: Arc<Retention>,
 }
 
-impl<I: SwarmId> Retained<I> {
+impl Retained {
     /// Creates an empty table. With the seed of the table of swarms, a walk finds torrents of both together.
     pub(crate) fn new(seed: Seed, retention: Arc<Retention>) -> Self {
         Self { table: Table::new(seed), sweep: Sweep::default(), retention }
     }
 
     /// Returns what another process needs to continue with its pages.
-    pub(crate) const fn image(&self) -> (&Table<I::RetainedLine>, &Sweep) {
+    pub(crate) const fn image(&self) -> (&Table<RetainedLine>, &Sweep) {
         (&self.table, &self.sweep)
     }
 
     /// Continues with the pages of another process. There must be no entries yet.
-    pub(crate) fn resume(&mut self, (table, sweep): RetainedImage<I>) {
+    pub(crate) fn resume(&mut self, (table, sweep): RetainedImage) {
         self.retention.len.fetch_add(table.len().into(), Ordering::Relaxed);
         (self.table, self.sweep) = (table, sweep);
     }
@@ -221,19 +216,19 @@ impl<I: SwarmId> Retained<I> {
 
     /// Returns the completed downloads of a torrent.
     #[inline]
-    pub(crate) fn completed(&self, memory: &Memory, hash: u64, id: &I) -> u32 {
+    pub(crate) fn completed(&self, memory: &Memory, hash: u64, id: &InfoHash) -> u32 {
         if self.is_empty() { 0 } else { self.find(memory, hash, id).map_or(0, |(_, entry)| entry.completed) }
     }
 
     #[inline(never)]
-    fn find(&self, memory: &Memory, hash: u64, id: &I) -> Option<(At, RetainedEntry<I>)> {
+    fn find(&self, memory: &Memory, hash: u64, id: &InfoHash) -> Option<(At, RetainedEntry)> {
         let (at, line) = self.table.find(memory, hash, |line| line.slot(id))?;
         Some((at, line.entry(at.slot())))
     }
 
     /// Removes the entry of a torrent. Returns its completed downloads.
     #[inline]
-    pub(crate) fn take(&mut self, memory: &mut Memory, key: &HashKey, hash: u64, id: &I) -> u32 {
+    pub(crate) fn take(&mut self, memory: &mut Memory, key: &HashKey, hash: u64, id: &InfoHash) -> u32 {
         if self.is_empty() {
             return 0;
         }
@@ -244,18 +239,12 @@ impl<I: SwarmId> Retained<I> {
     }
 
     /// Adds the completed downloads of a torrent that has no entry, as far as there is room for it.
-    pub(crate) fn insert(
-        &mut self,
-        memory: &mut Memory,
-        key: &HashKey,
-        entry: &RetainedEntry<I>,
-        now: AgeTime,
-    ) {
+    pub(crate) fn insert(&mut self, memory: &mut Memory, key: &HashKey, entry: &RetainedEntry, now: AgeTime) {
         let is_useless = entry.completed == 0 || self.retention.is_overdue(entry.age(now));
         if is_useless || !memory.has_room_for_swarm() {
             return;
         }
-        let hash = entry.id.hash(key);
+        let hash = info_hash::hash(&entry.id, key);
         if self.table.len() >= self.retention.max() && !self.displace(memory, key, hash, entry, now) {
             return;
         }
@@ -270,13 +259,15 @@ impl<I: SwarmId> Retained<I> {
         memory: &mut Memory,
         key: &HashKey,
         hash: u64,
-        new: &RetainedEntry<I>,
+        new: &RetainedEntry,
         now: AgeTime,
     ) -> bool {
-        let mut least: Option<RetainedEntry<I>> = None;
+        let mut least: Option<RetainedEntry> = None;
         self.table.visit_lines(memory, hash, |line| least = least_of(line, now, least));
         let Some(least) = least.filter(|least| least.worth(now) <= new.worth(now)) else { return false };
-        let Some((at, _)) = self.find(memory, least.id.hash(key), &least.id) else { return false };
+        let Some((at, _)) = self.find(memory, info_hash::hash(&least.id, key), &least.id) else {
+            return false;
+        };
         self.remove(memory, at);
         true
     }
@@ -352,17 +343,13 @@ impl<I: SwarmId> Retained<I> {
     }
 }
 
-impl<I: SwarmId> Drop for Retained<I> {
+impl Drop for Retained {
     fn drop(&mut self) {
         self.retention.len.fetch_sub(self.table.len().into(), Ordering::Relaxed);
     }
 }
 
 /// Returns the entry that is to be forgotten first, of those of a line and another one.
-fn least_of<I: Copy>(
-    line: &impl RetainedRow<I>,
-    now: AgeTime,
-    other: Option<RetainedEntry<I>>,
-) -> Option<RetainedEntry<I>> {
+fn least_of(line: &RetainedLine, now: AgeTime, other: Option<RetainedEntry>) -> Option<RetainedEntry> {
     (0..line.len()).map(|slot| line.entry(slot)).chain(other).min_by_key(|entry| entry.worth(now))
 }

@@ -18,12 +18,13 @@ use shoal_base::{Action, Counts, InfoHash, PeerChange};
 
 pub(crate) use self::larges::Larges;
 use crate::Place;
-use crate::age::{AgeClock, StoredAge};
+use crate::age::{AgeClock, AgeStamp};
 use crate::api::{Announce, Announced, Rejection};
 use crate::arena::Arena;
 use crate::expiry::Sweep;
 use crate::family::{Family, PeerRow};
 use crate::hash::{HashKey, Seed};
+use crate::info_hash;
 use crate::memory::Memory;
 use crate::peer_line::PeerEntry;
 use crate::pressure::Pressure;
@@ -32,7 +33,6 @@ use crate::small::SmallMut;
 use crate::source_limit::SourceLimit;
 use crate::stamp::{Stamp, Ticks};
 use crate::swarm::{Change, Outcome};
-use crate::swarm_id::SwarmId;
 use crate::swarm_line::{DOWNLOADS_MAX, Form, Swarm, SwarmRow};
 use crate::table::{At, Bucket, Table};
 
@@ -70,7 +70,7 @@ pub(crate) struct Rules {
 
 /// A part of the swarms of one family.
 #[derive(Debug)]
-pub(crate) struct Shard<P: Family, I: SwarmId> {
+pub(crate) struct Shard<P: Family> {
     pub(crate) key: HashKey,
     pub(crate) ticks: Ticks,
     pub(crate) ages: AgeClock,
@@ -80,11 +80,11 @@ pub(crate) struct Shard<P: Family, I: SwarmId> {
     pub(crate) is_exempt: bool,
     /// Recently completed downloads, so that a peer that leaves and returns is not counted again.
     pub(crate) completions: Recent,
-    pub(crate) swarms: Table<I::Line<P>>,
+    pub(crate) swarms: Table<P::SwarmLine>,
     /// The downloads of torrents that have [`DOWNLOADS_MAX`] or more.
-    pub(crate) many_downloads: BTreeMap<I, u32>,
+    pub(crate) many_downloads: BTreeMap<InfoHash, u32>,
     /// The downloads of torrents without peers.
-    pub(crate) retained: Retained<I>,
+    pub(crate) retained: Retained,
     pub(crate) larges: Larges<P>,
     pub(crate) sweep: Sweep,
     pub(crate) tally: Tally,
@@ -100,7 +100,7 @@ pub(crate) fn seed_of_swarms(key: &HashKey, shard: u64) -> Seed {
     key.seed(shard, 0)
 }
 
-impl<P: Family, I: SwarmId> Shard<P, I> {
+impl<P: Family> Shard<P> {
     /// Creates the shard with this index, which no other shard of the family has.
     pub(crate) fn new(arena: Arc<Arena>, rules: &Rules, retention: Arc<Retention>, index: u64) -> Self {
         let Rules { key, timeout_s, source_limit, ref pressure } = *rules;
@@ -125,10 +125,10 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
 
     /// Returns the location and the line of a swarm.
     #[inline(always)]
-    fn find(&self, place: &Place) -> Option<(At, &I::Line<P>)> {
+    fn find(&self, place: &Place) -> Option<(At, &P::SwarmLine)> {
         if let Some(at) = place.hint
             && let Some(line) = self.swarms.line(&self.memory, at.line)
-            && line.holds(at.slot(), I::of_place(&place.id))
+            && line.holds(at.slot(), &place.id)
         {
             return Some((at, line));
         }
@@ -138,14 +138,14 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     /// As `search`. Announces of a batch do not call it if a prefetch has found their swarm, so it is not part of their
     /// way.
     #[inline(never)]
-    fn search_again(&self, place: &Place) -> Option<(At, &I::Line<P>)> {
+    fn search_again(&self, place: &Place) -> Option<(At, &P::SwarmLine)> {
         self.search(place)
     }
 
     /// As `find`, without the hint of an earlier search.
     #[inline(always)]
-    pub(crate) fn search(&self, place: &Place) -> Option<(At, &I::Line<P>)> {
-        self.swarms.find(&self.memory, place.hash, |line| line.slot(I::of_place(&place.id)))
+    pub(crate) fn search(&self, place: &Place) -> Option<(At, &P::SwarmLine)> {
+        self.swarms.find(&self.memory, place.hash, |line| line.slot(&place.id))
     }
 
     /// Applies an announce, and writes a sample of peers to `out`.
@@ -163,7 +163,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             && let Some(((seeders, leechers), peers, change)) =
                 self.renew(*at, form, announce, now_s, rng, out)
         {
-            let completed = self.completed(*downloads, I::of_place(&place.id));
+            let completed = self.completed(*downloads, &place.id);
             return Ok(Announced { counts: Counts { seeders, leechers, completed }, peers, change });
         }
         self.announce_change(place, found, announce, now_s, rng, out)
@@ -241,11 +241,11 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let mut roles = before;
         let Outcome { change, location, known, completes } = self.apply(&form, announce, now)?;
         let is_download = completes && {
-            let completed = self.completed(downloads, I::of_place(&place.id));
+            let completed = self.completed(downloads, &place.id);
             self.counts_download(place, &announce.peer, completed, now_s)
         };
         if is_download {
-            downloads = self.count_download(at, I::of_place(&place.id));
+            downloads = self.count_download(at, &place.id);
             self.tally.completed += 1;
         }
         let of_peer = match (announce.action, &change, known) {
@@ -255,7 +255,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             (_, _, Some(old)) => self.ticks.change_since(old, now, announce.peer.period_offset()),
             (_, _, None) => PeerChange::Joined,
         };
-        let completed = self.completed(downloads, I::of_place(&place.id));
+        let completed = self.completed(downloads, &place.id);
         if let Some(change) = change {
             if let Change::To(new) = change {
                 form = new;
@@ -295,14 +295,14 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     /// Returns the counts of a swarm.
     pub(crate) fn scrape(&self, place: &Place) -> Counts {
         match self.find(place) {
-            Some((at, line)) => self.counts(line, at.slot(), I::of_place(&place.id)),
+            Some((at, line)) => self.counts(line, at.slot(), &place.id),
             None => self.counts_without_peers(place),
         }
     }
 
     /// Returns the counts of a torrent that has no swarm.
     fn counts_without_peers(&self, place: &Place) -> Counts {
-        let completed = self.retained.completed(&self.memory, place.hash, I::of_place(&place.id));
+        let completed = self.retained.completed(&self.memory, place.hash, &place.id);
         Counts { completed, ..Counts::default() }
     }
 
@@ -321,7 +321,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         let wanted = peers_wanted.min(out.len() / size_of::<P>());
         let peers = self.sample_for_non_member(&line.form(at.slot()), seeds, wanted, rng, out);
         let change = PeerChange::Nothing;
-        Announced { counts: self.counts(line, at.slot(), I::of_place(&place.id)), peers, change }
+        Announced { counts: self.counts(line, at.slot(), &place.id), peers, change }
     }
 
     /// Makes room for this many swarms, if there are none.
@@ -330,7 +330,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     }
 
     /// Returns the counts of the swarm in a slot.
-    fn counts(&self, line: &I::Line<P>, slot: usize, id: &I) -> Counts {
+    fn counts(&self, line: &P::SwarmLine, slot: usize, id: &InfoHash) -> Counts {
         let (seeders, leechers) = self.roles(&line.form(slot));
         Counts { seeders, leechers, completed: self.completed(line.downloads(slot), id) }
     }
@@ -383,7 +383,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             self.counts_download(place, &announce.peer, retained, now_s)
         };
         let downloads = u8::from(is_download);
-        let age = I::Age::new(&self.ages, now_s);
+        let age = self.ages.stamp(now_s);
         let at = self.insert_single(place, downloads, (&entry, seeds), new, age).ok_or(Rejection::Full)?;
         self.tally.completed += u64::from(downloads);
         let completed = self.return_retained(at, place).saturating_add(downloads.into());
@@ -401,9 +401,9 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         downloads: u8,
         (entry, seeds): (&PeerEntry<P>, bool),
         new: Networks,
-        age: I::Age,
+        age: AgeStamp,
     ) -> Option<At> {
-        let swarm = Swarm::new(I::of_place(&place.id), downloads, *entry, seeds, age);
+        let swarm = Swarm::new(&place.id, downloads, *entry, seeds, age);
         let at = self.swarms.insert(&mut self.memory, &self.key, place.hash, &swarm)?;
         self.pressure.add(&entry.peer);
         self.pressure.add_torrent(&entry.peer, new);
@@ -428,7 +428,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
             && let Some(line) = self.swarms.line(&self.memory, at.line)
         {
             let id = line.id(at.slot());
-            self.note_change(id.hash(&self.key), &id.in_place());
+            self.note_change(info_hash::hash(&id, &self.key), &id);
         }
     }
 
@@ -465,10 +465,10 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     }
 }
 
-impl<P: Family> Shard<P, InfoHash> {
+impl<P: Family> Shard<P> {
     /// Returns the age of a swarm in seconds, if there is one.
     pub(crate) fn age_s(&self, place: &Place, now_s: u32) -> Option<u32> {
         let (at, line) = self.search(place)?;
-        Some(line.age(at.slot()).age_s(&self.ages, now_s))
+        Some(self.ages.age_s(line.age(at.slot()), now_s))
     }
 }

@@ -49,12 +49,12 @@ impl SwarmSet {
 /// A swarm, a part of the peers of a large one, or the completed downloads of a torrent without peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwarmPart<'a> {
-    /// Its identity in the store: the info hash, the info hash under the mask of a private network, or a fingerprint and
-    /// zeroes. All but the first mean something only to a store with the same keys.
+    /// The info hash, or the info hash under the mask of a private network, which means something only to a store with the
+    /// same keys.
     pub id: InfoHash,
     /// Completed downloads. Zero in all parts of a swarm but the first.
     pub completed: u32,
-    /// The time since the swarm was created in seconds, or 0 if the store does not know it. Without peers, it is the time since
+    /// The time since the swarm was created in seconds. Without peers, it is the time since
     /// the last one left.
     pub age_s: u32,
     /// Number of seeders among the peers. They come first.

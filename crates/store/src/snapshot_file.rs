@@ -13,7 +13,7 @@
 //! | 20..24 | the timeout of peers in seconds, a sixty-fourth of which is a unit of ages |
 //! | 24..32 | when the snapshot was begun, in seconds since 1970 |
 //! | 32..40 | a number that only stores with the same keys have, or 0 |
-//! | 40..44 | the size of an identity: 20, or 12 in a store of fingerprints |
+//! | 40..44 | the size of an identity: 20. Files of early versions may have 12, and are refused |
 //! | 44..48 | 0 |
 //! | 48..80 | the swarms of each set when the snapshot was begun |
 //! | 80..124 | the program that wrote it, filled up with zeroes |
@@ -42,6 +42,8 @@ mod block;
 mod reader;
 mod writer;
 
+use shoal_base::InfoHash;
+
 use crate::SwarmSet;
 
 pub use block::{Malformed, Parts, encode_part};
@@ -63,6 +65,14 @@ pub const BLOCK_BYTES: usize = 256 << 10;
 /// Maximum size of the content of a block in bytes.
 pub const BLOCK_BYTES_MAX: usize = 16 << 20;
 
+/// Size of the identity of a swarm in bytes: of an info hash.
+const ID_BYTES: u32 = 20;
+
+const _: () = assert!(ID_BYTES as usize == size_of::<InfoHash>());
+
+/// Size of the identities in files of early versions, if these had stored fingerprints in place of info hashes.
+const FINGERPRINT_BYTES: u32 = 12;
+
 /// Maximum length of the name of the program in a header.
 pub const PROGRAM_BYTES_MAX: usize = 44;
 
@@ -75,8 +85,6 @@ pub struct Header {
     pub begun_unix_s: u64,
     /// A number that only stores with the same keys have. 0 means that the keys are not known to anyone else.
     pub keys: u64,
-    /// Whether swarms are identified by fingerprints.
-    pub has_fingerprints: bool,
     /// The swarms of each set, in the order of [`SwarmSet::ALL`], when the snapshot was begun.
     pub swarms: [u64; SwarmSet::ALL.len()],
     /// The program that wrote the file.
@@ -103,7 +111,7 @@ impl Header {
         put(20, &self.timeout_s.to_le_bytes());
         put(24, &self.begun_unix_s.to_le_bytes());
         put(32, &self.keys.to_le_bytes());
-        put(40, &block::id_bytes(self.has_fingerprints).to_le_bytes()[..4]);
+        put(40, &ID_BYTES.to_le_bytes());
         for (start, swarms) in (48..).step_by(8).zip(self.swarms) {
             put(start, &swarms.to_le_bytes());
         }
@@ -123,18 +131,17 @@ impl Header {
         if u32_at(16) != VERSION {
             return Err(Refused::Version(u32_at(16)));
         }
-        let id_bytes = u32_at(40) as usize;
-        let has_fingerprints = [false, true].into_iter().find(|&has| block::id_bytes(has) == id_bytes);
         let is_whole = u32_at(HEADER_BYTES - 4) == crc32fast::hash(&bytes[..HEADER_BYTES - 4]);
-        let (Some(has_fingerprints), true) = (has_fingerprints, is_whole && u32_at(20) > 0) else {
-            return Err(Refused::DamagedHeader);
-        };
+        match u32_at(40) {
+            ID_BYTES if is_whole && u32_at(20) > 0 => {}
+            FINGERPRINT_BYTES if is_whole => return Err(Refused::Fingerprints),
+            _ => return Err(Refused::DamagedHeader),
+        }
         let program = bytes[80..80 + PROGRAM_BYTES_MAX].split(|byte| *byte == 0).next().unwrap_or_default();
         Ok(Self {
             timeout_s: u32_at(20),
             begun_unix_s: u64_at(24),
             keys: u64_at(32),
-            has_fingerprints,
             swarms: core::array::from_fn(|index| u64_at(48 + 8 * index)),
             program: String::from_utf8_lossy(program).into_owned(),
         })

@@ -18,7 +18,6 @@ use crate::slab::{Block, Class};
 use crate::small::{self, Small, SmallMut};
 use crate::source_limit::SEVERAL;
 use crate::stamp::{Stamp, Tick};
-use crate::swarm_id::SwarmId;
 use crate::swarm_line::Form;
 use crate::table::At;
 
@@ -111,7 +110,7 @@ impl<P: Family> Arrival<P> {
     }
 }
 
-impl<P: Family, I: SwarmId> Shard<P, I> {
+impl<P: Family> Shard<P> {
     /// Applies an announce to a swarm that has at least one peer.
     #[inline]
     pub(crate) fn apply(

@@ -1,8 +1,7 @@
-//! A line of the table of swarms: as many swarms of one family as fit in 512 bytes, which are 17 of IPv4 and 12 of IPv6,
-//! or 24 and 15 if they are identified by fingerprints.
+//! A line of the table of swarms: as many swarms of one family as fit in 512 bytes, which are 17 of IPv4 and 12 of IPv6.
 //!
-//! A swarm consists of its identity, the number of completed downloads, and its form: either one peer that is stored
-//! right here, or a reference to several. The layout begins with the tags (the first two bytes of the identities) in a
+//! A swarm consists of its info hash, the number of completed downloads, and its form: either one peer that is stored
+//! right here, or a reference to several. The layout begins with the tags (the first two bytes of the info hashes) in a
 //! column, so that a search compares all of them at once. Then follow the number of swarms, the kinds of the forms, and
 //! the downloads, so that a search reads one cache line and then only the rest of the swarm that it looks for. The ages come
 //! last, since no announce to an existing swarm needs them.
@@ -11,17 +10,18 @@
 
 use core::fmt;
 
+use shoal_base::InfoHash;
 use zerocopy::native_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::age::{AgeTime, StoredAge};
+use crate::age::{AgeStamp, AgeTime};
 use crate::family::Family;
 use crate::hash::{HashKey, word};
+use crate::info_hash::{self, Rest, slot_of, slots_of_tag};
 use crate::peer_line::PeerEntry;
 use crate::prefetch::{prefetch, prefetch_all_lines};
 use crate::slab::{Block, Class};
 use crate::stamp::Stamp;
-use crate::swarm_id::{Identity, SwarmId, slot_of, slots_of_tag};
 use crate::table::Bucket;
 
 /// Number of completed downloads that a line can represent.
@@ -45,12 +45,12 @@ pub(crate) enum Form<P> {
 
 /// A swarm as it is moved between lines.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Swarm<P, I: Identity> {
-    id: I,
+pub(crate) struct Swarm<P> {
+    id: InfoHash,
     kind: u8,
     downloads: u8,
     inline: Inline<P>,
-    age: I::Age,
+    age: AgeStamp,
 }
 
 /// Kinds of forms, then one for each class of block.
@@ -73,15 +73,15 @@ pub(crate) struct Inline<P> {
 /// Up to `N` swarms, packed at the front, and `PAD` unused bytes.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(crate) struct SwarmLine<P, I: SwarmId, const N: usize, const PAD: usize> {
+pub(crate) struct SwarmLine<P, const N: usize, const PAD: usize> {
     tags: [U16; N],
     len: u8,
     kinds: [u8; N],
     downloads: [u8; N],
-    /// The identities without their tags.
-    rests: [I::Rest; N],
+    /// The info hashes without their tags.
+    rests: [Rest; N],
     inlines: [Inline<P>; N],
-    ages: [I::Age; N],
+    ages: [AgeStamp; N],
     pad: [u8; PAD],
 }
 
@@ -90,22 +90,20 @@ const _: () = {
     use shoal_base::{PeerV4, PeerV6};
     assert!(size_of::<<PeerV4 as Stored>::SwarmLine>() == 512);
     assert!(size_of::<<PeerV6 as Stored>::SwarmLine>() == 512);
-    assert!(size_of::<<PeerV4 as Stored>::FingerprintLine>() == 512);
-    assert!(size_of::<<PeerV6 as Stored>::FingerprintLine>() == 512);
 };
 
 /// Access to the swarms of a line.
-pub(crate) trait SwarmRow<P, I: Identity>: Bucket<Entry = Swarm<P, I>> {
+pub(crate) trait SwarmRow<P>: Bucket<Entry = Swarm<P>> {
     /// Returns the slot of a swarm.
-    fn slot(&self, id: &I) -> Option<usize>;
+    fn slot(&self, id: &InfoHash) -> Option<usize>;
     /// Returns the first slot with the tag of a swarm, which is nearly always its slot. Reads only the beginning of the line.
-    fn candidate(&self, id: &I) -> Option<usize>;
+    fn candidate(&self, id: &InfoHash) -> Option<usize>;
     /// Prefetches what a slot has behind the beginning of the line, except for its age.
     fn prefetch_entry(&self, slot: usize);
     /// Returns whether a swarm is in this slot.
-    fn holds(&self, slot: usize, id: &I) -> bool;
-    /// Returns the identity of a swarm.
-    fn id(&self, slot: usize) -> I;
+    fn holds(&self, slot: usize, id: &InfoHash) -> bool;
+    /// Returns the info hash of a swarm.
+    fn id(&self, slot: usize) -> InfoHash;
     /// Returns the number of completed downloads of a swarm, which may be more if it is the maximum.
     fn downloads(&self, slot: usize) -> u8;
     /// Sets the number of completed downloads of a swarm.
@@ -115,26 +113,26 @@ pub(crate) trait SwarmRow<P, I: Identity>: Bucket<Entry = Swarm<P, I>> {
     /// Changes how the peers of a swarm are stored.
     fn set_form(&mut self, slot: usize, form: &Form<P>);
     /// Returns the age of a swarm.
-    fn age(&self, slot: usize) -> I::Age;
+    fn age(&self, slot: usize) -> AgeStamp;
     /// Renews the ages of all swarms that need it.
     fn renew_ages(&mut self, now: AgeTime);
 }
 
-impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> fmt::Debug for SwarmLine<P, I, N, PAD> {
+impl<P: Family, const N: usize, const PAD: usize> fmt::Debug for SwarmLine<P, N, PAD> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries((0..self.len()).map(|slot| self.entry(slot))).finish()
     }
 }
 
-impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> SwarmRow<P, I> for SwarmLine<P, I, N, PAD> {
+impl<P: Family, const N: usize, const PAD: usize> SwarmRow<P> for SwarmLine<P, N, PAD> {
     #[inline]
-    fn slot(&self, id: &I) -> Option<usize> {
+    fn slot(&self, id: &InfoHash) -> Option<usize> {
         slot_of(&self.tags, &self.rests, self.len(), id)
     }
 
     #[inline]
-    fn candidate(&self, id: &I) -> Option<usize> {
-        let hits = slots_of_tag(&self.tags, self.len(), id.tag());
+    fn candidate(&self, id: &InfoHash) -> Option<usize> {
+        let hits = slots_of_tag(&self.tags, self.len(), info_hash::tag(id));
         (hits != 0).then(|| hits.trailing_zeros() as usize)
     }
 
@@ -146,13 +144,13 @@ impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> SwarmRow<P, I> for
     }
 
     #[inline]
-    fn holds(&self, slot: usize, id: &I) -> bool {
-        slot < self.len() && self.tags[slot] == id.tag() && self.rests[slot] == *id.rest()
+    fn holds(&self, slot: usize, id: &InfoHash) -> bool {
+        slot < self.len() && self.tags[slot] == info_hash::tag(id) && self.rests[slot] == *info_hash::rest(id)
     }
 
     #[inline]
-    fn id(&self, slot: usize) -> I {
-        I::join(self.tags[slot], &self.rests[slot])
+    fn id(&self, slot: usize) -> InfoHash {
+        info_hash::join(self.tags[slot], &self.rests[slot])
     }
 
     #[inline]
@@ -189,7 +187,7 @@ impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> SwarmRow<P, I> for
     }
 
     #[inline]
-    fn age(&self, slot: usize) -> I::Age {
+    fn age(&self, slot: usize) -> AgeStamp {
         self.ages[slot]
     }
 
@@ -223,23 +221,23 @@ impl<P: Family> Form<P> {
     }
 }
 
-impl<P: Family, I: SwarmId> Swarm<P, I> {
+impl<P: Family> Swarm<P> {
     /// Creates a swarm of one peer.
-    pub(crate) fn new(id: &I, downloads: u8, entry: PeerEntry<P>, seeds: bool, age: I::Age) -> Self {
+    pub(crate) fn new(id: &InfoHash, downloads: u8, entry: PeerEntry<P>, seeds: bool, age: AgeStamp) -> Self {
         let inline = Inline { peer: entry.peer, stamp: entry.stamp.0 };
         let kind = if seeds { SINGLE_SEEDER } else { SINGLE_LEECHER };
         Self { id: *id, kind, downloads, inline, age }
     }
 }
 
-impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> Bucket for SwarmLine<P, I, N, PAD> {
+impl<P: Family, const N: usize, const PAD: usize> Bucket for SwarmLine<P, N, PAD> {
     const SLOTS: usize = N;
     const CHUNK_LINES: usize = 4;
     const STEP_SHARE: usize = 10;
     // A search reads the rest of one swarm only.
     const START_BYTES: usize = 64;
 
-    type Entry = Swarm<P, I>;
+    type Entry = Swarm<P>;
 
     #[inline]
     fn len(&self) -> usize {
@@ -249,11 +247,11 @@ impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> Bucket for SwarmLi
 
     #[inline]
     fn hash(&self, slot: usize, key: &HashKey) -> u64 {
-        self.id(slot).hash(key)
+        info_hash::hash(&self.id(slot), key)
     }
 
     #[inline]
-    fn entry(&self, slot: usize) -> Swarm<P, I> {
+    fn entry(&self, slot: usize) -> Swarm<P> {
         Swarm {
             id: self.id(slot),
             kind: self.kinds[slot],
@@ -264,9 +262,9 @@ impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> Bucket for SwarmLi
     }
 
     #[inline]
-    fn push(&mut self, swarm: &Swarm<P, I>) {
+    fn push(&mut self, swarm: &Swarm<P>) {
         let slot = self.len();
-        (self.tags[slot], self.rests[slot]) = (swarm.id.tag(), *swarm.id.rest());
+        (self.tags[slot], self.rests[slot]) = (info_hash::tag(&swarm.id), *info_hash::rest(&swarm.id));
         self.kinds[slot] = swarm.kind;
         self.downloads[slot] = swarm.downloads;
         self.inlines[slot] = swarm.inline;
@@ -275,7 +273,7 @@ impl<P: Family, I: SwarmId, const N: usize, const PAD: usize> Bucket for SwarmLi
     }
 
     #[inline]
-    fn take(&mut self, slot: usize) -> Swarm<P, I> {
+    fn take(&mut self, slot: usize) -> Swarm<P> {
         let swarm = self.entry(slot);
         let last = self.len() - 1;
         self.tags[slot] = self.tags[last];

@@ -12,16 +12,16 @@ use crate::api::{Announce, Announced, Listed, Rejection};
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::family::Family;
 use crate::hash::HashKey;
+use crate::info_hash;
 use crate::retained::Retention;
 use crate::shard::{Rules, Shard, seed_of_swarms};
-use crate::swarm_id::SwarmId;
 use crate::sync::{Mutex, MutexGuard};
 use crate::table::At;
 
 /// Maximum number of shards of a family.
 pub const SHARDS_MAX: usize = 256;
 
-/// A peer of a swarm, as [`SharedStore::peers`](crate::SharedStore::peers) lists it.
+/// A peer of a swarm, as [`Store::peers`](crate::Store::peers) lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredPeer {
     /// Its address and port.
@@ -36,15 +36,13 @@ pub struct StoredPeer {
 const BUDGET_PER_LOCK: usize = 64;
 
 /// The swarms of one address family. Shared between threads: all methods take `&self`.
-pub struct Swarms<P: Family, I: SwarmId = InfoHash> {
+pub struct Swarms<P: Family> {
     key: HashKey,
-    /// The secret from which the identities of swarms are computed.
-    secret: I::Secret,
     timeout_s: u32,
     next_shard: NextShard,
     retention: Arc<Retention>,
     /// As many as a power of two.
-    shards: Box<[Cell<P, I>]>,
+    shards: Box<[Cell<P>]>,
 }
 
 /// The shard at which the next call of `expire` begins. Aligned so that the workers that change it do not disturb those
@@ -57,8 +55,8 @@ struct NextShard(AtomicUsize);
 /// cache line.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Cell<P: Family, I: SwarmId> {
-    shard: Mutex<Shard<P, I>>,
+struct Cell<P: Family> {
+    shard: Mutex<Shard<P>>,
     swarms: AtomicU64,
     seeders: AtomicU64,
     leechers: AtomicU64,
@@ -74,7 +72,7 @@ struct Cell<P: Family, I: SwarmId> {
 /// steps. The families of one store share their keys, so a place located by one is valid for the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// The identity of its swarms: see [`Identity::of_place`](crate::swarm_id::Identity::of_place).
+    /// The info hash, or the info hash under the mask of a private network.
     pub(crate) id: InfoHash,
     /// The index of its shard.
     shard: u16,
@@ -87,9 +85,9 @@ pub struct Place {
 }
 
 /// A shard that is locked for several steps of several requests.
-pub struct LockedShard<'s, P: Family, I: SwarmId = InfoHash> {
-    cell: &'s Cell<P, I>,
-    shard: MutexGuard<'s, Shard<P, I>>,
+pub struct LockedShard<'s, P: Family> {
+    cell: &'s Cell<P>,
+    shard: MutexGuard<'s, Shard<P>>,
     /// Whether a step may have changed the totals.
     is_changed: bool,
 }
@@ -110,8 +108,8 @@ impl Place {
     }
 }
 
-impl<P: Family, I: SwarmId> Cell<P, I> {
-    fn new(shard: Shard<P, I>) -> Self {
+impl<P: Family> Cell<P> {
+    fn new(shard: Shard<P>) -> Self {
         Self {
             shard: Mutex::new(shard),
             swarms: AtomicU64::new(0),
@@ -127,7 +125,7 @@ impl<P: Family, I: SwarmId> Cell<P, I> {
 
     /// Publishes the totals of a shard. The caller holds its lock.
     #[inline]
-    fn publish(&self, shard: &Shard<P, I>) {
+    fn publish(&self, shard: &Shard<P>) {
         // Most announces change no total, and an unchanged line stays shared with those who read it.
         let publish = |total: &AtomicU64, value| {
             if total.load(Ordering::Relaxed) != value {
@@ -148,7 +146,7 @@ impl<P: Family, I: SwarmId> Cell<P, I> {
     }
 }
 
-impl<P: Family, I: SwarmId> WatchedShard for Cell<P, I> {
+impl<P: Family> WatchedShard for Cell<P> {
     fn changed(&self) -> &AtomicU64 {
         &self.changes
     }
@@ -162,15 +160,15 @@ impl<P: Family, I: SwarmId> WatchedShard for Cell<P, I> {
     }
 }
 
-impl<P: Family, I: SwarmId> fmt::Debug for LockedShard<'_, P, I> {
+impl<P: Family> fmt::Debug for LockedShard<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockedShard").finish_non_exhaustive()
     }
 }
 
-impl<P: Family, I: SwarmId> LockedShard<'_, P, I> {
+impl<P: Family> LockedShard<'_, P> {
     /// Returns the shard, for a step that changes it.
-    pub(crate) fn shard_mut(&mut self) -> &mut Shard<P, I> {
+    pub(crate) fn shard_mut(&mut self) -> &mut Shard<P> {
         self.is_changed = true;
         &mut self.shard
     }
@@ -283,7 +281,7 @@ impl<P: Family> LockedShard<'_, P> {
     }
 }
 
-impl<P: Family, I: SwarmId> Drop for LockedShard<'_, P, I> {
+impl<P: Family> Drop for LockedShard<'_, P> {
     #[inline]
     fn drop(&mut self) {
         if self.is_changed {
@@ -292,29 +290,23 @@ impl<P: Family, I: SwarmId> Drop for LockedShard<'_, P, I> {
     }
 }
 
-impl<P: Family, I: SwarmId> fmt::Debug for Swarms<P, I> {
+impl<P: Family> fmt::Debug for Swarms<P> {
     /// Shows totals only: there may be millions of swarms, and their members are confidential.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.totals().fmt(f)
     }
 }
 
-impl<P: Family, I: SwarmId> Swarms<P, I> {
+impl<P: Family> Swarms<P> {
     /// Creates an empty set of swarms in this many shards, a power of two. `first` is the index of the first of them among
     /// all shards of the family.
-    pub(crate) fn new(
-        arena: &Arc<Arena>,
-        rules: &Rules,
-        secret: I::Secret,
-        shards: usize,
-        first: usize,
-    ) -> Self {
+    pub(crate) fn new(arena: &Arc<Arena>, rules: &Rules, shards: usize, first: usize) -> Self {
         let retention = Arc::new(Retention::default());
         let new_shard = |index| Shard::new(Arc::clone(arena), rules, Arc::clone(&retention), index);
         let cell = |shard| Cell::new(new_shard((first + shard) as u64));
         let shards = (0..shards).map(cell).collect();
         let Rules { key, timeout_s, .. } = *rules;
-        Self { key, secret, timeout_s, next_shard: NextShard::default(), retention, shards }
+        Self { key, timeout_s, next_shard: NextShard::default(), retention, shards }
     }
 
     /// Retains the completed downloads of up to about `max` torrents without peers, for this many hours.
@@ -333,13 +325,7 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
     #[inline]
     #[must_use]
     pub fn locate(&self, info_hash: &InfoHash) -> Place {
-        self.place_of(&I::of(info_hash, &self.secret).in_place())
-    }
-
-    /// Returns the place of the swarm with this identity, as [`Place`] carries it.
-    #[inline]
-    pub(crate) fn place_of(&self, id: &InfoHash) -> Place {
-        let (hash, id) = (I::of_place(id).hash(&self.key), *id);
+        let (hash, id) = (info_hash::hash(info_hash, &self.key), *info_hash);
         let shard = hash & (self.shards.len() as u64 - 1);
         Place { id, shard: u16::try_from(shard).unwrap_or(0), hash, hint: None, large: None }
     }
@@ -354,25 +340,25 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
     /// held for microseconds; a thread must not hold two.
     #[inline]
     #[must_use]
-    pub fn lock(&self, shard: usize) -> LockedShard<'_, P, I> {
+    pub fn lock(&self, shard: usize) -> LockedShard<'_, P> {
         let cell = &self.shards[shard];
         LockedShard { cell, shard: cell.shard.lock(), is_changed: false }
     }
 
     /// Locks a shard for a step that changes nothing.
-    pub(crate) fn lock_to_read(&self, shard: usize) -> MutexGuard<'_, Shard<P, I>> {
+    pub(crate) fn lock_to_read(&self, shard: usize) -> MutexGuard<'_, Shard<P>> {
         self.shards[shard].shard.lock()
     }
 
     /// Locks all shards. No other thread may lock more than one at a time.
-    pub(crate) fn lock_all(&self) -> Vec<MutexGuard<'_, Shard<P, I>>> {
+    pub(crate) fn lock_all(&self) -> Vec<MutexGuard<'_, Shard<P>>> {
         self.shards.iter().map(|cell| cell.shard.lock()).collect()
     }
 
     /// Replaces the content of all shards.
     pub(crate) fn replace_shards<E>(
         &mut self,
-        mut replace: impl FnMut(&mut Shard<P, I>) -> Result<(), E>,
+        mut replace: impl FnMut(&mut Shard<P>) -> Result<(), E>,
     ) -> Result<(), E> {
         for cell in &mut self.shards {
             replace(cell.shard.get_mut())?;
@@ -406,7 +392,7 @@ impl<P: Family, I: SwarmId> Swarms<P, I> {
     /// As [`lock`](Self::lock), unless another thread holds the lock.
     #[inline]
     #[must_use]
-    pub fn try_lock(&self, shard: usize) -> Option<LockedShard<'_, P, I>> {
+    pub fn try_lock(&self, shard: usize) -> Option<LockedShard<'_, P>> {
         let cell = &self.shards[shard];
         Some(LockedShard { cell, shard: cell.shard.try_lock()?, is_changed: false })
     }

@@ -6,12 +6,13 @@
 //!
 //! This module owns the progress of a walk. Between two calls it holds no lock and no location in a table.
 
-use shoal_base::{InfoHash, PeerV4, PeerV6};
+use shoal_base::{PeerV4, PeerV6};
 
-use crate::api::{Listed, Store};
+use crate::api::Listed;
 use crate::family::Stored;
+use crate::retained::RetainedLine;
 use crate::segment::segment_len_max;
-use crate::swarm_id::Identity;
+use crate::store::Store;
 
 /// The progress of a walk over all torrents.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +26,7 @@ impl Walk {
     /// Maximum number of torrents that one call lists: a segment of each family, with and without peers.
     pub const LISTED_MAX: usize = segment_len_max::<<PeerV4 as Stored>::SwarmLine>()
         + segment_len_max::<<PeerV6 as Stored>::SwarmLine>()
-        + 2 * segment_len_max::<<InfoHash as Identity>::RetainedLine>();
+        + 2 * segment_len_max::<RetainedLine>();
 
     pub(crate) fn list_next(&mut self, store: &Store, listed: &mut Vec<Listed>) -> bool {
         listed.clear();
@@ -63,7 +64,7 @@ fn add_up(listed: &mut Vec<Listed>) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use shoal_base::Action;
+    use shoal_base::{Action, InfoHash};
 
     use super::*;
     use crate::api::{Announce, Settings};

@@ -9,9 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use shoal_base::{Action, Counts, InfoHash, PeerV4, PeerV6};
-use shoal_store::{
-    Adopted, Ages, Announce, FingerprintKey, PeerChange, Settings, SharedStore, SwarmPart, SwarmSet,
-};
+use shoal_store::{Adopted, Ages, Announce, PeerChange, Settings, Store, SwarmPart, SwarmSet};
 use support::{OwnPart, export};
 
 const TIMEOUT_S: u32 = 2700;
@@ -43,7 +41,7 @@ fn address(number: u16, is_v6: bool) -> SocketAddr {
 }
 
 fn announce(
-    store: &SharedStore,
+    store: &Store,
     info_hash: &InfoHash,
     address: SocketAddr,
     action: Action,
@@ -51,20 +49,12 @@ fn announce(
 ) -> PeerChange {
     let rng = &mut fastrand::Rng::with_seed(1);
     let place = store.locate(info_hash);
-    let announced = match (store, address) {
-        (SharedStore::Whole(store), SocketAddr::V4(address)) => {
+    let announced = match address {
+        SocketAddr::V4(address) => {
             let peer = PeerV4::new(*address.ip(), address.port());
             store.v4.announce(&place, &Announce { peer, action, peers_wanted: 0 }, now_s, rng, &mut [])
         }
-        (SharedStore::Whole(store), SocketAddr::V6(address)) => {
-            let peer = PeerV6::new(*address.ip(), address.port());
-            store.v6.announce(&place, &Announce { peer, action, peers_wanted: 0 }, now_s, rng, &mut [])
-        }
-        (SharedStore::Fingerprints(store), SocketAddr::V4(address)) => {
-            let peer = PeerV4::new(*address.ip(), address.port());
-            store.v4.announce(&place, &Announce { peer, action, peers_wanted: 0 }, now_s, rng, &mut [])
-        }
-        (SharedStore::Fingerprints(store), SocketAddr::V6(address)) => {
+        SocketAddr::V6(address) => {
             let peer = PeerV6::new(*address.ip(), address.port());
             store.v6.announce(&place, &Announce { peer, action, peers_wanted: 0 }, now_s, rng, &mut [])
         }
@@ -72,12 +62,11 @@ fn announce(
     announced.unwrap().change
 }
 
-fn adopt(store: &SharedStore, parts: &[OwnPart], now_s: u32) -> Adopted {
+fn adopt(store: &Store, parts: &[OwnPart], now_s: u32) -> Adopted {
     let mut adopted = Adopted::default();
     let ages = Ages::of_other_store(TIMEOUT_S, TIMEOUT_S);
     for part in parts {
-        let part_here = SwarmPart { id: store.id_of_whole(&part.id), ..part.part() };
-        adopted += store.adopt(part.set, &[part_here], &ages, now_s);
+        adopted += store.adopt(part.set, &[part.part()], &ages, now_s);
     }
     adopted
 }
@@ -93,7 +82,7 @@ type Model = BTreeMap<(usize, SocketAddr), Known>;
 
 /// A store and the naive model of it.
 struct World {
-    store: SharedStore,
+    store: Store,
     model: Model,
     stopped: BTreeSet<(usize, SocketAddr)>,
     /// Downloads that were counted.
@@ -101,7 +90,7 @@ struct World {
 }
 
 impl World {
-    fn new(store: SharedStore) -> Self {
+    fn new(store: Store) -> Self {
         Self { store, model: Model::new(), stopped: BTreeSet::new(), completed: BTreeMap::new() }
     }
 
@@ -182,9 +171,9 @@ fn check_peer(
     }
 }
 
-fn merge(to: SharedStore, seed: u64) {
+fn merge(to: Store, seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mut from = World::new(SharedStore::new(&settings(1), 4, None).unwrap());
+    let mut from = World::new(Store::with_shards(&settings(1), 4).unwrap());
     let mut to = World::new(to);
     let mut now_s = 1_000_000;
     for _ in 0..rng.usize(500..6000) {
@@ -236,14 +225,13 @@ fn merge(to: SharedStore, seed: u64) {
 #[test]
 fn the_union_is_adopted_and_the_later_announce_wins() {
     for seed in 0..24 {
-        merge(SharedStore::new(&settings(2), 16, None).unwrap(), seed);
-        let key = FingerprintKey::new(&[7; 16]);
-        merge(SharedStore::new(&settings(3), 4, Some(key)).unwrap(), seed);
+        merge(Store::with_shards(&settings(2), 16).unwrap(), seed);
+        merge(Store::with_shards(&settings(3), 4).unwrap(), seed);
     }
 }
 
-fn pair() -> [SharedStore; 2] {
-    [1, 2].map(|secret| SharedStore::new(&settings(secret), 4, None).unwrap())
+fn pair() -> [Store; 2] {
+    [1, 2].map(|secret| Store::with_shards(&settings(secret), 4).unwrap())
 }
 
 const NOW_S: u32 = 50_000;
@@ -292,7 +280,7 @@ fn retained_downloads_are_the_higher_of_both_counts() {
     for store in [&from, &to] {
         store.retain_completed(1000, 24);
     }
-    let complete = |store: &SharedStore, swarm, count: u16| {
+    let complete = |store: &Store, swarm, count: u16| {
         (0..count).for_each(|number| {
             announce(store, &hash(swarm), address(number, true), Action::Complete, NOW_S);
         });
@@ -322,7 +310,7 @@ fn peers_of_private_networks_go_into_their_own_swarms() {
 
 #[test]
 fn a_ceiling_of_memory_holds() {
-    let from = SharedStore::new(&settings(1), 4, None).unwrap();
+    let from = Store::with_shards(&settings(1), 4).unwrap();
     for swarm in 0..40_000_u32 {
         let mut hash = InfoHash([1; 20]);
         hash.0[..4].copy_from_slice(&swarm.to_be_bytes());
@@ -330,7 +318,7 @@ fn a_ceiling_of_memory_holds() {
         announce(&from, &hash, address(2, swarm % 2 == 0), Action::Seed, NOW_S);
     }
     let settings = Settings { memory_bytes_max: 2 << 20, ..settings(2) };
-    let to = SharedStore::new(&settings, 1, None).unwrap();
+    let to = Store::with_shards(&settings, 1).unwrap();
     let adopted = adopt(&to, &export(&from, NOW_S), NOW_S);
     assert_eq!(adopted.added + adopted.refused, 80_000);
     assert!(adopted.refused > 0 && adopted.added > 1000, "{adopted:?}");
@@ -343,8 +331,7 @@ fn a_ceiling_of_memory_holds() {
 #[test]
 fn an_announce_that_is_told_late_yields_to_later_ones() {
     for size in SIZES {
-        let store = SharedStore::new(&settings(1), 4, None).unwrap();
-        let SharedStore::Whole(whole) = &store else { unreachable!("it has whole info hashes") };
+        let store = Store::with_shards(&settings(1), 4).unwrap();
         for number in 1..size {
             announce(&store, &hash(0), address(number, false), Action::Leech, NOW_S);
         }
@@ -354,7 +341,7 @@ fn an_announce_that_is_told_late_yields_to_later_ones() {
         let late = |action, at_s| {
             let announce = Announce { peer, action, peers_wanted: 0 };
             let rng = &mut fastrand::Rng::with_seed(1);
-            whole.v4.lock(place.shard()).announce_late(&place, &announce, at_s, rng).unwrap().change
+            store.v4.lock(place.shard()).announce_late(&place, &announce, at_s, rng).unwrap().change
         };
         assert_eq!(late(Action::Leech, NOW_S - 300), PeerChange::Joined);
         announce(&store, &hash(0), address(0, false), Action::Seed, NOW_S);

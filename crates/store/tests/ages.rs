@@ -3,9 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
-use shoal_store::{
-    Ages, Announce, Family, FingerprintKey, Settings, SharedStore, Store, SwarmPart, SwarmSet, Swarms,
-};
+use shoal_store::{Ages, Announce, Family, Settings, Store, SwarmPart, SwarmSet, Swarms};
 
 const TIMEOUT_S: u32 = 600;
 
@@ -72,18 +70,12 @@ fn swarms_that_are_moved_keep_their_ages() {
 }
 
 #[test]
-fn ages_are_those_of_the_swarms_of_a_torrent_and_unknown_to_fingerprints() {
-    let store = SharedStore::from(Store::new(&SETTINGS).unwrap());
+fn ages_are_those_of_the_swarms_of_a_torrent() {
+    let store = Store::new(&SETTINGS).unwrap();
     let id = info_hash(1);
     let part = SwarmPart { id, completed: 0, age_s: 864_000, seeders: 0, peers: &[1; 6], ages: &[0] };
     store.restore(SwarmSet::V4, &[part], &Ages::new(TIMEOUT_S, TIMEOUT_S, 0), 5000);
     let [v4, v6] = store.ages_s(&id, 5000);
     assert!(v4.unwrap().abs_diff(864_000) < 864_000 / 12, "{v4:?}");
     assert_eq!(v6, None);
-
-    let store = Store::of_fingerprints(&SETTINGS, 1, FingerprintKey::new(&[1; 16])).unwrap();
-    let place = store.v4.locate(&info_hash(1));
-    let announce = Announce { peer: PeerV4([1; 6]), action: Action::Leech, peers_wanted: 0 };
-    store.v4.announce(&place, &announce, 5000, &mut fastrand::Rng::with_seed(1), &mut []).unwrap();
-    assert_eq!(SharedStore::from(store).ages_s(&info_hash(1), 5000), [None, None]);
 }

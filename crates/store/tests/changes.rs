@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use shoal_base::{Action, Counts, InfoHash, PeerV4, PeerV6};
-use shoal_store::{Announce, FingerprintKey, PrivateNetwork, Settings, SharedStore, Store};
+use shoal_store::{Announce, PrivateNetwork, Settings, Store};
 
 const TIMEOUT_S: u32 = 640;
 
@@ -46,15 +46,10 @@ fn announce(store: &Store, torrent: u32, peer: u32, is_v6: bool, action: Action,
     result.expect("there is room");
 }
 
-fn taken(store: &SharedStore, spare: &mut Vec<InfoHash>) -> (BTreeSet<InfoHash>, bool) {
+fn taken(store: &Store, spare: &mut Vec<InfoHash>) -> (BTreeSet<InfoHash>, bool) {
     let mut all = BTreeSet::new();
     let has_lost = store.take_changes(spare, |info_hashes| all.extend(info_hashes.iter().copied()));
     (all, has_lost)
-}
-
-fn whole(store: &SharedStore) -> &Store {
-    let SharedStore::Whole(store) = store else { panic!("it holds info hashes") };
-    store
 }
 
 #[derive(Clone, Debug)]
@@ -93,18 +88,18 @@ proptest! {
     /// Joins, departures, changes of role, completed downloads, expiry and removals are told, and nothing else.
     #[test]
     fn every_change_of_counts_is_told(steps in prop::collection::vec(step(), 1..80)) {
-        let store = SharedStore::new(&settings(), 1, None).unwrap();
+        let store = Store::with_shards(&settings(), 1).unwrap();
         store.watch_changes();
         let (mut spare, mut now_s) = (Vec::new(), 1000);
         let mut known: BTreeMap<u32, [Counts; 2]> = (0..8).map(|torrent| (torrent, [Counts::default(); 2])).collect();
         for step in steps {
             match step {
                 Step::Announce { torrent, peer, is_v6, action } => {
-                    announce(whole(&store), torrent, peer, is_v6, action, now_s);
+                    announce(&store, torrent, peer, is_v6, action, now_s);
                 }
                 Step::Crowd { torrent, peers } => {
                     for peer in 100..100 + peers {
-                        announce(whole(&store), torrent, peer, false, Action::Leech, now_s);
+                        announce(&store, torrent, peer, false, Action::Leech, now_s);
                     }
                 }
                 Step::Remove { torrent } => drop(store.remove(&info_hash(torrent))),
@@ -131,78 +126,68 @@ proptest! {
 
 #[test]
 fn announces_that_change_no_count_are_not_told() {
-    let store = SharedStore::new(&settings(), 8, None).unwrap();
+    let store = Store::with_shards(&settings(), 8).unwrap();
     store.watch_changes();
     let mut spare = Vec::new();
     for number in 0..300 {
-        announce(whole(&store), number % 3, number, number % 2 == 0, Action::Leech, 1000);
+        announce(&store, number % 3, number, number % 2 == 0, Action::Leech, 1000);
     }
     assert_eq!(taken(&store, &mut spare).0.len(), 3);
     for number in 0..300 {
-        announce(whole(&store), number % 3, number, number % 2 == 0, Action::Leech, 1010);
-        announce(whole(&store), number % 3, 1_000_000, false, Action::Stop, 1010);
+        announce(&store, number % 3, number, number % 2 == 0, Action::Leech, 1010);
+        announce(&store, number % 3, 1_000_000, false, Action::Stop, 1010);
     }
     assert_eq!(taken(&store, &mut spare), (BTreeSet::new(), false));
 }
 
 #[test]
 fn too_many_changes_are_told_as_lost() {
-    let store = SharedStore::new(&settings(), 8, None).unwrap();
+    let store = Store::with_shards(&settings(), 8).unwrap();
     store.watch_changes();
     let mut spare = Vec::new();
-    (0..200_000).for_each(|torrent| announce(whole(&store), torrent, 1, false, Action::Leech, 1000));
+    (0..200_000).for_each(|torrent| announce(&store, torrent, 1, false, Action::Leech, 1000));
     let (told, has_lost) = taken(&store, &mut spare);
     assert!(has_lost && told.len() <= 1 << 16);
-    announce(whole(&store), 7, 2, false, Action::Leech, 1000);
+    announce(&store, 7, 2, false, Action::Leech, 1000);
     assert_eq!(taken(&store, &mut spare), ([info_hash(7)].into(), false), "the watch goes on");
 }
 
 #[test]
 fn nothing_is_told_before_the_watch_and_after_it() {
-    let store = SharedStore::new(&settings(), 8, None).unwrap();
+    let store = Store::with_shards(&settings(), 8).unwrap();
     let mut spare = Vec::new();
-    announce(whole(&store), 1, 1, false, Action::Leech, 1000);
+    announce(&store, 1, 1, false, Action::Leech, 1000);
     assert_eq!(taken(&store, &mut spare), (BTreeSet::new(), false));
     store.watch_changes();
-    announce(whole(&store), 2, 1, false, Action::Leech, 1000);
+    announce(&store, 2, 1, false, Action::Leech, 1000);
     store.ignore_changes();
-    announce(whole(&store), 3, 1, false, Action::Leech, 1000);
+    announce(&store, 3, 1, false, Action::Leech, 1000);
     assert_eq!(taken(&store, &mut spare), (BTreeSet::new(), false));
     store.watch_changes();
     assert_eq!(taken(&store, &mut spare), (BTreeSet::new(), false), "earlier changes are forgotten");
 }
 
 #[test]
-fn private_networks_and_fingerprints_are_not_watched() {
-    let store = SharedStore::new(&settings(), 8, None).unwrap();
+fn private_networks_are_not_watched() {
+    let store = Store::with_shards(&settings(), 8).unwrap();
     store.watch_changes();
-    let private = &whole(&store).private;
+    let private = &store.private;
     let place = private.locate(&info_hash(1), PrivateNetwork::Ten);
     let peer = Announce { peer: PeerV4([10; 6]), action: Action::Leech, peers_wanted: 0 };
     private.v4.announce(&place, &peer, 1000, &mut fastrand::Rng::with_seed(1), &mut []).unwrap();
     assert_eq!(taken(&store, &mut Vec::new()), (BTreeSet::new(), false));
-    assert!(store.has_info_hashes());
-
-    let store = SharedStore::new(&settings(), 8, Some(FingerprintKey::new(&[7; 16]))).unwrap();
-    store.watch_changes();
-    let SharedStore::Fingerprints(fingerprints) = &store else { panic!("there is a key") };
-    let place = fingerprints.v4.locate(&info_hash(1));
-    fingerprints.v4.announce(&place, &peer, 1000, &mut fastrand::Rng::with_seed(1), &mut []).unwrap();
-    assert_eq!(taken(&store, &mut Vec::new()), (BTreeSet::new(), false));
-    assert!(!store.has_info_hashes());
-    assert_eq!(store.counts(&info_hash(1))[0].leechers, 1, "named torrents are found all the same");
 }
 
 #[test]
 fn peers_are_listed_with_their_ages() {
-    let store = SharedStore::new(&settings(), 8, None).unwrap();
+    let store = Store::with_shards(&settings(), 8).unwrap();
     assert_eq!(store.peers(&info_hash(1), 10, 1000), []);
     // In each of the three forms of a swarm: one peer, a block of some, and two tables.
     for peers in [1, 100, 3000_u32] {
         for peer in 0..peers {
             let action = if peer % 3 == 0 { Action::Seed } else { Action::Leech };
-            announce(whole(&store), peers, peer, false, action, 1000 + peer % 2 * 320);
-            announce(whole(&store), peers, peer, true, action, 1000);
+            announce(&store, peers, peer, false, action, 1000 + peer % 2 * 320);
+            announce(&store, peers, peer, true, action, 1000);
         }
         for max in [0, 1, 7, 50, 10_000] {
             let listed = store.peers(&info_hash(peers), max, 1330);

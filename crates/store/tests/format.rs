@@ -24,7 +24,6 @@ fn header() -> Header {
         timeout_s: 2700,
         begun_unix_s: 1_800_000_000,
         keys: 0x1234_5678_9abc_def0,
-        has_fingerprints: false,
         swarms: [1, 2, 3, u64::MAX],
         program: "shoal 0.1.0 (test)".to_owned(),
     }
@@ -118,23 +117,22 @@ fn everything_is_read_as_it_was_written() {
     }
 }
 
+/// A header of an early version, whose identities may have another size.
+fn with_identities_of(bytes: u32) -> Vec<u8> {
+    let mut file = write(&header(), &[]);
+    file[40..44].copy_from_slice(&bytes.to_le_bytes());
+    let crc = crc32fast::hash(&file[..HEADER_BYTES - 4]);
+    file[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+    file
+}
+
 #[test]
-fn fingerprints_take_twelve_bytes() {
-    let header = Header { has_fingerprints: true, ..header() };
-    let part = Owned {
-        set: SwarmSet::V4,
-        id: [7; 20],
-        completed: 1,
-        age_s: 5,
-        seeders: 0,
-        peers: vec![1; 6],
-        ages: vec![9],
-    };
-    let with = write(&header, &[vec![part.clone()]]);
-    let without = write(&Header { has_fingerprints: false, ..header }, &[vec![part]]);
-    assert_eq!(without.len() - with.len(), 8);
-    let (blocks, _) = read(&with).unwrap();
-    assert_eq!(blocks[0].1[0].id[10..14], [7, 7, 0, 0]);
+fn a_file_of_fingerprints_is_refused_by_name() {
+    let refusal = |bytes| Reader::new(&with_identities_of(bytes)[..]).err().map(|error| error.to_string());
+    assert_eq!(refusal(20), None);
+    let text = "it has fingerprints in place of info hashes, which this version no longer reads";
+    assert_eq!(refusal(12).as_deref(), Some(text));
+    assert_eq!(refusal(19).as_deref(), Some("its header is damaged"));
 }
 
 #[test]

@@ -7,10 +7,7 @@ use std::sync::Arc;
 
 use shoal_base::source::{HoldingLimits, Holdings};
 use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
-use shoal_store::{
-    Announce, Announced, Family, FingerprintKey, ImageError, MemoryFile, Rejection, Settings, SharedStore,
-    Swarms,
-};
+use shoal_store::{Announce, Announced, Family, ImageError, MemoryFile, Rejection, Settings, Store, Swarms};
 
 const TIMEOUT_S: u32 = 1800;
 const SHARDS: usize = 4;
@@ -27,17 +24,13 @@ fn settings() -> Settings {
     }
 }
 
-fn key(fingerprints: bool) -> Option<FingerprintKey> {
-    fingerprints.then(|| FingerprintKey::new(&[7; 16]))
-}
-
 /// Returns a store over a new file, or over that of an `earlier` one.
-fn in_file(settings: &Settings, fingerprints: bool, earlier: Option<&SharedStore>) -> SharedStore {
+fn in_file(settings: &Settings, earlier: Option<&Store>) -> Store {
     let file = match earlier {
         Some(store) => store.freeze(|file, _| copy_of(file)).unwrap(),
         None => MemoryFile::create().unwrap(),
     };
-    let store = SharedStore::in_file(settings, SHARDS, key(fingerprints), file).unwrap();
+    let store = Store::in_file(settings, SHARDS, file).unwrap();
     store.retain_completed(1000, 24);
     store
 }
@@ -47,8 +40,8 @@ fn copy_of(file: &MemoryFile) -> MemoryFile {
 }
 
 /// Lets a new store continue with the memory and the image of this one.
-fn resumed(store: SharedStore, settings: &Settings, fingerprints: bool) -> Result<SharedStore, ImageError> {
-    let mut next = in_file(settings, fingerprints, Some(&store));
+fn resumed(store: Store, settings: &Settings) -> Result<Store, ImageError> {
+    let mut next = in_file(settings, Some(&store));
     let image = store.freeze(|_, image| image.to_vec()).unwrap();
     next.resume(&image)?;
     assert_eq!(next.retained(), store.retained());
@@ -75,7 +68,7 @@ impl Traffic {
     }
 
     /// Applies some announces to all stores, and demands equal replies.
-    fn apply(&mut self, announces: u32, stores: &[&SharedStore]) {
+    fn apply(&mut self, announces: u32, stores: &[&Store]) {
         for number in 0..announces {
             let torrent = if self.rng.bool() { self.rng.u32(..20) } else { self.rng.u32(..4000) };
             let action = match self.rng.u32(..10) {
@@ -94,10 +87,10 @@ impl Traffic {
                     let (hash, now_s) = (info_hash(torrent), self.now_s);
                     if v6 {
                         let announce = Announce { peer: PeerV6(six), action, peers_wanted: 30 };
-                        in_mode(store, &hash, &announce, now_s, seed)
+                        reply(store, &hash, &announce, now_s, seed)
                     } else {
                         let peer = PeerV4([10, high, middle, low, 0x1a, 0xe1]);
-                        in_mode(store, &hash, &Announce { peer, action, peers_wanted: 30 }, now_s, seed)
+                        reply(store, &hash, &Announce { peer, action, peers_wanted: 30 }, now_s, seed)
                     }
                 })
                 .collect();
@@ -114,83 +107,53 @@ impl Traffic {
 
 type Reply = (Result<Announced, Rejection>, Vec<u8>);
 
-/// The swarms of a family in a store of either mode.
+/// A family, with its swarms in a store.
 trait InStore: Family {
-    fn announce(
-        store: &SharedStore,
-        hash: &InfoHash,
-        announce: &Announce<Self>,
-        now_s: u32,
-        seed: u64,
-    ) -> Reply;
+    fn swarms(store: &Store) -> &Swarms<Self>;
 }
 
-fn in_mode<P: InStore>(
-    store: &SharedStore,
-    hash: &InfoHash,
-    announce: &Announce<P>,
-    now_s: u32,
-    seed: u64,
-) -> Reply {
-    P::announce(store, hash, announce, now_s, seed)
+impl InStore for PeerV4 {
+    fn swarms(store: &Store) -> &Swarms<Self> {
+        &store.v4
+    }
 }
 
-macro_rules! in_store {
-    ($peer:ty, $swarms:ident) => {
-        impl InStore for $peer {
-            fn announce(
-                store: &SharedStore,
-                hash: &InfoHash,
-                announce: &Announce<Self>,
-                now_s: u32,
-                seed: u64,
-            ) -> Reply {
-                let mut out = vec![0; 1000];
-                let mut rng = fastrand::Rng::with_seed(seed);
-                let announced = match store {
-                    SharedStore::Whole(store) => {
-                        let swarms: &Swarms<$peer> = &store.$swarms;
-                        swarms.announce(&swarms.locate(hash), announce, now_s, &mut rng, &mut out)
-                    }
-                    SharedStore::Fingerprints(store) => {
-                        let swarms = &store.$swarms;
-                        swarms.announce(&swarms.locate(hash), announce, now_s, &mut rng, &mut out)
-                    }
-                };
-                (announced, out)
-            }
-        }
-    };
+impl InStore for PeerV6 {
+    fn swarms(store: &Store) -> &Swarms<Self> {
+        &store.v6
+    }
 }
 
-in_store!(PeerV4, v4);
-in_store!(PeerV6, v6);
+fn reply<P: InStore>(store: &Store, hash: &InfoHash, announce: &Announce<P>, now_s: u32, seed: u64) -> Reply {
+    let (swarms, mut out) = (P::swarms(store), vec![0; 1000]);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let announced = swarms.announce(&swarms.locate(hash), announce, now_s, &mut rng, &mut out);
+    (announced, out)
+}
 
 #[test]
 fn a_resumed_store_replies_as_one_that_was_never_interrupted() {
-    for fingerprints in [false, true] {
-        let mut traffic = Traffic::new(3);
-        let uninterrupted = SharedStore::new(&settings(), SHARDS, key(fingerprints)).unwrap();
-        uninterrupted.retain_completed(1000, 24);
-        let mut store = in_file(&settings(), fingerprints, None);
-        for _ in 0..4 {
-            traffic.apply(60_000, &[&uninterrupted, &store]);
-            store = resumed(store, &settings(), fingerprints).unwrap();
-            assert_eq!(store.totals(), uninterrupted.totals());
-            store.make_ready();
-            while store.trim() {}
-        }
+    let mut traffic = Traffic::new(3);
+    let uninterrupted = Store::with_shards(&settings(), SHARDS).unwrap();
+    uninterrupted.retain_completed(1000, 24);
+    let mut store = in_file(&settings(), None);
+    for _ in 0..4 {
         traffic.apply(60_000, &[&uninterrupted, &store]);
+        store = resumed(store, &settings()).unwrap();
+        assert_eq!(store.totals(), uninterrupted.totals());
+        store.make_ready();
+        while store.trim() {}
     }
+    traffic.apply(60_000, &[&uninterrupted, &store]);
 }
 
 #[test]
 fn a_store_with_other_settings_is_not_resumed() {
-    let store = in_file(&settings(), false, None);
+    let store = in_file(&settings(), None);
     Traffic::new(4).apply(5_000, &[&store]);
     let refusal = |other: &Settings, shards: usize| {
         let file = store.freeze(|file, _| copy_of(file)).unwrap();
-        let mut next = SharedStore::in_file(other, shards, None, file).unwrap();
+        let mut next = Store::in_file(other, shards, file).unwrap();
         store.freeze(|_, image| next.resume(image).unwrap_err().to_string()).unwrap()
     };
     let other_key = Settings { hash_key: [1, 2, 3, 5], ..settings() };
@@ -208,7 +171,7 @@ fn a_store_with_other_settings_is_not_resumed() {
 
 #[test]
 fn a_damaged_image_is_refused() {
-    let store = in_file(&settings(), false, None);
+    let store = in_file(&settings(), None);
     Traffic::new(5).apply(5_000, &[&store]);
     let image = store.freeze(|_, image| image.to_vec()).unwrap();
     let mut rng = fastrand::Rng::with_seed(6);
@@ -219,7 +182,7 @@ fn a_damaged_image_is_refused() {
         } else {
             damaged[rng.usize(..image.len())] ^= 1 << rng.u8(..8);
         }
-        let mut next = in_file(&settings(), false, Some(&store));
+        let mut next = in_file(&settings(), Some(&store));
         assert!(matches!(next.resume(&damaged), Err(ImageError::Damaged)));
         std::mem::forget(next);
     }
@@ -227,7 +190,7 @@ fn a_damaged_image_is_refused() {
 
 #[test]
 fn private_memory_has_no_image() {
-    let store = SharedStore::new(&settings(), SHARDS, None).unwrap();
+    let store = Store::with_shards(&settings(), SHARDS).unwrap();
     assert!(store.freeze(|_, _| ()).is_none());
 }
 
@@ -235,7 +198,7 @@ fn private_memory_has_no_image() {
 /// make a new program misread the memory of an old one.
 #[test]
 fn the_layout_of_this_version_is_known() {
-    let store = in_file(&settings(), false, None);
+    let store = in_file(&settings(), None);
     Traffic::new(7).apply(20_000, &[&store]);
     let checksum = store.freeze(|_, image| image[..4].to_vec()).unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Random sequences of operations on the store, in both of its modes, and on a naive model of it must agree.
+//! Random sequences of operations on the store and on a naive model of it must agree.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
@@ -6,9 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use shoal_base::{Action, Counts, InfoHash, PeerV4, PeerV6};
-use shoal_store::{
-    Announce, Family, Fingerprint, FingerprintKey, PeerChange, Settings, Store, SwarmId, Swarms,
-};
+use shoal_store::{Announce, Family, PeerChange, Settings, Store, Swarms};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 const TIMEOUT_S: u32 = 1800;
@@ -37,7 +35,7 @@ trait Numbered: Family + FromBytes + Immutable + KnownLayout + Ord + Copy + std:
     /// Whether each peer is of a source of its own. Only a few downloads of one source are counted.
     const HAVE_SOURCES: bool;
     fn numbered(number: u16) -> Self;
-    fn swarms<I: SwarmId>(store: &Store<I>) -> &Swarms<Self, I>;
+    fn swarms(store: &Store) -> &Swarms<Self>;
 }
 
 impl Numbered for PeerV4 {
@@ -48,7 +46,7 @@ impl Numbered for PeerV4 {
         Self([10, 0, high, low, low, high | 1])
     }
 
-    fn swarms<I: SwarmId>(store: &Store<I>) -> &Swarms<Self, I> {
+    fn swarms(store: &Store) -> &Swarms<Self> {
         &store.v4
     }
 }
@@ -62,30 +60,8 @@ impl Numbered for PeerV6 {
         Self(bytes)
     }
 
-    fn swarms<I: SwarmId>(store: &Store<I>) -> &Swarms<Self, I> {
+    fn swarms(store: &Store) -> &Swarms<Self> {
         &store.v6
-    }
-}
-
-/// An identity whose store may know ages.
-trait Aged: SwarmId {
-    const KNOWS_AGES: bool;
-    fn age_s<P: Numbered>(swarms: &Swarms<P, Self>, info_hash: &InfoHash, now_s: u32) -> Option<u32>;
-}
-
-impl Aged for InfoHash {
-    const KNOWS_AGES: bool = true;
-
-    fn age_s<P: Numbered>(swarms: &Swarms<P>, info_hash: &InfoHash, now_s: u32) -> Option<u32> {
-        swarms.age_s(&swarms.locate(info_hash), now_s)
-    }
-}
-
-impl Aged for Fingerprint {
-    const KNOWS_AGES: bool = false;
-
-    fn age_s<P: Numbered>(_: &Swarms<P, Self>, _: &InfoHash, _: u32) -> Option<u32> {
-        None
     }
 }
 
@@ -229,8 +205,8 @@ impl<P: Numbered> Model<P> {
     }
 }
 
-struct World<'s, P: Numbered, I: SwarmId> {
-    swarms: &'s Swarms<P, I>,
+struct World<'s, P: Numbered> {
+    swarms: &'s Swarms<P>,
     model: Model<P>,
     rng: fastrand::Rng,
     now_s: u32,
@@ -238,7 +214,7 @@ struct World<'s, P: Numbered, I: SwarmId> {
     completed: u64,
 }
 
-impl<P: Numbered, I: Aged> World<'_, P, I> {
+impl<P: Numbered> World<'_, P> {
     fn announce(&mut self, swarm: u16, peer: u16, action: Action, wanted: usize) {
         let (hash, peer) = (info_hash(swarm), P::numbered(peer));
         let mut out = [0; 80 * 18];
@@ -329,7 +305,7 @@ impl<P: Numbered, I: Aged> World<'_, P, I> {
     fn check_ages(&self) {
         for number in 0..4 {
             let hash = info_hash(number);
-            let shown = I::age_s(self.swarms, &hash, self.now_s);
+            let shown = self.swarms.age_s(&self.swarms.locate(&hash), self.now_s);
             let age_s = self.model.swarms.get(&hash).map(|swarm| self.now_s - swarm.created_s);
             match (shown, age_s) {
                 (Some(shown_s), Some(age_s)) => {
@@ -337,7 +313,7 @@ impl<P: Numbered, I: Aged> World<'_, P, I> {
                     assert!(shown_s.abs_diff(age_s) <= error_s_max, "{age_s} s are shown as {shown_s} s");
                 }
                 (None, None) => {}
-                (shown, _) => assert!(shown.is_none() && !I::KNOWS_AGES, "{shown:?}"),
+                (shown, _) => panic!("{shown:?} is shown, and it is {age_s:?}"),
             }
         }
     }
@@ -352,12 +328,11 @@ impl<P: Numbered, I: Aged> World<'_, P, I> {
 }
 
 fn agree<P: Numbered>(steps: &[Step], seed: u64) {
-    check::<P, _>(&Store::new(&SETTINGS).unwrap(), steps, seed);
-    let key = FingerprintKey::new(&[7; 16]);
-    check::<P, _>(&Store::of_fingerprints(&SETTINGS, 4, key).unwrap(), steps, seed);
+    check::<P>(&Store::new(&SETTINGS).unwrap(), steps, seed);
+    check::<P>(&Store::with_shards(&SETTINGS, 4).unwrap(), steps, seed);
 }
 
-fn check<P: Numbered, I: Aged>(store: &Store<I>, steps: &[Step], seed: u64) {
+fn check<P: Numbered>(store: &Store, steps: &[Step], seed: u64) {
     let mut world = World {
         swarms: P::swarms(store),
         model: Model { swarms: BTreeMap::new(), downloaders: BTreeSet::new() },

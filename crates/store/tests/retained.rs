@@ -11,8 +11,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use shoal_base::{Action, Counts, InfoHash, PeerV4, PeerV6};
 use shoal_store::{
-    Ages, Announce, Export, Family, FingerprintKey, Restored, Settings, SharedStore, Store, SwarmId,
-    SwarmPart, SwarmSet, Swarms, Walk,
+    Ages, Announce, Export, Family, Restored, Settings, Store, SwarmPart, SwarmSet, Swarms, Walk,
 };
 use shoal_testkit::allocator::CountingAllocator;
 use support::{OwnPart, export, export_next};
@@ -36,12 +35,8 @@ fn settings() -> Settings {
     Settings { peers_per_source_max: 64, ..Settings::new(1 << 28, TIMEOUT_S, [1, 2, 3, 4]) }
 }
 
-fn whole(shards: usize) -> SharedStore {
-    Store::with_shards(&settings(), shards).unwrap().into()
-}
-
-fn fingerprints(shards: usize) -> SharedStore {
-    Store::of_fingerprints(&settings(), shards, FingerprintKey::new(&[7; 16])).unwrap().into()
+fn store_of(shards: usize) -> Store {
+    Store::with_shards(&settings(), shards).unwrap()
 }
 
 fn info_hash(number: u32) -> InfoHash {
@@ -54,7 +49,7 @@ fn info_hash(number: u32) -> InfoHash {
 trait Numbered: Family {
     const SET: SwarmSet;
     fn numbered(number: u32) -> Self;
-    fn swarms<I: SwarmId>(store: &Store<I>) -> &Swarms<Self, I>;
+    fn swarms(store: &Store) -> &Swarms<Self>;
 }
 
 impl Numbered for PeerV4 {
@@ -65,7 +60,7 @@ impl Numbered for PeerV4 {
         Self([10, high, middle, low, 0x1a, 0xe1])
     }
 
-    fn swarms<I: SwarmId>(store: &Store<I>) -> &Swarms<Self, I> {
+    fn swarms(store: &Store) -> &Swarms<Self> {
         &store.v4
     }
 }
@@ -79,41 +74,37 @@ impl Numbered for PeerV6 {
         Self(bytes)
     }
 
-    fn swarms<I: SwarmId>(store: &Store<I>) -> &Swarms<Self, I> {
+    fn swarms(store: &Store) -> &Swarms<Self> {
         &store.v6
     }
 }
 
-fn announce<P: Numbered>(store: &SharedStore, torrent: u32, peer: u32, action: Action, now_s: u32) -> Counts {
+fn announce<P: Numbered>(store: &Store, torrent: u32, peer: u32, action: Action, now_s: u32) -> Counts {
     let announce = Announce { peer: P::numbered(peer), action, peers_wanted: 0 };
     let (place, rng) = (store.locate(&info_hash(torrent)), &mut fastrand::Rng::with_seed(1));
-    let announced = match store {
-        SharedStore::Whole(store) => P::swarms(store).announce(&place, &announce, now_s, rng, &mut []),
-        SharedStore::Fingerprints(store) => P::swarms(store).announce(&place, &announce, now_s, rng, &mut []),
-    };
-    announced.unwrap().counts
+    P::swarms(store).announce(&place, &announce, now_s, rng, &mut []).unwrap().counts
 }
 
-fn scrape<P: Numbered>(store: &SharedStore, torrent: u32) -> Counts {
+fn scrape<P: Numbered>(store: &Store, torrent: u32) -> Counts {
     store.counts(&info_hash(torrent))[P::SET.index()]
 }
 
 /// Lets a torrent be downloaded this many times, and then be left by all.
-fn complete(store: &SharedStore, torrent: u32, downloads: u32, now_s: u32) {
+fn complete(store: &Store, torrent: u32, downloads: u32, now_s: u32) {
     let peers = 1000 * (torrent + 1)..1000 * (torrent + 1) + downloads;
     peers.clone().for_each(|peer| _ = announce::<PeerV4>(store, torrent, peer, Action::Complete, now_s));
     peers.for_each(|peer| _ = announce::<PeerV4>(store, torrent, peer, Action::Stop, now_s));
 }
 
 /// Sweeps until `end_s`.
-fn pass(store: &SharedStore, now_s: &mut u32, end_s: u32) {
+fn pass(store: &Store, now_s: &mut u32, end_s: u32) {
     while *now_s < end_s {
         *now_s = end_s.min(*now_s + STEP_S);
         store.expire_in(usize::MAX, *now_s, usize::MAX);
     }
 }
 
-fn restore(store: &SharedStore, parts: &[OwnPart], elapsed_s: u32, now_s: u32) -> Restored {
+fn restore(store: &Store, parts: &[OwnPart], elapsed_s: u32, now_s: u32) -> Restored {
     let ages = Ages::new(TIMEOUT_S, TIMEOUT_S, elapsed_s);
     let mut restored = Restored::default();
     for part in parts {
@@ -182,9 +173,9 @@ impl Torrent {
 const HOURS: u16 = 6;
 
 /// Runs steps on a store and on the model.
-fn check<P: Numbered>(new: fn(usize) -> SharedStore, steps: &[Step]) {
+fn check<P: Numbered>(steps: &[Step]) {
     let (mut now_s, mut restarts) = (1_000_000, 0);
-    let (mut store, mut torrents, mut peers) = (new(4), vec![Torrent::default(); 6], 0_u32);
+    let (mut store, mut torrents, mut peers) = (store_of(4), vec![Torrent::default(); 6], 0_u32);
     store.retain_completed(1000, HOURS);
     pass(&store, &mut now_s, 1_000_001);
     for step in steps {
@@ -224,7 +215,7 @@ fn check<P: Numbered>(new: fn(usize) -> SharedStore, steps: &[Step]) {
             }
             Step::Restart { elapsed_s } => {
                 let parts = export(&store, now_s);
-                store = new(8);
+                store = store_of(8);
                 store.retain_completed(1000, HOURS);
                 // Monotonic time begins anew. The model has it as if it had gone on.
                 now_s += elapsed_s;
@@ -250,23 +241,18 @@ proptest! {
 
     #[test]
     fn ipv4_agrees_with_the_model(steps in prop::collection::vec(step(), 1..80)) {
-        check::<PeerV4>(whole, &steps);
+        check::<PeerV4>(&steps);
     }
 
     #[test]
     fn ipv6_agrees_with_the_model(steps in prop::collection::vec(step(), 1..80)) {
-        check::<PeerV6>(whole, &steps);
-    }
-
-    #[test]
-    fn fingerprints_agree_with_the_model(steps in prop::collection::vec(step(), 1..80)) {
-        check::<PeerV4>(fingerprints, &steps);
+        check::<PeerV6>(&steps);
     }
 }
 
 #[test]
 fn nothing_is_retained_by_default() {
-    let store = whole(4);
+    let store = store_of(4);
     complete(&store, 1, 3, 1000);
     assert_eq!(scrape::<PeerV4>(&store, 1), Counts::default());
     assert_eq!(store.retained(), [0, 0]);
@@ -274,7 +260,7 @@ fn nothing_is_retained_by_default() {
 
 #[test]
 fn torrents_without_downloads_are_not_retained() {
-    let store = whole(4);
+    let store = store_of(4);
     store.retain_completed(1000, 24);
     for torrent in 0..100 {
         announce::<PeerV4>(&store, torrent, 1, Action::Leech, 1000);
@@ -285,7 +271,7 @@ fn torrents_without_downloads_are_not_retained() {
 
 #[test]
 fn counts_of_all_sizes_return_with_the_next_peer() {
-    let store = whole(4);
+    let store = store_of(4);
     store.retain_completed(1000, 24);
     for (torrent, downloads) in [(1, 1), (2, 254), (3, 255), (4, 256), (5, 900)] {
         complete(&store, torrent, downloads, 1000);
@@ -305,7 +291,7 @@ fn counts_of_all_sizes_return_with_the_next_peer() {
 
 #[test]
 fn a_flood_of_torrents_displaces_none_with_more_downloads() {
-    let store = whole(8);
+    let store = store_of(8);
     store.retain_completed(2000, 24);
     (0..100).for_each(|torrent| complete(&store, torrent, 64, 1000));
     (1000..40_000).for_each(|torrent| complete(&store, torrent, 1, 1000));
@@ -317,7 +303,7 @@ fn a_flood_of_torrents_displaces_none_with_more_downloads() {
 
 #[test]
 fn of_equal_torrents_the_oldest_goes_first() {
-    let store = whole(8);
+    let store = store_of(8);
     store.retain_completed(2000, 100);
     let mut now_s = 0;
     for (generation, torrents) in [0..2000, 2000..4000, 4000..6000].into_iter().enumerate() {
@@ -335,11 +321,11 @@ fn of_equal_torrents_the_oldest_goes_first() {
 
 #[test]
 fn lower_limits_apply_with_the_next_sweeps() {
-    let store = whole(2);
+    let store = store_of(2);
     store.retain_completed(20_000, 100);
     let mut now_s = 1000;
     (0..20_000).for_each(|torrent| complete(&store, torrent, 1, now_s));
-    let bytes = |store: &SharedStore| store.totals()[0].bytes;
+    let bytes = |store: &Store| store.totals()[0].bytes;
     let full = bytes(&store);
     store.retain_completed(10_000, 100);
     pass(&store, &mut now_s, 1000 + 24 * HOUR_S);
@@ -352,11 +338,10 @@ fn lower_limits_apply_with_the_next_sweeps() {
 
 #[test]
 fn a_walk_lists_torrents_without_peers_once() {
-    let store = whole(32);
+    let store = store_of(32);
     store.retain_completed(100_000, 100);
     (0..2000).for_each(|torrent| complete(&store, torrent, 1 + torrent % 3, 1000));
     (1500..3000).for_each(|torrent| _ = announce::<PeerV6>(&store, torrent, torrent, Action::Leech, 1000));
-    let SharedStore::Whole(store) = &store else { panic!("a store of whole hashes") };
     let (mut walk, mut listed, mut all) = (Walk::default(), Vec::new(), BTreeMap::new());
     while store.list(&mut walk, &mut listed) || !listed.is_empty() {
         assert!(listed.len() <= Walk::LISTED_MAX);
@@ -376,14 +361,14 @@ fn a_walk_lists_torrents_without_peers_once() {
 
 #[test]
 fn counts_of_swarms_whose_peers_are_overdue_return_without_them() {
-    let store = whole(4);
+    let store = store_of(4);
     for torrent in 0..50 {
         let peers = if torrent % 2 == 0 { 1..3 } else { 1..600_u32 };
         peers.for_each(|peer| _ = announce::<PeerV4>(&store, torrent, peer, Action::Complete, 5000));
     }
     let parts = export(&store, 5000);
     for (elapsed_s, is_there) in [(2 * HOUR_S, true), (100 * HOUR_S, false)] {
-        let restored = whole(2);
+        let restored = store_of(2);
         restored.retain_completed(1000, 48);
         let numbers = restore(&restored, &parts, elapsed_s, 9000);
         assert_eq!((numbers.peers, numbers.retained), (0, if is_there { 50 } else { 0 }));
@@ -402,7 +387,7 @@ fn counts_of_swarms_whose_peers_are_overdue_return_without_them() {
 
 #[test]
 fn a_large_swarm_that_empties_during_an_export_keeps_its_count() {
-    let store = whole(1);
+    let store = store_of(1);
     store.retain_completed(1000, 48);
     (1..600).for_each(|peer| _ = announce::<PeerV4>(&store, 1, peer, Action::Complete, 5000));
     let (mut run, mut parts) = (Export::default(), Vec::new());
@@ -419,16 +404,16 @@ fn a_large_swarm_that_empties_during_an_export_keeps_its_count() {
 }
 
 /// Returns the bytes that an entry takes, of a million in one family, with tables and lists.
-fn bytes_per_entry(new: fn(usize) -> SharedStore) -> f64 {
+fn bytes_per_entry() -> f64 {
     const ENTRIES: u32 = 1_000_000;
-    let store = new(32);
+    let store = store_of(32);
     store.retain_completed(2 * ENTRIES, 48);
     let heap = shoal_testkit::allocator::held_bytes();
     let ages = Ages::new(TIMEOUT_S, TIMEOUT_S, 0);
     let mut rng = fastrand::Rng::with_seed(5);
     for _ in 0..ENTRIES {
         let mut id = InfoHash([0; 20]);
-        id.0[..12].iter_mut().for_each(|byte| *byte = rng.u8(..));
+        rng.fill(&mut id.0);
         let part = SwarmPart { id, completed: 1, age_s: 0, seeders: 0, peers: &[], ages: &[] };
         store.restore(SwarmSet::V4, &[part], &ages, 1000);
     }
@@ -440,9 +425,7 @@ fn bytes_per_entry(new: fn(usize) -> SharedStore) -> f64 {
 
 #[test]
 fn an_entry_takes_at_most_32_bytes() {
-    for (mode, new) in [("whole", whole as fn(usize) -> SharedStore), ("fingerprint", fingerprints)] {
-        let bytes = bytes_per_entry(new);
-        println!("{mode}: {bytes:.1} bytes each of a million");
-        assert!(bytes <= 32.0, "{mode}: {bytes}");
-    }
+    let bytes = bytes_per_entry();
+    println!("{bytes:.1} bytes each of a million");
+    assert!(bytes <= 32.0, "{bytes}");
 }

@@ -12,9 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use shoal_base::source::{HoldingLimits, Holdings};
 use shoal_base::{Action, Counts, InfoHash, PeerV4, PeerV6};
-use shoal_store::{
-    Ages, Announce, FingerprintKey, PrivateNetwork, Restored, Settings, SharedStore, Store, SwarmSet,
-};
+use shoal_store::{Ages, Announce, PrivateNetwork, Restored, Settings, Store, SwarmSet};
 use support::{OwnPart, export};
 
 const TIMEOUT_S: u32 = 1800;
@@ -24,8 +22,8 @@ fn settings(hash_key: [u64; 4]) -> Settings {
     Settings { peers_per_source_max: 64, ..Settings::new(1 << 28, TIMEOUT_S, hash_key) }
 }
 
-fn store(hash_key: [u64; 4], shards: usize) -> SharedStore {
-    Store::with_shards(&settings(hash_key), shards).unwrap().into()
+fn store(hash_key: [u64; 4], shards: usize) -> Store {
+    Store::with_shards(&settings(hash_key), shards).unwrap()
 }
 
 fn info_hash(number: u32) -> InfoHash {
@@ -45,8 +43,7 @@ fn peer_v6(number: u32) -> PeerV6 {
     PeerV6(bytes)
 }
 
-fn announce(store: &SharedStore, torrent: u32, peer: u32, v6: bool, action: Action, now_s: u32) {
-    let SharedStore::Whole(store) = store else { panic!("a store of whole hashes") };
+fn announce(store: &Store, torrent: u32, peer: u32, v6: bool, action: Action, now_s: u32) {
     let (place, rng) = (store.v4.locate(&info_hash(torrent)), &mut fastrand::Rng::with_seed(peer.into()));
     if v6 {
         let announce = Announce { peer: peer_v6(peer), action, peers_wanted: 0 };
@@ -57,7 +54,7 @@ fn announce(store: &SharedStore, torrent: u32, peer: u32, v6: bool, action: Acti
     }
 }
 
-fn restore(store: &SharedStore, parts: &[OwnPart], ages: &Ages, now_s: u32) -> Restored {
+fn restore(store: &Store, parts: &[OwnPart], ages: &Ages, now_s: u32) -> Restored {
     let mut restored = Restored::default();
     for set in SwarmSet::ALL {
         let parts: Vec<_> = parts.iter().filter(|part| part.set == set).map(OwnPart::part).collect();
@@ -70,7 +67,7 @@ fn restore(store: &SharedStore, parts: &[OwnPart], ages: &Ages, now_s: u32) -> R
 /// The counts and the peers of each torrent, with their roles and ages.
 type Content = BTreeMap<u32, ([Counts; 2], BTreeMap<SocketAddr, (bool, u32)>)>;
 
-fn content(store: &SharedStore, torrents: u32, now_s: u32) -> Content {
+fn content(store: &Store, torrents: u32, now_s: u32) -> Content {
     let torrent = |number| {
         let peers = store.peers(&info_hash(number), 100_000, now_s);
         let peers = peers.into_iter().map(|peer| (peer.address, (peer.seeds, peer.age_s))).collect();
@@ -82,7 +79,7 @@ fn content(store: &SharedStore, torrents: u32, now_s: u32) -> Content {
 const TORRENTS: u32 = 3000;
 
 /// Fills a store with swarms of all forms, peers of both roles and all ages, and completed downloads.
-fn fill(store: &SharedStore) {
+fn fill(store: &Store) {
     let mut rng = fastrand::Rng::with_seed(3);
     for torrent in 0..TORRENTS {
         let peers = match torrent {
@@ -150,7 +147,7 @@ fn a_shorter_timeout_drops_those_that_are_too_old() {
     announce(&from, 1, 1, false, Action::Leech, START_S);
     announce(&from, 1, 2, false, Action::Seed, START_S + 600);
     let parts = export(&from, START_S + 700);
-    let to = Store::with_shards(&Settings { peer_timeout_s: 300, ..settings([5; 4]) }, 8).unwrap().into();
+    let to = Store::with_shards(&Settings { peer_timeout_s: 300, ..settings([5; 4]) }, 8).unwrap();
     let restored = restore(&to, &parts, &Ages::new(TIMEOUT_S, 300, 100), 2000);
     assert_eq!(restored, Restored { peers: 1, overdue: 1, ..Restored::default() });
     let peers = to.peers(&info_hash(1), 10, 2000);
@@ -213,7 +210,7 @@ fn the_torrents_and_peers_of_sources_are_counted_as_before() {
     let of = |hash_key| {
         let holdings = Arc::new(Holdings::new(limits, [3, 4]).unwrap());
         let settings = Settings { holdings: Some(Arc::clone(&holdings)), ..settings(hash_key) };
-        (SharedStore::from(Store::with_shards(&settings, 8).unwrap()), holdings)
+        (Store::with_shards(&settings, 8).unwrap(), holdings)
     };
     let (from, from_holdings) = of([1; 4]);
     for torrent in 0..40 {
@@ -237,10 +234,8 @@ fn the_torrents_and_peers_of_sources_are_counted_as_before() {
 }
 
 #[test]
-fn private_networks_and_fingerprints_return_if_the_keys_are_the_same() {
-    let key = || FingerprintKey::new(&[9; 16]);
-    let of = |shards| Store::of_fingerprints(&settings([1, 2, 3, 4]), shards, key()).unwrap();
-    let (from, to) = (of(8), of(32));
+fn private_networks_return_if_the_keys_are_the_same() {
+    let (from, to) = (store([1, 2, 3, 4], 8), store([1, 2, 3, 4], 32));
     let rng = &mut fastrand::Rng::with_seed(1);
     let announce = Announce { peer: peer_v4(1), action: Action::Leech, peers_wanted: 0 };
     for number in 0..100 {
@@ -248,9 +243,7 @@ fn private_networks_and_fingerprints_return_if_the_keys_are_the_same() {
         let place = from.private.locate(&info_hash(number), PrivateNetwork::Ten);
         from.private.v4.announce(&place, &announce, START_S, rng, &mut []).unwrap();
     }
-    let (from, to) = (SharedStore::from(from), SharedStore::from(to));
     restore(&to, &export(&from, START_S), &Ages::new(TIMEOUT_S, TIMEOUT_S, 0), START_S);
-    let SharedStore::Fingerprints(to) = to else { panic!("a store of fingerprints") };
     for number in 0..100 {
         assert_eq!(to.v4.scrape(&to.v4.locate(&info_hash(number))).leechers, 1);
         let place = to.private.locate(&info_hash(number), PrivateNetwork::Ten);
@@ -267,7 +260,7 @@ fn a_store_that_is_too_small_takes_as_much_as_it_may() {
         announce(&from, torrent, torrent, false, Action::Leech, START_S);
     }
     let settings = Settings { memory_bytes_max: 4 << 20, ..settings([1; 4]) };
-    let to = SharedStore::from(Store::with_shards(&settings, 8).unwrap());
+    let to = Store::with_shards(&settings, 8).unwrap();
     let restored = restore(&to, &export(&from, START_S), &Ages::new(TIMEOUT_S, TIMEOUT_S, 0), START_S);
     assert!(restored.refused > 0 && restored.peers > 50_000, "{restored:?}");
     assert_eq!(restored.refused + restored.peers, 200_000);

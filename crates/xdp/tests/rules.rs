@@ -149,7 +149,7 @@ fn hashes_are_those_of_siphash() {
     let (program, mut maps) = load();
     let mut rng = fastrand::Rng::with_seed(1);
     for _ in 0..300 {
-        let ids = ConnectionIds::new(&ConnectionKey::new(rng.u128(..).to_le_bytes()), 0);
+        let ids = ConnectionIds::new(&ConnectionKey::new(rng.u128(..).to_le_bytes()));
         let unix_s = rng.u64(..1 << 40);
         maps.set_settings(&settings(&ids));
         maps.set_slot(slot_at(unix_s).0, NEVER_NS);
@@ -262,8 +262,7 @@ fn ids_are_accepted_as_in_the_engine() {
     let none = Rate { token_ns: SLOW, full_ns: 0 };
     for _ in 0..2000 {
         let (former, key) = (ConnectionKey::new([1; 16]), ConnectionKey::new([2; 16]));
-        let grace_s = *rng.choice(&[0_u32, 60, 600, 3600]).unwrap();
-        let mut ids = ConnectionIds::new(&former, grace_s);
+        let mut ids = ConnectionIds::new(&former);
         let replaced_s = UNIX_S + rng.u64(..1000);
         ids.replace_key(&key, replaced_s);
         // The middle of a second: the clock goes on during the test.
@@ -277,11 +276,11 @@ fn ids_are_accepted_as_in_the_engine() {
         let (slot, end_s) = slot_at(unix_s);
         maps.set_slot(slot, monotonic_at(end_s));
         let issued_s = (unix_s + 300).saturating_sub(rng.u64(..6000));
-        let other = ConnectionIds::new(if rng.bool() { &former } else { &key }, 0);
+        let other = ConnectionIds::new(if rng.bool() { &former } else { &key });
         let ip: IpAddr = if rng.bool() { "192.0.2.1" } else { "2001:db8:7::1" }.parse().unwrap();
         let id = other.issue(ip, issued_s);
         let accepted = accepts(&program, &ip.to_string(), id.0);
-        assert_eq!(accepted, ids.accepts(id, ip, unix_s), "{issued_s} at {unix_s}, {grace_s}");
+        assert_eq!(accepted, ids.accepts(id, ip, unix_s), "{issued_s} at {unix_s}");
     }
 }
 

@@ -43,7 +43,7 @@ const PORT: u16 = 6969;
 const CONNECT: [u8; 16] = [0, 0, 4, 0x17, 0x27, 0x10, 0x19, 0x80, 0, 0, 0, 0, 1, 2, 3, 4];
 
 fn ids(key: u8) -> ConnectionIds {
-    ConnectionIds::new(&ConnectionKey::new([key; 16]), 60)
+    ConnectionIds::new(&ConnectionKey::new([key; 16]))
 }
 
 fn settings(ids: &ConnectionIds) -> Settings {

@@ -21,12 +21,11 @@ use super::line::{Entry, HASHES_MAX, LINE_BYTES_MAX, LineError, check_reason};
 use super::{Details, TableBuilder};
 use crate::faults::Faults;
 
-/// The fields of an object that may contain the array.
-const LISTS: [&str; 7] = ["torrents", "infohashes", "hashes", "entries", "items", "blocklist", "list"];
+/// The fields of an object that may contain the array. The last two are those of Shoal's own API.
+const LISTS: [&str; 3] = ["torrents", "infohashes", "entries"];
 
 /// The fields of an item that name a torrent.
-const HASHES: [&str; 8] =
-    ["infohash", "hash", "infohashv1", "infohashv2", "btih", "magnet", "magneturi", "magnetlink"];
+const HASHES: [&str; 3] = ["infohash", "hash", "magnet"];
 
 /// Maximum size of a text as it is written. A longer one loses its end, and is too long for a line all the same.
 const TEXT_BYTES_MAX: usize = 2 * LINE_BYTES_MAX;
@@ -430,7 +429,7 @@ mod tests {
         let (one, two, three) = (hex(1), hex(2), hex(3));
         let items = format!(
             r#"["{one}", {{"name": "x", "infoHash": "{two}", "reason": " a notice ", "more": [1, {{}}]}},
-            {{"hash": null, "magnet_uri": "magnet:?xt=urn:btih:{three}&dn=x"}}, "{one} again"]"#
+            {{"hash": null, "Magnet": "magnet:?xt=urn:btih:{three}&dn=x"}}, "{one} again"]"#
         );
         let expected = [(1, Some("again".to_owned())), (2, Some("a notice".to_owned())), (3, None)];
         for document in [items.clone(), format!("\n{{\"version\": 1, \"torrents\": {items}}}\0\x1a")] {
@@ -446,7 +445,8 @@ mod tests {
         // Values that are kept have at most 128 levels.
         let deep = format!("{}{}", "[".repeat(1000), "]".repeat(1000));
         for value in ["null", "true", "-1", "1", "1.5", "{\"a\": [\"b\"]}", &numbers, &format!("[{deep}]")] {
-            let items = format!("[{{\"hash\": {value}, \"btih\": \"{}\", \"reason\": {value}}}]", hex(1));
+            let items =
+                format!("[{{\"hash\": {value}, \"info_hash\": \"{}\", \"reason\": {value}}}]", hex(1));
             assert_eq!(read(&items), (vec![(1, None)], Ok(())), "{value:.20}");
             let error = read(&format!("[{{\"hash\": {value}}}]")).1.unwrap_err();
             assert!(error.fault.contains("the item has no info hash"), "{error}");
@@ -467,6 +467,8 @@ mod tests {
             ("[\n\n{\"name\": 1}]", 3, "the item has no info hash"),
             ("[7]", 1, "expected an info hash"),
             ("{\"error\": 1}", 1, "the object has no list"),
+            ("{\"blocklist\": []}", 1, "the object has no list"),
+            ("[{\"btih\": \"x\"}]", 1, "the item has no info hash"),
             ("\"x\"", 1, "expected an array of torrents"),
             ("[", 1, "EOF"),
             ("[] x", 1, "trailing characters"),

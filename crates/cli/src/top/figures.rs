@@ -124,7 +124,7 @@ fn clients(stats: &Stats, order: usize) -> Section {
             Column::words("versions", 1),
         ],
         rows: rows.collect(),
-        none: "No announces yet, or insight.clients is off.",
+        none: "No announces yet.",
     }
 }
 
@@ -153,7 +153,7 @@ fn torrents(stats: &Stats, order: usize) -> Section {
             Column::numbers("completed", 2),
         ],
         rows: rows.collect(),
-        none: "No announces yet, or insight.top_swarms is off.",
+        none: "No announces yet.",
     }
 }
 

@@ -57,12 +57,6 @@ pub trait Swarms {
     /// Forgets the peers of WebTorrent that are connected to a node, which is lost.
     fn forget(&mut self, node: NodeId);
 
-    /// Returns whether an export of [`Scope::Addresses`] contains the peers that are known here. It does not if a store knows no
-    /// info hashes, so that other nodes fetch that snapshot elsewhere.
-    fn exports_addresses(&self) -> bool {
-        true
-    }
-
     /// Begins an export.
     fn begin_export(&mut self, scope: Scope) -> Self::Export;
 

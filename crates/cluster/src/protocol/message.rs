@@ -6,7 +6,7 @@
 //! | Kind | Body |
 //! |---|---|
 //! | 1, batch | shard (1), sequence number (8), time of departure in ms (8), deltas |
-//! | 2, hello | flags (1: ready, 2: whole, 4: exports no addresses), time of departure in ms (8), time since the start in ms (8), length of the name (1), name; for each shard, the next sequence number (8) and the digest (8) |
+//! | 2, hello | flags (1: ready, 2: whole), time of departure in ms (8), time since the start in ms (8), length of the name (1), name; for each shard, the next sequence number (8) and the digest (8) |
 //! | 3, goodbye | nothing |
 //! | 4, resend | shard (1), first and last sequence number (8 each) |
 //! | 5, gone | shard (1), the first sequence number that can be resent (8) |
@@ -111,8 +111,6 @@ pub struct Hello<'a> {
     pub is_ready: bool,
     /// Whether it misses nothing, as far as it knows.
     pub is_whole: bool,
-    /// Whether its snapshots contain the peers of UDP and HTTP, see [`Swarms::exports_addresses`](crate::protocol::Swarms::exports_addresses).
-    pub exports_addresses: bool,
     /// The time of departure on its clock, in milliseconds.
     pub sent_ms: u64,
     /// The time since its start, in milliseconds.
@@ -321,13 +319,12 @@ impl<'a> Hello<'a> {
         for stream in &mut streams {
             *stream = StreamHead { next: reader.sequence()?, digest: reader.u64()? };
         }
-        let (is_ready, is_whole, exports_addresses) = (flags & 1 != 0, flags & 2 != 0, flags & 4 == 0);
-        Ok(Self { is_ready, is_whole, exports_addresses, sent_ms, uptime_ms, name, streams })
+        let (is_ready, is_whole) = (flags & 1 != 0, flags & 2 != 0);
+        Ok(Self { is_ready, is_whole, sent_ms, uptime_ms, name, streams })
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        let flags = [self.is_ready, self.is_whole, !self.exports_addresses];
-        out.push(flags.iter().rev().fold(0, |bits, &flag| bits << 1 | u8::from(flag)));
+        out.push(u8::from(self.is_ready) | u8::from(self.is_whole) << 1);
         out.extend_from_slice(&self.sent_ms.to_le_bytes());
         out.extend_from_slice(&self.uptime_ms.to_le_bytes());
         let length = u8::try_from(self.name.len()).expect("a name is at most 64 bytes long");
@@ -415,18 +412,10 @@ mod tests {
 
     fn all() -> Vec<Message<'static>> {
         let streams = core::array::from_fn(|shard| StreamHead { next: shard as u64, digest: 9 });
-        let (is_ready, is_whole, exports_addresses, name) = (true, false, false, "a node");
+        let (is_ready, is_whole, name) = (true, false, "a node");
         vec![
             Message::Batch { shard: 15, sequence: 9, sent_ms: 8, deltas: b"deltas" },
-            Message::Hello(Box::new(Hello {
-                is_ready,
-                is_whole,
-                exports_addresses,
-                sent_ms: 5,
-                uptime_ms: 6,
-                name,
-                streams,
-            })),
+            Message::Hello(Box::new(Hello { is_ready, is_whole, sent_ms: 5, uptime_ms: 6, name, streams })),
             Message::Goodbye,
             Message::Resend { shard: 1, first: 2, last: 3 },
             Message::Gone { shard: 1, first: 2 },
@@ -493,11 +482,10 @@ mod tests {
         refused(Message::Resend { shard: 0, first: 1, last: above });
         refused(Message::Gone { shard: 0, first: above });
         refused(Message::Heads { snapshot: 1, nodes: Heads(&[Heads::encode_node(ME, [above; SHARDS])]) });
-        let (is_ready, is_whole, exports_addresses) = (true, true, true);
+        let (is_ready, is_whole) = (true, true);
         refused(Message::Hello(Box::new(Hello {
             is_ready,
             is_whole,
-            exports_addresses,
             sent_ms: 5,
             uptime_ms: 6,
             name: "",

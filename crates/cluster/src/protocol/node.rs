@@ -208,7 +208,7 @@ impl<E> Node<E> {
             }
             return;
         }
-        self.say_hello(now_ms, swarms.exports_addresses());
+        self.say_hello(now_ms);
         self.close_gaps(now_ms, swarms);
         self.waiting_bytes = self.remotes.values().map(Remote::waiting_bytes).sum();
         self.resync(now_ms, swarms);
@@ -276,8 +276,8 @@ impl<E> Node<E> {
     /// Returns whether this node misses nothing, as far as it knows.
     fn is_whole(&self, now_ms: u64) -> bool {
         let has_source = self.remotes.values().any(|remote| remote.gives_addresses(now_ms));
-        // Without a node that exports addresses, only announces bring what is missing of those that do not.
-        let is_replaced = |remote: &Remote| has_source || remote.exports_addresses;
+        // Without a node that was met, only announces bring what is missing of the others.
+        let is_replaced = |remote: &Remote| has_source || remote.is_met();
         let misses = |remote: &Remote| {
             remote.diverged_ms().is_some() && is_replaced(remote) || remote.misses_connected(now_ms)
         };
@@ -399,7 +399,7 @@ impl<E> Node<E> {
     }
 
     /// Tells the others the state of this node, if it is time, and measures the way to them.
-    fn say_hello(&mut self, now_ms: u64, exports_addresses: bool) {
+    fn say_hello(&mut self, now_ms: u64) {
         let interval_ms = if self.owes_hello { ANSWER_MS } else { HELLO_MS };
         if self.hello_ms.is_some_and(|hello_ms| now_ms < hello_ms + interval_ms) {
             return;
@@ -409,7 +409,6 @@ impl<E> Node<E> {
         let hello = Hello {
             is_ready: self.has_joined,
             is_whole: self.is_known_whole(now_ms),
-            exports_addresses,
             sent_ms: now_ms,
             uptime_ms: now_ms - self.started_ms,
             name: &name,

@@ -51,8 +51,6 @@ pub(crate) struct Remote {
     name: String,
     pub(crate) is_ready: bool,
     pub(crate) is_whole: bool,
-    /// Whether its snapshots contain addresses, as its hellos tell.
-    pub(crate) exports_addresses: bool,
     has_other_version: bool,
     /// Whether it was lost, so that its peers of WebTorrent were forgotten.
     is_lost: bool,
@@ -94,7 +92,6 @@ impl Remote {
             name: String::new(),
             is_ready: false,
             is_whole: false,
-            exports_addresses: false,
             has_other_version: false,
             is_lost: false,
             missing_ms: (!is_new).then_some(now_ms),
@@ -146,7 +143,6 @@ impl Remote {
             hello.name.clone_into(&mut self.name);
         }
         (self.is_ready, self.is_whole) = (hello.is_ready, hello.is_whole);
-        self.exports_addresses = hello.exports_addresses;
         if mem::take(&mut self.is_clock_doubtful) {
             (self.delay, self.excess_ms) = (DelayMeter::default(), None);
         }
@@ -186,7 +182,7 @@ impl Remote {
 
     /// Returns whether it knows best what it has sent to others, and can give it: if not, a snapshot of another node has to do.
     pub(crate) const fn gives_addresses(&self, now_ms: u64) -> bool {
-        self.is_alive(now_ms) && self.exports_addresses
+        self.is_alive(now_ms) && self.is_met()
     }
 
     /// Returns whether it has been silent for very long.

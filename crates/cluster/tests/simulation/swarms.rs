@@ -56,21 +56,18 @@ pub(crate) struct Model {
     pub(crate) delivered: Vec<(NodeId, Vec<u8>)>,
     pub(crate) peers: BTreeMap<Key, Entry>,
     pub(crate) completed: BTreeMap<InfoHash, u32>,
-    /// Whether its store has fingerprints instead of info hashes.
-    pub(crate) has_fingerprints: bool,
     /// The time of the calls.
     pub(crate) now_ms: u64,
 }
 
 impl Model {
-    pub(crate) fn new(id: NodeId, has_fingerprints: bool, now_ms: u64) -> Self {
+    pub(crate) fn new(id: NodeId, now_ms: u64) -> Self {
         Self {
             id,
             browsers: BTreeMap::new(),
             delivered: Vec::new(),
             peers: BTreeMap::new(),
             completed: BTreeMap::new(),
-            has_fingerprints,
             now_ms,
         }
     }
@@ -145,12 +142,7 @@ impl Model {
 impl Swarms for Model {
     type Export = Export;
 
-    fn exports_addresses(&self) -> bool {
-        !self.has_fingerprints
-    }
-
     fn begin_export(&mut self, scope: Scope) -> Export {
-        assert!(scope == Scope::Connected || !self.has_fingerprints, "it exports no addresses");
         Export { scope, after: None }
     }
 

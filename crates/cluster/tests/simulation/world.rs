@@ -57,7 +57,6 @@ struct Host {
     /// The clock of its swarms is ahead by this. Peers become older while the node is suspended.
     swarms_ms: u64,
     is_suspended: bool,
-    has_fingerprints: bool,
     runs: u64,
 }
 
@@ -144,18 +143,19 @@ impl World {
     }
 
     fn with(count: usize, faults: Vec<Scheduled>, mut rng: Rng, is_verbose: bool) -> Self {
-        // In some clusters, some or all nodes have fingerprints.
-        let fingerprints = if rng.u32(..4) == 0 { rng.u32(1..8) } else { 0 };
-        let hosts = (0..count).map(|index| {
+        // Each schedule is as it was before a property of nodes went that was drawn here.
+        if rng.u32(..4) == 0 {
+            rng.u32(1..8);
+        }
+        let hosts = (0..count).map(|_| {
             let clock_ms = rng.u64(CLOCK_MS_MIN..7_200_000);
             Host {
                 node: None,
                 retained_bytes_max: 0,
-                swarms: Model::new(NodeId(0), false, 0),
+                swarms: Model::new(NodeId(0), 0),
                 clock_ms,
                 swarms_ms: clock_ms,
                 is_suspended: false,
-                has_fingerprints: fingerprints >> (index % 3) & 1 != 0,
                 runs: 0,
             }
         });
@@ -250,18 +250,13 @@ impl World {
         let host = &mut self.hosts[index];
         let now_ms = self.now_ms + host.clock_ms;
         host.retained_bytes_max = settings.retained_bytes_max;
-        host.swarms = Model::new(settings.id, host.has_fingerprints, self.now_ms + host.swarms_ms);
+        host.swarms = Model::new(settings.id, self.now_ms + host.swarms_ms);
         let mut node = Node::new(&settings, now_ms);
         if !self.bus.weather.disconnected.contains(&index) {
             node.set_connected(true, now_ms);
         }
         host.node = Some(node);
-        self.say(|| {
-            format!(
-                "node {index} starts as {}, fingerprints: {}",
-                settings.id, self.hosts[index].has_fingerprints
-            )
-        });
+        self.say(|| format!("node {index} starts as {}", settings.id));
     }
 
     fn step(&mut self) {
@@ -494,7 +489,7 @@ impl World {
         }
         self.ended_ms.insert(self.hosts[index].swarms.id, self.now_ms);
         self.hosts[index].node = None;
-        self.hosts[index].swarms = Model::new(NodeId(0), false, 0);
+        self.hosts[index].swarms = Model::new(NodeId(0), 0);
     }
 
     /// Sets the weather of the faults that last.
@@ -547,7 +542,6 @@ impl World {
 
     /// Returns a message of a node that does not exist, mostly for a subject of this kind.
     fn invent(&mut self, kind: u32, shard: usize, bytes: &[u8]) -> Bytes {
-        let sources = self.hosts.iter().filter(|host| !host.has_fingerprints).count();
         let rng = &mut self.rng;
         // Too short to invent a peer.
         let short = &bytes[..bytes.len().min(20)];
@@ -559,11 +553,11 @@ impl World {
             (0, _) => {
                 let streams =
                     std::array::from_fn(|_| StreamHead { next: rng.u64(..50), digest: rng.u64(..3) });
+                // The last one was a property of nodes that is gone.
+                let (is_ready, is_whole, _) = (rng.bool(), rng.bool(), rng.bool());
                 Message::Hello(Box::new(Hello {
-                    is_ready: rng.bool(),
-                    is_whole: rng.bool(),
-                    // If no other node does, what it has not sent is missing until it is forgotten.
-                    exports_addresses: rng.bool() && sources > 1,
+                    is_ready,
+                    is_whole,
                     sent_ms: at_ms,
                     uptime_ms: first,
                     name: "invented",
@@ -663,9 +657,7 @@ impl World {
                 assert_eq!(found, Some((run, browser.seeds)), "node {index}, {:?}", browser.key());
             }
         }
-        // Nodes of fingerprints cannot tell again what others have missed.
-        let hosts = self.hosts.iter().filter(|host| !host.has_fingerprints);
-        let runs: BTreeSet<_> = hosts.map(|host| host.swarms.id).collect();
+        let runs: BTreeSet<_> = self.hosts.iter().map(|host| host.swarms.id).collect();
         // A node that ends without a connection takes what it alone knew along.
         let live = self.clients.iter().filter(|client| !client.is_over && client.last_ms.is_some());
         let is_recent =

@@ -26,8 +26,8 @@ settings! {
         torrents_deny: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
 
         /// Publish the list of refused torrents at /blocklist.txt and /blocklist.json, on the addresses of http.listen and
-        /// tls.listen. Anyone can then read it, in the format of torrents_deny or as JSON. http.full_scrapes_max limits the
-        /// number of downloads at the same time.
+        /// tls.listen. Anyone can then read it, in the format of torrents_deny or as JSON. Each worker serves one download at a
+        /// time.
         blocklist_publish: bool = false => Reload;
 
         /// The parts of each entry that are published with its info hash: "date", "reason" and "reference". References often
@@ -74,11 +74,9 @@ settings! {
     section tokens: TokensConfig {
         /// The file or URL of the public keys, as a JWK set: keys for RS256 (RSA of 2048 to 4096 bits), ES256 (P-256) and
         /// EdDSA (Ed25519). A change of the file applies within a second; tokens by keys that it no longer contains are
-        /// refused. A set that cannot be read leaves the keys as they were. "" serves clients without tokens.
+        /// refused. A set that cannot be read leaves the keys as they were. A URL is fetched every five minutes,
+        /// otherwise as the section fetch says. "" serves clients without tokens.
         jwks: Option<ListSource> = None => Reload;
-
-        /// Seconds between two fetches of the keys, if jwks is a URL. The other limits are those of the section fetch.
-        refresh_s: u32 = 300, in 10..=604_800 => Reload;
 
         /// The issuer that the claim iss of a token must name. "" accepts all tokens that the keys have signed.
         issuer: Option<Name> = None => Reload;
@@ -96,21 +94,6 @@ settings! {
         /// Whether scrapes need a token, too. UDP clients cannot show one in a scrape, so all their scrapes are refused
         /// then. A full scrape (http.full_scrape) always needs one that is bound to no torrent.
         scrapes: bool = false => Reload;
-
-        /// Seconds by which the clocks of the issuer and of this tracker may differ. Tokens are accepted for so much longer
-        /// and earlier.
-        leeway_s: u32 = 30, in 0..=300 => Reload;
-
-        /// Memory for the tokens that were verified lately, whose signatures are not verified again. Each takes 32 bytes,
-        /// or as much for each of its torrents if it is bound to some. Twice the memory of all tokens in use suffices. It is
-        /// taken if jwks is set, together with 32 MiB that it shares with the section limits.
-        cache_max: ByteSize = ByteSize::mib(32), in ByteSize::kib(64)..=ByteSize::gib(64) => Reload;
-
-        /// Maximum number of signatures that are verified for each second, of all clients together, for each worker:
-        /// all workers share this number times their number. One takes 20 to 100 µs. Clients with new tokens beyond it
-        /// are told to try again later; those with tokens in the cache are served. A source that sends tokens with
-        /// wrong signatures may send 30 of them, and then one for each second.
-        signatures_per_s: u32 = 3000, in 10..=1_000_000 => Reload;
     }
 
     /// How the URLs in this configuration are fetched. Between fetches, and while a server is away, the last good copy of

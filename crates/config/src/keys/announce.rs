@@ -3,9 +3,6 @@
 use crate::declare::settings;
 use crate::values::{PrivateAddresses, SecretKey};
 
-/// The upper bound of `scrape.hashes_max`. A request with 100 hashes takes 2016 bytes, more than an Ethernet frame.
-pub const SCRAPE_HASHES_MAX: u32 = 100;
-
 settings! {
     /// The replies to announces. Unless a key says otherwise, it applies to every protocol.
     section announce: AnnounceConfig {
@@ -43,16 +40,9 @@ settings! {
         /// approximate: in a large torrent an address may exceed it by half.
         peers_per_address_max: u32 = 64, in 0..=65_535 => Restart;
 
-        /// Maximum number of peers for any client. A UDP reply must have space for them (udp.reply_bytes_max_v4); over
+        /// Maximum number of peers for any client. A UDP reply must have space for them (udp.reply_bytes_max); over
         /// IPv6 it may hold fewer. HTTP replies contain all of them.
         numwant_max: u32 = 200, in 1..=1000 => Reload;
-    }
-
-    /// Scrapes, the requests for the counts of swarms.
-    section scrape: ScrapeConfig {
-        /// Maximum number of info hashes in one UDP request. BEP 15 lets clients send "about 74". Over HTTP the size of
-        /// the request is the limit, at about 130.
-        hashes_max: u32 = 74, in 1..=SCRAPE_HASHES_MAX => Reload;
     }
 
     /// UDP has no connections, so the tracker sends each client a connection id with which the client proves its
@@ -62,10 +52,6 @@ settings! {
         /// that share a key accept each other's ids, and a key that stays the same keeps ids valid across restarts.
         /// "openssl rand -hex 16" generates one. The key is never logged.
         key: SecretKey = SecretKey(None) => Restart;
-
-        /// Seconds for which the tracker accepts an id beyond the two minutes of BEP 15. Some clients keep theirs too
-        /// long.
-        grace_s: u32 = 120, in 0..=3600 => Reload;
 
         /// Answer an announce or a scrape with an invalid id with an error instead of silence. This saves clients a timeout,
         /// but lets anyone make the tracker send (small) datagrams to a forged address.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{FILES_MAX, LISTEN_ADDRESSES_MAX, PORT};
 use crate::declare::settings;
-use crate::values::{Auto, ClientHeader, Listen, StreamBackend, Trusted};
+use crate::values::{Auto, ClientHeader, Listen, Trusted};
 
 settings! {
     /// Announces and scrapes over HTTP (BEP 3). HTTP serves the same swarms as UDP. Clients use the URL
@@ -19,14 +19,6 @@ settings! {
             Listen::tcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT))),
             Listen::tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT))),
         ], in 0..=LISTEN_ADDRESSES_MAX => Reload;
-
-        /// How the tracker serves connections, plain and TLS. "epoll" is the only back end at present, and "auto" selects
-        /// it.
-        io: StreamBackend = StreamBackend::Auto => Restart;
-
-        /// Keep a connection open for further requests, as HTTP/1.1 clients expect. Proxies benefit most. An idle
-        /// connection takes a few hundred bytes, or a few KiB with TLS.
-        keep_alive: bool = true => Reload;
 
         /// Serve announces and scrapes that come from web pages of other sites. BitTorrent clients do not need this, and
         /// with it any web page could add the addresses of its visitors to swarms. For WebTorrent see
@@ -60,10 +52,6 @@ settings! {
         /// exist, and its cost in time and traffic is proportional to their number.
         full_scrape: bool = false => Reload;
 
-        /// Maximum number of full scrapes, and downloads of a published blocklist, that each worker answers at the same
-        /// time. Further clients are told to retry later.
-        full_scrapes_max: u32 = 1, in 1..=64 => Reload;
-
         /// Seconds within which a client must read a whole full scrape or blocklist, or any series of replies during which its
         /// connection is never idle. Only the time that the tracker spends waiting for the client counts.
         full_scrape_timeout_s: u32 = 300, in 1..=86_400 => Reload;
@@ -84,11 +72,6 @@ settings! {
         /// The private key file of each certificate, in the same order, in PEM format (PKCS#8, SEC1 or PKCS#1). ECDSA
         /// P-256 keys cost the least processor time. Leave this [] if each certificate file also contains its key.
         keys: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX => Reload;
-
-        /// Whether a worker uses the same X25519 key pair for all handshakes of a second. This saves about a twentieth of
-        /// the processor time of a handshake. The price is forward secrecy: an attacker that reads the memory of
-        /// the tracker before the next key pair replaces this one can decrypt all connections that began with it.
-        key_share_reuse: bool = false => Restart;
     }
 
     /// Proxies in front of HTTP. The tracker trusts only the proxies listed here to report the addresses of clients.

@@ -37,25 +37,6 @@ settings! {
         tokens: Option<PathBuf> = None => Reload;
     }
 
-    /// Observations of torrents and clients, beside the counters of the tracker. All of it together costs less than 2 %
-    /// of the processor time.
-    section insight: InsightConfig {
-        /// Count the software of clients, as their peer ids name it, in samples of the announces. No address is part of it.
-        clients: bool = true => Restart;
-
-        /// Find the largest swarms, from samples of the announces.
-        top_swarms: bool = true => Restart;
-
-        /// Measure how long the tracker takes from the receipt of requests until it has handed the replies to the kernel, in
-        /// samples of the batches.
-        latency: bool = true => Restart;
-
-        /// Maximum number of changed torrents that the feed of changes remembers for readers that fall behind; those that
-        /// fall further behind start over. It takes up to 51 bytes for each, and up to 7 MiB beside, while there is a
-        /// reader. 0 turns the feed off.
-        changes_max: u32 = 262_144, in 0..=16_777_216 => Restart;
-    }
-
     /// Statistics for everyone, at the addresses of http.listen and tls.listen. They tell numbers of torrents, peers and
     /// requests, never addresses, and are five seconds old at most.
     section statistics: StatisticsConfig {
@@ -70,7 +51,7 @@ settings! {
 
         /// Serve /stats?mode=MODE in the shapes of opentracker, for the modes in this list: "everything" (XML), "peer",
         /// "torr", "conn", "scrp", "udp4" and "tcp4" (for MRTG), "top10" and "top100", which tell the info hashes of the
-        /// largest torrents and need insight.top_swarms, and "tpbs", which tells all info hashes with their counts, needs
+        /// largest torrents, and "tpbs", which tells all info hashes with their counts, needs
         /// http.full_scrape and has its limits.
         opentracker: Vec<OpentrackerMode> = Vec::new(), in 0..=OpentrackerMode::ALL.len() => Reload;
     }

@@ -3,10 +3,7 @@
 use std::path::PathBuf;
 
 use crate::declare::settings;
-use crate::values::{Auto, ByteSize, StoredInfoHashes};
-
-/// Maximum of `store.completed_retained_days`: five years.
-pub const COMPLETED_RETAINED_DAYS_MAX: u32 = 1825;
+use crate::values::{Auto, ByteSize};
 
 settings! {
     /// The memory that holds swarms and peers.
@@ -16,20 +13,11 @@ settings! {
         /// more; the log tells the size. A million torrents with one peer each take about 40 MiB.
         memory_max: Auto<ByteSize> = Auto::Auto, in ByteSize::mib(8)..=ByteSize::gib(16_384) => Restart;
 
-        /// The part of an info hash that the store holds. "whole" is all of its 20 bytes. "fingerprint" is a hash of 12 bytes
-        /// under a random key, which saves a quarter of the memory of torrents with one peer. The store then cannot tell
-        /// which torrents it has, so http.full_scrape must be false. Two torrents with the same fingerprint would share
-        /// their peers; with a billion torrents, the chance that any two do is 6 in 10^12.
-        info_hashes: StoredInfoHashes = StoredInfoHashes::Whole => Restart;
-
         /// Number of torrents that keep their count of completed downloads when their last peer leaves, for IPv4 and for IPv6
         /// each. Scrapes then answer with the count, and it returns with the next peer. Only torrents with at least one
         /// download count. In excess of the number, those with the fewest downloads go first, and the oldest among these. Each takes
-        /// up to 32 bytes of memory_max. 0 keeps none.
+        /// up to 32 bytes of memory_max, for a year. 0 keeps none.
         completed_retained_max: u32 = 0, in 0..=1_000_000_000 => Reload;
-
-        /// Days after which such a count is forgotten.
-        completed_retained_days: u32 = 365, in 1..=COMPLETED_RETAINED_DAYS_MAX => Reload;
     }
 
     /// The state that outlives a run: swarms with their peers, and secret keys.
@@ -44,7 +32,7 @@ settings! {
         interval_s: u32 = 300, in 0..=86_400 => Restart;
 
         /// Keep the secret keys there too, in a file that only the owner may read. Connection ids then stay valid over a
-        /// restart, and swarms of private networks and of store.info_hashes = "fingerprint" return. If false, the tracker has
+        /// restart, and swarms of private networks return. If false, the tracker has
         /// new keys at each start.
         keys: bool = true => Restart;
     }

@@ -6,7 +6,7 @@ use shoal_base::transport::datagram::REPLY_BYTES_MAX;
 
 use super::{LISTEN_ADDRESSES_MAX, PORT};
 use crate::declare::settings;
-use crate::values::{ByteSize, DatagramBackend, InterfaceName, Toggle, XdpMode};
+use crate::values::{ByteSize, DatagramBackend, InterfaceName, XdpMode};
 
 /// The maximum number of interfaces with the XDP data path.
 const XDP_INTERFACES_MAX: usize = 8;
@@ -43,19 +43,10 @@ settings! {
         /// the kernel grants less.
         receive_buffer: ByteSize = ByteSize::mib(4), in ByteSize::kib(64)..=ByteSize::gib(1) => Reload;
 
-        /// Kernel buffer of each socket for replies that wait for the network card. The sysctl net.core.wmem_max caps the
-        /// size.
-        send_buffer: ByteSize = ByteSize::mib(1), in ByteSize::kib(64)..=ByteSize::gib(1) => Reload;
-
-        /// Maximum size of a reply over IPv4 in bytes, without headers. A reply that is too large for the network path is
-        /// lost, or split into fragments that many firewalls drop. 1232 fits all paths in use today, tunnels included,
-        /// and holds 202 peers.
-        reply_bytes_max_v4: u32 = 1232, in REPLY_BYTES_MIN..=REPLY_BYTES_LIMIT => Reload;
-
-        /// Maximum size of a reply over IPv6 in bytes, without headers. 1232 fits the smallest packet size that IPv6
-        /// allows (1280 with headers) and holds 67 peers, because an IPv6 peer takes three times the space of an IPv4
-        /// peer.
-        reply_bytes_max_v6: u32 = 1232, in REPLY_BYTES_MIN..=REPLY_BYTES_LIMIT => Reload;
+        /// Maximum size of a reply in bytes, without headers. A reply that is too large for the network path is lost, or
+        /// split into fragments that many firewalls drop. 1232 fits all paths in use today, tunnels included, and the
+        /// smallest packet size that IPv6 allows (1280 with headers). It holds 202 peers over IPv4 and 67 over IPv6.
+        reply_bytes_max: u32 = 1232, in REPLY_BYTES_MIN..=REPLY_BYTES_LIMIT => Reload;
     }
 
     /// The XDP data path: an eBPF program at the driver of a network interface answers requests for connection ids, and
@@ -74,20 +65,8 @@ settings! {
         /// interface permits and which gains little. "auto" is native if the driver has it.
         mode: XdpMode = XdpMode::Auto => Restart;
 
-        /// Whether frames are shared with the network card or copied once: "on" demands a driver that shares them, "off"
-        /// copies them. "auto" shares them if the driver can.
-        zero_copy: Toggle = Toggle::Auto => Restart;
-
         /// Number of frames of 4 KiB for each receive queue of an interface, which is rounded up to a power of two. They are
         /// part of memory.max.
         frames: u32 = 4096, in 1024..=65_536 => Restart;
-
-        /// Poll the network card from the worker instead of by interrupts while there is much traffic. Some cards gain by it.
-        busy_poll: bool = false => Restart;
-
-        /// Number of sources whose rates the program remembers, if limits.udp_connects_per_s is set, or
-        /// limits.udp_requests_per_s with limits.udp_silent. Each takes 32 bytes of the kernel's memory. If more sources than
-        /// these ask as often as they may, forged ones among them, some get less than their rate.
-        sources_max: u32 = 1_048_576, in 1024..=1_048_576 => Restart;
     }
 }

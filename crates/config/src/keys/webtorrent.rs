@@ -13,14 +13,9 @@ settings! {
         enabled: bool = true => Restart;
 
         /// Seconds until a client should announce again. Each announce brings new offers, with which a browser finds more
-        /// peers, so this is shorter than announce.interval_s.
+        /// peers, so this is shorter than announce.interval_s. It is spread like that one (announce.interval_jitter_s), by up
+        /// to a quarter, and rises under load by the same factor (announce.interval_s_max), as far as peer_timeout_s permits.
         interval_s: u32 = 120, in 1..=21_600 => Reload;
-
-        /// Maximum interval under load, as announce.interval_s_max. 0 always leaves it at interval_s.
-        interval_s_max: u32 = 0, in 0..=21_600 => Reload;
-
-        /// Maximum number of seconds that are added at random to each interval.
-        interval_jitter_s: u32 = 30, in 0..=21_600 => Reload;
 
         /// Seconds without an announce after which the tracker forgets a peer that is still connected. A peer that
         /// disconnects is forgotten at once.
@@ -38,26 +33,10 @@ settings! {
         /// Maximum number of offers of one announce that are relayed, each to a different peer. Clients send 5 to 50.
         offers_max: u32 = 10, in 0..=100 => Reload;
 
-        /// Maximum size of a message. A client that sends a larger one is disconnected. An announce contains all offers
-        /// of a client, of 0.5 to 4 KiB each.
-        message_max: ByteSize = ByteSize::kib(256), in ByteSize::kib(4)..=ByteSize::mib(16) => Restart;
-
-        /// Maximum size of a single offer or answer. Larger ones are dropped.
-        offer_max: ByteSize = ByteSize::kib(16), in ByteSize::kib(1)..=ByteSize::kib(512) => Reload;
-
-        /// Maximum size of the replies that wait for a client that does not read them. Beyond it, the client is
-        /// disconnected. Messages of other clients count towards webtorrent.queue_max instead.
-        unsent_max: ByteSize = ByteSize::kib(256), in ByteSize::kib(16)..=ByteSize::mib(64) => Restart;
-
         /// Maximum number of WebSockets from one source, as defined at http.connections_per_source_max. The default is
         /// higher than there because WebSockets stay open and carriers put many browsers behind one address. A WebSocket
         /// that a trusted proxy requests counts towards the client that the proxy names.
         connections_per_source_max: u32 = 4096, in 1..=100_000_000 => Reload;
-
-        /// Maximum size of the messages of other clients that wait for a client: answers to its offers, and offers up to
-        /// half of this. Messages beyond the limit are dropped and counted, and the client stays connected. One more
-        /// message always fits.
-        queue_max: ByteSize = ByteSize::kib(128), in ByteSize::kib(16)..=ByteSize::mib(16) => Restart;
 
         /// Maximum rate in bytes per second at which the offers of one connection are relayed, including the messages
         /// around them, averaged over eight seconds. An offer counts as 2 KiB at least, so this limits their number, too: to
@@ -75,10 +54,6 @@ settings! {
         /// Each peer takes 200 to 360 bytes, and up to 768 more for offers without an answer. "auto" is the number that
         /// fits in an eighth of memory.max, or fewer if memory.max is small.
         peers_max: Auto<u32> = Auto::Auto, in 1..=1_000_000_000 => Restart;
-
-        /// Maximum size, for each worker, of the messages from other workers that wait until the worker next polls.
-        /// Messages that do not fit are dropped and counted. The share of the mailboxes in memory.max also limits this.
-        mailbox_max: ByteSize = ByteSize::mib(16), in ByteSize::mib(1)..=ByteSize::gib(1) => Restart;
 
         /// Origins of the web pages that may use the tracker. Browsers send the origin in the Origin header, and pages
         /// cannot change it. [] allows all origins.

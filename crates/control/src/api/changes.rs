@@ -65,8 +65,8 @@ pub(crate) struct ChangedCounts {
 }
 
 impl From<NoFeed> for Problem {
-    fn from(reason: NoFeed) -> Self {
-        Self::new(StatusCode::CONFLICT, reason.message())
+    fn from(_: NoFeed) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, NoFeed::MESSAGE)
     }
 }
 
@@ -110,8 +110,7 @@ impl ChangedCounts {
     responses(
         (status = 200, body = ChangedCounts),
         (status = 400, body = ProblemBody),
-        (status = 409, description = "The configuration permits no feed.", body = ProblemBody),
-        (status = 503, description = "Too many feeds are open.", body = ProblemBody)
+        (status = 503, description = "Too many feeds are open, or there can be none now.", body = ProblemBody)
     )
 )]
 pub(super) async fn changes(

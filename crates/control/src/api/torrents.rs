@@ -48,7 +48,7 @@ pub(crate) struct TorrentStatus {
     webtorrent: TorrentCounts,
 }
 
-/// The ages of the swarms of a torrent in seconds. Null if there is no such swarm, or if the store holds fingerprints.
+/// The ages of the swarms of a torrent in seconds. Null if there is no such swarm.
 ///
 /// A swarm begins with its first peer and ends with its last one. Those of IPv4 and IPv6 are right to within a twelfth, or
 /// within a twelfth of announce.peer_timeout_s and at least 150 seconds if that is more; they end at 1,365 days or more.
@@ -233,8 +233,7 @@ pub(super) async fn show_many(
     params(("max" = Option<u16>, Query, description = "Maximum number of torrents: 1 to 100, by default 20.")),
     responses(
         (status = 200, body = TopTorrents),
-        (status = 400, body = ProblemBody),
-        (status = 409, description = "The configuration does not observe them.", body = ProblemBody)
+        (status = 400, body = ProblemBody)
     )
 )]
 pub(super) async fn top(
@@ -244,12 +243,7 @@ pub(super) async fn top(
     if !(1..=TOP_MAX).contains(&wanted.max) {
         return Err(Problem::new(StatusCode::BAD_REQUEST, format!("max must be from 1 to {TOP_MAX}")));
     }
-    let torrents = control.sources.insight.top(wanted.max).ok_or_else(|| {
-        Problem::new(
-            StatusCode::CONFLICT,
-            "the largest swarms are not observed; set insight.top_swarms = true",
-        )
-    })?;
+    let torrents = control.sources.insight.top(wanted.max);
     Ok(Json(TopTorrents { torrents: torrents.iter().map(TorrentStatus::from).collect() }))
 }
 

@@ -9,7 +9,7 @@ use shoal_net::stream::{Budget, StreamCounters};
 use shoal_relay::Swarms;
 use shoal_session::SessionCounters;
 use shoal_session::tls::Certificate;
-use shoal_store::SharedStore;
+use shoal_store::Store;
 
 use crate::counters::ControlCounters;
 use crate::insight::Insight;
@@ -32,7 +32,7 @@ pub struct Sources {
     /// The workers, in order.
     pub workers: Vec<WorkerSources>,
     /// The swarms of UDP and HTTP.
-    pub store: SharedStore,
+    pub store: Arc<Store>,
     /// The swarms of WebTorrent, if it is served.
     pub swarms: Option<Arc<Swarms>>,
     /// The division of the memory.

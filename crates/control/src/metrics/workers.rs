@@ -80,7 +80,7 @@ pub(super) fn encode_insight(sources: &Sources, page: &mut Page<'_>) -> fmt::Res
         1.0,
         [([("protocol", Protocol::Udp.name())], ProcessingCounters::sum_batch_sizes(workers()))],
     )?;
-    let clients = sources.insight.clients(CLIENTS_MAX).unwrap_or_default();
+    let clients = sources.insight.clients(CLIENTS_MAX);
     page.gauges(
         "shoal_clients",
         "Share of the announces of the last hour or so, by the software that the peer ids name, from 0 to 1.",

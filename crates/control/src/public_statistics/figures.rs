@@ -36,7 +36,7 @@ pub(super) struct TopTorrent {
 
 /// Collects the numbers. Only the look-ups of the largest torrents take locks of the store, each for a moment (see `insight`).
 pub(crate) fn collect(sources: &Sources) -> Figures {
-    let top = sources.insight.top(TOP_MAX).unwrap_or_default();
+    let top = sources.insight.top(TOP_MAX);
     Figures { top: top.iter().map(of_torrent).collect(), ..stats::collect(sources).into() }
 }
 

@@ -209,7 +209,7 @@ fn processing(sources: &Sources, protocol: Protocol) -> Processing {
 }
 
 fn clients(sources: &Sources) -> Vec<Client> {
-    let clients = sources.insight.clients(CLIENTS_MAX).unwrap_or_default().into_iter();
+    let clients = sources.insight.clients(CLIENTS_MAX).into_iter();
     let shown = clients.map(|client| Client {
         software: client.software.to_owned(),
         share: client.share,
@@ -219,7 +219,7 @@ fn clients(sources: &Sources) -> Vec<Client> {
 }
 
 fn top_swarms(sources: &Sources) -> Vec<TopSwarm> {
-    let torrents = sources.insight.top(TOP_SWARMS_MAX).unwrap_or_default().into_iter();
+    let torrents = sources.insight.top(TOP_SWARMS_MAX).into_iter();
     let shown = torrents.map(|torrent| {
         let Counts { seeders, leechers, completed } = torrent.total();
         TopSwarm { info_hash: format!("{:?}", torrent.info_hash), seeders, leechers, completed }

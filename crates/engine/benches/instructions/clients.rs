@@ -62,7 +62,7 @@ impl Clients {
         unix_s: u64,
         options: Vec<Vec<u8>>,
     ) -> Self {
-        let ids = ConnectionIds::new(&super::KEY, 0);
+        let ids = ConnectionIds::new(&super::KEY);
         let mut clients = Self {
             torrents,
             peers: Vec::new(),

@@ -31,7 +31,7 @@ use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::Policy;
 use shoal_engine::tokens::{TokenMemory, Tokens};
 use shoal_engine::udp::Responder;
-use shoal_store::{SharedStore, Store};
+use shoal_store::Store;
 use shoal_testkit::tokens::{Issuer, jwks};
 use shoal_wire::udp::encode_url_data;
 
@@ -182,13 +182,12 @@ fn run(case: Case, size: Size) -> u64 {
         }
     };
     let policy = Arc::new(policy);
-    let shared = SharedStore::from(store);
-    let mut responder = Responder::new(policy, &KEY, shared.clone(), Tally::default(), rng);
+    let mut responder = Responder::new(policy, &KEY, Arc::clone(&store), Tally::default(), rng);
     let ring = Arc::new(SampleRing::default());
     if case.rules == Rules::Insight {
         ring.adapt(u64::MAX);
         responder.set_sampler(Sampler::new(Arc::clone(&ring), fastrand::Rng::with_seed(7)));
-        shared.watch_changes();
+        store.watch_changes();
     }
     let mut spare = Vec::new();
     let mut clients = Clients::new(size.torrents, size.peers, case.announces_per_life, NOW.unix_s, options);
@@ -206,7 +205,7 @@ fn run(case: Case, size: Size) -> u64 {
     let batch = u32::try_from(BATCH_MAX).expect("a batch is small");
     let replies = (0..size.batches).map(|_| {
         ring.drain(|_| {});
-        shared.take_changes(&mut spare, |_| {});
+        store.take_changes(&mut spare, |_| {});
         serve(&mut responder, batch, measured_serve, |_, out| clients.request(case.mix, out))
     });
     replies.sum()

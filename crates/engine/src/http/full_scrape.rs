@@ -5,7 +5,7 @@
 //! sorting tens of millions of them would take as much memory as the store. Clients do not insist on the order.
 
 use shoal_config::OpentrackerMode;
-use shoal_store::{Listed, SharedStore, Walk};
+use shoal_store::{Listed, Walk};
 use shoal_wire::http::reply::ScrapeFormat;
 
 use super::{Responder, scrape_file};
@@ -60,11 +60,7 @@ impl FullScrape {
         }
         let piece_end = body.len() + PIECE_BYTES;
         for _ in 0..READS_MAX {
-            let has_more = match &responder.store {
-                SharedStore::Whole(store) => store.list(&mut self.walk, &mut self.listed),
-                // A fingerprint names no torrent. The configuration refuses full scrapes in this mode.
-                SharedStore::Fingerprints(_) => false,
-            };
+            let has_more = responder.store.list(&mut self.walk, &mut self.listed);
             for torrent in &self.listed {
                 self.format.push(torrent.info_hash, scrape_file(torrent.counts), body);
             }

@@ -4,7 +4,7 @@
 use core::net::SocketAddr;
 
 use shoal_base::{Counts, InfoHash, PeerV4, PeerV6};
-use shoal_store::{Announce, PeerChange, Place, Store, SwarmId, Swarms};
+use shoal_store::{Announce, PeerChange, Place, Store, Swarms};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::caller::Caller;
@@ -50,9 +50,9 @@ impl Handout {
     }
 
     /// Executes an admitted announce of the peer at `address`.
-    pub(super) fn announce<I: SwarmId>(
+    pub(super) fn announce(
         &mut self,
-        store: &Store<I>,
+        store: &Store,
         info_hash: &InfoHash,
         address: SocketAddr,
         decision: Decision,
@@ -85,15 +85,15 @@ impl Handout {
 }
 
 /// The swarms of private networks, and the place of that of the client.
-type Apart<'s, P, I> = (&'s Swarms<P, I>, Place);
+type Apart<'s, P> = (&'s Swarms<P>, Place);
 
 /// Announces in the swarm of the client's own family, or only reads it if the client does not register, and reads
 /// the swarm of the other family. Each family comes with the buffer for its peers. If the network of the client is kept
 /// apart, its swarm comes with the info hash.
-fn join<P: shoal_store::Family, Q: shoal_store::Family, I: SwarmId>(
-    (own, own_out): (&Swarms<P, I>, &mut [u8]),
-    (other, other_out): (&Swarms<Q, I>, &mut [u8]),
-    (info_hash, apart): (&InfoHash, Option<Apart<'_, P, I>>),
+fn join<P: shoal_store::Family, Q: shoal_store::Family>(
+    (own, own_out): (&Swarms<P>, &mut [u8]),
+    (other, other_out): (&Swarms<Q>, &mut [u8]),
+    (info_hash, apart): (&InfoHash, Option<Apart<'_, P>>),
     announce: &Announce<P>,
     registers: bool,
     caller: &mut Caller<'_>,

@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use shoal_base::transport::datagram::BATCH_MAX;
 use shoal_base::{Action, Delta, PeerV4, PeerV6};
-use shoal_store::{
-    Announce, LockedShard, PeerChange, Place, PrivateNetwork, SharedStore, Store, SwarmId, Swarms,
-};
+use shoal_store::{Announce, LockedShard, PeerChange, Place, PrivateNetwork, Store, Swarms};
 
 use super::admission::{RefusedPeer, ReplicationCounters, check_peer, check_torrent};
 use crate::Now;
@@ -25,7 +23,7 @@ const DELTAS_MAX: usize = 640;
 /// Applies the deltas of other nodes. One thread owns it.
 #[derive(Debug)]
 pub struct Applier {
-    store: SharedStore,
+    store: Arc<Store>,
     front: Front,
     /// The deltas that wait for their swarms.
     v4: Box<Batch<PeerV4, (), DELTAS_MAX>>,
@@ -53,7 +51,7 @@ struct Moment {
 impl Applier {
     /// Creates an applier on the shared `store`.
     #[must_use]
-    pub fn new(policy: Arc<Policy>, store: SharedStore) -> Self {
+    pub fn new(policy: Arc<Policy>, store: Arc<Store>) -> Self {
         let front = Front { policy, counters: Arc::default(), rng: fastrand::Rng::with_seed(0) };
         Self { store, front, v4: Box::new(Batch::new()), v6: Box::new(Batch::new()) }
     }
@@ -72,7 +70,7 @@ impl Applier {
 
     /// Returns the store.
     #[must_use]
-    pub const fn store(&self) -> &SharedStore {
+    pub const fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
@@ -109,10 +107,7 @@ impl Applier {
             let delta = Delta { ip: delta.ip.to_canonical(), ..*delta };
             match front.check(&delta) {
                 Err(reason) => front.counters.refused.of(reason).increment(),
-                Ok(Some(network)) => match store {
-                    SharedStore::Whole(store) => front.apply_apart(store, network, &delta, moment),
-                    SharedStore::Fingerprints(store) => front.apply_apart(store, network, &delta, moment),
-                },
+                Ok(Some(network)) => front.apply_apart(store, network, &delta, moment),
                 Ok(None) => {
                     let (place, Delta { action, port, .. }) = (store.locate(&delta.info_hash), delta);
                     match delta.ip {
@@ -122,10 +117,7 @@ impl Applier {
                 }
             }
         }
-        match store {
-            SharedStore::Whole(store) => front.apply(store, v4, v6, moment),
-            SharedStore::Fingerprints(store) => front.apply(store, v4, v6, moment),
-        }
+        front.apply(store, v4, v6, moment);
     }
 }
 
@@ -149,9 +141,9 @@ impl Front {
     }
 
     /// Applies the waiting deltas of both families.
-    fn apply<I: SwarmId>(
+    fn apply(
         &mut self,
-        store: &Store<I>,
+        store: &Store,
         v4: &mut Batch<PeerV4, (), DELTAS_MAX>,
         v6: &mut Batch<PeerV6, (), DELTAS_MAX>,
         moment: Moment,
@@ -162,13 +154,7 @@ impl Front {
 
     /// Applies a delta to the swarm of a private network.
     #[cold]
-    fn apply_apart<I: SwarmId>(
-        &mut self,
-        store: &Store<I>,
-        network: PrivateNetwork,
-        delta: &Delta,
-        moment: Moment,
-    ) {
+    fn apply_apart(&mut self, store: &Store, network: PrivateNetwork, delta: &Delta, moment: Moment) {
         let place = store.private.locate(&delta.info_hash, network);
         match delta.ip {
             IpAddr::V4(ip) => {
@@ -184,9 +170,9 @@ impl Front {
 
     /// Announces for a peer of another node.
     #[inline]
-    fn announce<P: shoal_store::Family, I: SwarmId>(
+    fn announce<P: shoal_store::Family>(
         &mut self,
-        shard: &mut LockedShard<'_, P, I>,
+        shard: &mut LockedShard<'_, P>,
         place: &Place,
         work: &Work<P>,
         moment: Moment,
@@ -209,9 +195,6 @@ impl Front {
     }
 }
 
-fn lock<'s, P: shoal_store::Family, I: SwarmId>(
-    swarms: &'s Swarms<P, I>,
-    place: &Place,
-) -> LockedShard<'s, P, I> {
+fn lock<'s, P: shoal_store::Family>(swarms: &'s Swarms<P>, place: &Place) -> LockedShard<'s, P> {
     swarms.lock(place.shard())
 }

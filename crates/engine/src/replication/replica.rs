@@ -12,8 +12,7 @@
 //! | 13..16 | 0 |
 //! | 16.. | parts of swarms, see [`shoal_store::snapshot_file`] |
 //!
-//! Swarms of private networks come under their info hashes: the node that adopts them decides by their addresses. A store of
-//! fingerprints does not know info hashes, so it adopts, and exports nothing.
+//! Swarms of private networks come under their info hashes: the node that adopts them decides by their addresses.
 
 use core::net::IpAddr;
 use core::ops::Range;
@@ -21,7 +20,7 @@ use std::collections::VecDeque;
 
 use shoal_base::{Action, Delta, InfoHash, PeerV4, PeerV6};
 use shoal_store::snapshot_file::{Parts, encode_part};
-use shoal_store::{Adopted, Ages, Export, PrivateNetwork, SharedStore, SwarmPart, SwarmSet};
+use shoal_store::{Adopted, Ages, Export, PrivateNetwork, Store, SwarmPart, SwarmSet};
 use zerocopy::FromBytes;
 
 use super::admission::{RefusedPeer, check_peer, check_torrent};
@@ -114,7 +113,7 @@ impl Replica {
         let ages = Ages::of_other_store(timeout_s, self.timeout_s());
         let Self { applier, sorted, now } = self;
         sorted.clear();
-        for part in Parts::new(content, set, false) {
+        for part in Parts::new(content, set) {
             sorted.push(applier, &part.map_err(|_| Damaged)?, set);
         }
         let mut adopted = Adopted::default();
@@ -131,10 +130,7 @@ impl Replica {
 
 impl ReplicaExport {
     /// Appends the next block, or nothing. Returns whether more may follow.
-    fn next(&mut self, store: &SharedStore, timeout_s: u32, now: Now, block: &mut Vec<u8>) -> bool {
-        if !store.has_info_hashes() {
-            return false;
-        }
+    fn next(&mut self, store: &Store, timeout_s: u32, now: Now, block: &mut Vec<u8>) -> bool {
         for _ in 0..STEPS_PER_CALL {
             if !self.complete.is_empty() {
                 break;
@@ -149,7 +145,7 @@ impl ReplicaExport {
                 if open.is_empty() {
                     begin_block(set, timeout_s, open);
                 }
-                encode_part(&SwarmPart { id, ..*part }, false, open);
+                encode_part(&SwarmPart { id, ..*part }, open);
             });
             // A block has peers of one family.
             if self.export.set() != Some(set) && !self.open.is_empty() {
@@ -164,9 +160,9 @@ impl ReplicaExport {
     }
 }
 
-/// Returns the info hash of a part of a store of whole info hashes. Nothing is known about the network of a torrent without
+/// Returns the info hash of a part. Nothing is known about the network of a torrent without
 /// peers.
-fn info_hash(store: &SharedStore, set: SwarmSet, part: &SwarmPart<'_>) -> Option<InfoHash> {
+fn info_hash(store: &Store, set: SwarmSet, part: &SwarmPart<'_>) -> Option<InfoHash> {
     match set {
         SwarmSet::V4 | SwarmSet::V6 => Some(part.id),
         SwarmSet::PrivateV4 | SwarmSet::PrivateV6 => {
@@ -302,7 +298,7 @@ impl SortedParts {
     /// Appends the peers of a part that are in one network.
     fn push_network(
         &mut self,
-        store: &SharedStore,
+        store: &Store,
         part: SwarmPart<'_>,
         set: SwarmSet,
         network: Option<PrivateNetwork>,
@@ -318,7 +314,7 @@ impl SortedParts {
             }
         }
         let (set, id) = match (network, set) {
-            (None, _) => (set, store.id_of_whole(&part.id)),
+            (None, _) => (set, part.id),
             (Some(network), SwarmSet::V4) => (SwarmSet::PrivateV4, store.private_id(&part.id, network)),
             (Some(network), _) => (SwarmSet::PrivateV6, store.private_id(&part.id, network)),
         };

@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use shoal_base::source::Excess;
 use shoal_base::transport::datagram::Exchange;
 use shoal_base::{Action, Counts, PeerV4, PeerV6, Transfer};
-use shoal_store::{Announced, LockedShard, PeerChange, Place, PrivateNetwork, Rejection, Store, SwarmId};
+use shoal_store::{Announced, LockedShard, PeerChange, Place, PrivateNetwork, Rejection, Store};
 use shoal_wire::udp::{
     self as wire, Announce, AnnounceHead, ConnectionId, Options, Reply, ScrapeEntry, ScrapeHead,
     TransactionId,
@@ -24,9 +24,9 @@ use crate::tokens::Shown;
 
 impl Front {
     /// Applies and answers the requests of both families.
-    pub(super) fn apply<I: SwarmId>(
+    pub(super) fn apply(
         &mut self,
-        store: &Store<I>,
+        store: &Store,
         v4: &mut Batch<PeerV4, Query, ITEMS_MAX>,
         v6: &mut Batch<PeerV6, Query, ITEMS_MAX>,
         chunk: &mut [Exchange<'_>],
@@ -116,9 +116,9 @@ impl Front {
 
     /// Applies a request and answers it, in the last pass. The store may still refuse it.
     #[inline]
-    fn answer<P: shoal_store::Family, I: SwarmId>(
+    fn answer<P: shoal_store::Family>(
         &mut self,
-        shard: &mut LockedShard<'_, P, I>,
+        shard: &mut LockedShard<'_, P>,
         item: &Item<P, Query>,
         exchange: &mut Exchange<'_>,
         now: Now,
@@ -184,9 +184,9 @@ impl Front {
     /// Answers an announce whose peer would exceed a limit.
     #[cold]
     #[inline(never)]
-    fn answer_excess<P: shoal_store::Family, I: SwarmId>(
+    fn answer_excess<P: shoal_store::Family>(
         &mut self,
-        shard: &mut LockedShard<'_, P, I>,
+        shard: &mut LockedShard<'_, P>,
         (place, announce): (&Place, &shoal_store::Announce<P>),
         excess: Excess,
         exchange: &mut Exchange<'_>,
@@ -201,9 +201,9 @@ impl Front {
     /// Answers an announce from a private network that is kept apart.
     #[cold]
     #[inline(never)]
-    pub(super) fn answer_apart<I: SwarmId>(
+    pub(super) fn answer_apart(
         &mut self,
-        store: &Store<I>,
+        store: &Store,
         network: PrivateNetwork,
         (announce, decision): (&Announce, Decision),
         exchange: &mut Exchange<'_>,

@@ -14,7 +14,7 @@ use shoal_config::Config;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
 use shoal_engine::counter::{Counters, Family, Kind, Outcome, Tally};
 use shoal_engine::{Now, http, udp};
-use shoal_store::{FingerprintKey, SharedStore};
+use shoal_store::Store;
 use shoal_wire::udp::{Announce, Options, Reply, Request, TransactionId};
 
 use crate::bencode::Value;
@@ -27,7 +27,7 @@ const KEY: ConnectionKey = ConnectionKey::new([7; 16]);
 pub(crate) struct Tracker {
     pub(crate) http: http::Responder,
     udp: udp::Responder,
-    pub(crate) store: SharedStore,
+    pub(crate) store: Arc<Store>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) now: Now,
 }
@@ -108,23 +108,14 @@ impl Tracker {
         Self::with_store(config, &store_settings())
     }
 
-    pub(crate) fn with_fingerprints() -> Self {
-        let key = Some(FingerprintKey::new(&[5; 16]));
-        Self::with_shared(&Config::default(), &store_settings(), key)
-    }
-
     pub(crate) fn with_store(config: &Config, store: &shoal_store::Settings) -> Self {
-        Self::with_shared(config, store, None)
-    }
-
-    fn with_shared(config: &Config, store: &shoal_store::Settings, key: Option<FingerprintKey>) -> Self {
         let tally = Tally::default();
         let counters = tally.counters();
-        let store = SharedStore::new(store, 8, key).expect("address space");
+        let store = Arc::new(Store::with_shards(store, 8).expect("address space"));
         let rng = fastrand::Rng::with_seed(3);
         let policy = Arc::new(policy(config));
-        let http = http::Responder::new(Arc::clone(&policy), store.clone(), tally, rng.clone());
-        let udp = udp::Responder::new(policy, &KEY, store.clone(), Tally::default(), rng);
+        let http = http::Responder::new(Arc::clone(&policy), Arc::clone(&store), tally, rng.clone());
+        let udp = udp::Responder::new(policy, &KEY, Arc::clone(&store), Tally::default(), rng);
         Self {
             http,
             udp,
@@ -185,7 +176,7 @@ impl Tracker {
             num_want: (-1).into(),
             port: port.into(),
         };
-        let connection_id = ConnectionIds::new(&KEY, 0).issue(ip, self.now.unix_s);
+        let connection_id = ConnectionIds::new(&KEY).issue(ip, self.now.unix_s);
         let (transaction_id, options) = (TransactionId(7), Options::default());
         let request = Request::Announce { connection_id, transaction_id, announce: &announce, options };
         let (mut packet, mut reply) = ([0; 512], [0; REPLY_BYTES_MAX]);

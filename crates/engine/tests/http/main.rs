@@ -4,7 +4,6 @@
 mod announce;
 mod any_bytes;
 mod bencode;
-mod fingerprints;
 mod full_scrape;
 mod harness;
 mod refusal;

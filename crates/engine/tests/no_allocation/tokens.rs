@@ -67,7 +67,7 @@ fn a_known_token_over_udp() {
         fastrand::Rng::with_seed(1),
     );
     let source = SocketAddr::from(([10, 0, 0, 1], 6881));
-    let connection_id = ConnectionIds::new(&KEY, 0).issue(source.ip(), NOW.unix_s);
+    let connection_id = ConnectionIds::new(&KEY).issue(source.ip(), NOW.unix_s);
     for token in tokens(&issuer) {
         let mut options = [0; 1500];
         let url = format!("/announce?jwt={token}");

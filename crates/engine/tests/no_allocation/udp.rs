@@ -67,7 +67,7 @@ fn request(rng: &mut fastrand::Rng, phase: Phase, host: u8, source: SocketAddr, 
     let transaction_id = TransactionId(rng.u32(..));
     let connection_id = match rng.u32(0..10) {
         0 => ConnectionId(rng.u64(..)),
-        _ => ConnectionIds::new(&KEY, 0).issue(source.ip(), NOW.unix_s),
+        _ => ConnectionIds::new(&KEY).issue(source.ip(), NOW.unix_s),
     };
     let info_hashes = [(); 8].map(|()| InfoHash([rng.u8(0..TORRENTS); 20]));
     let (seeds, event) = match phase {

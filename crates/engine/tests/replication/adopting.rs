@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use shoal_base::{Counts, Event};
 use shoal_config::{Config, PrivateAddresses};
 use shoal_engine::replication::{BLOCK_BYTES_MAX, Damaged, ReplicaExport};
-use shoal_store::{Adopted, FingerprintKey};
+use shoal_store::Adopted;
 
 use crate::applying::{lists, refused};
 use crate::node::{Announced, Node, TIMEOUT_S, address, assert_equal, hash, random_announce, settings};
@@ -56,10 +56,6 @@ fn a_new_node_has_the_swarms_of_the_one_that_it_asks() {
         assert_equal(&one, &other);
         assert_eq!(other.replica.applier().counters().adopted.read(), adopted.added);
         assert!(other.take().is_empty(), "what is adopted is not recorded");
-        let key = Some(FingerprintKey::new(&[5; 16]));
-        let mut other = Node::with(&settings(3), Config::default(), key);
-        adopt(&mut other, &blocks(&mut one));
-        assert_equal(&one, &other);
     }
 }
 
@@ -97,14 +93,6 @@ fn a_large_store_comes_in_blocks_of_bounded_size() {
 }
 
 #[test]
-fn a_store_of_fingerprints_exports_nothing() {
-    let key = Some(FingerprintKey::new(&[5; 16]));
-    let mut node = Node::with(&settings(1), Config::default(), key);
-    node.announce_udp(leecher(1));
-    assert!(blocks(&mut node).is_empty());
-}
-
-#[test]
 fn peers_that_may_not_be_handed_out_are_left_out_and_counted() {
     let mut one = Node::new(1);
     let mut denied_port = leecher(1);
@@ -126,7 +114,7 @@ fn private_networks_are_kept_apart_as_the_adopting_node_says() {
     let with = |secret, private| {
         let mut config = Config::default();
         config.address.private = private;
-        Node::with(&settings(secret), config, None)
+        Node::with(&settings(secret), config)
     };
     let peers = ["10.1.2.3:1", "10.1.2.4:2", "192.168.0.1:3", "[fd00::1]:4", "77.1.2.3:5", "[2001:db8::1]:6"];
     let kinds = [PrivateAddresses::Serve, PrivateAddresses::Apart, PrivateAddresses::Refuse];
@@ -167,7 +155,7 @@ fn ages_are_those_of_the_other_node() {
     let mut config = Config::default();
     config.announce.peer_timeout_s = 900;
     let settings = shoal_store::Settings { peer_timeout_s: 900, ..settings(3) };
-    let mut third = Node::with(&settings, config, None);
+    let mut third = Node::with(&settings, config);
     assert_eq!((adopt(&mut third, &blocks).overdue, third.peers(1).len()), (1, 1));
     assert_eq!(one.store.counts(&hash(1))[0], Counts { leechers: 2, ..Counts::default() });
     one.pass(TIMEOUT_S);

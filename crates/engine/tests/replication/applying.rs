@@ -11,7 +11,6 @@ use shoal_base::{Action, Counts, Delta, Event};
 use shoal_config::{Config, PrivateAddresses};
 use shoal_engine::policy::Policy;
 use shoal_engine::replication::RefusedPeer;
-use shoal_store::FingerprintKey;
 
 use crate::node::{Announced, Node, TIMEOUT_S, address, assert_equal, hash, random_announce, settings};
 
@@ -99,14 +98,6 @@ fn nodes_that_apply_each_others_deltas_have_equal_swarms() {
 }
 
 #[test]
-fn a_store_of_fingerprints_is_as_good() {
-    let key = Some(FingerprintKey::new(&[5; 16]));
-    let fingerprints = Node::with(&settings(2), Config::default(), key);
-    let [one, other] = exchange([Node::new(1), fingerprints], 7, true);
-    assert_equal(&one, &other);
-}
-
-#[test]
 fn a_delta_that_comes_twice_changes_nothing() {
     let mut node = Node::new(1);
     let deltas =
@@ -174,7 +165,7 @@ fn private_addresses_are_served_as_this_node_says() {
     ] {
         let mut config = Config::default();
         config.address.private = private;
-        let mut node = Node::with(&settings(1), config, None);
+        let mut node = Node::with(&settings(1), config);
         node.replica_now().apply(&[ten, unique, ten], 0);
         assert_eq!(node.store.counts(&hash(1)).map(|counts| counts.leechers), public);
         let leechers = |node: &Node| node.store.totals().iter().map(|totals| totals.leechers).sum::<u64>();
@@ -190,7 +181,7 @@ fn private_addresses_are_served_as_this_node_says() {
 #[test]
 fn limits_of_sources_do_not_refuse_peers_of_other_nodes() {
     let settings = shoal_store::Settings { peers_per_source_max: 2, ..settings(1) };
-    let mut node = Node::with(&settings, Config::default(), None);
+    let mut node = Node::with(&settings, Config::default());
     let deltas: Vec<Delta> = (1..=200).map(|port| Delta { port, ..delta(1, Action::Leech) }).collect();
     node.replica_now().apply(&deltas, 0);
     assert_eq!(node.store.counts(&hash(1))[0].leechers, 200);
@@ -200,7 +191,7 @@ fn limits_of_sources_do_not_refuse_peers_of_other_nodes() {
 #[test]
 fn peers_for_which_there_is_no_memory_are_refused_and_counted() {
     let settings = shoal_store::Settings { memory_bytes_max: 2 << 20, ..settings(1) };
-    let mut node = Node::with(&settings, Config::default(), None);
+    let mut node = Node::with(&settings, Config::default());
     let deltas: Vec<Delta> = (0..60_000_u32)
         .map(|number| {
             let mut info_hash = hash(1);

@@ -14,7 +14,7 @@ use shoal_engine::counter::Tally;
 use shoal_engine::policy::Policy;
 use shoal_engine::replication::{Applier, RecordedDeltas, Replica, ring};
 use shoal_engine::{Now, http, udp};
-use shoal_store::{FingerprintKey, Settings, SharedStore};
+use shoal_store::{Settings, Store};
 use shoal_wire::udp::{Announce, Options, Reply, Request, TransactionId};
 
 const KEY: ConnectionKey = ConnectionKey::new([7; 16]);
@@ -35,7 +35,7 @@ pub(crate) struct Announced {
 }
 
 pub(crate) struct Node {
-    pub(crate) store: SharedStore,
+    pub(crate) store: Arc<Store>,
     pub(crate) replica: Replica,
     pub(crate) now: Now,
     udp: udp::Responder,
@@ -66,20 +66,21 @@ pub(crate) fn address(n: u16, is_v6: bool) -> SocketAddr {
 
 impl Node {
     pub(crate) fn new(secret: u64) -> Self {
-        Self::with(&settings(secret), Config::default(), None)
+        Self::with(&settings(secret), Config::default())
     }
 
-    pub(crate) fn with(settings: &Settings, config: Config, key: Option<FingerprintKey>) -> Self {
-        let store = SharedStore::new(settings, 8, key).expect("address space");
+    pub(crate) fn with(settings: &Settings, config: Config) -> Self {
+        let store = Arc::new(Store::with_shards(settings, 8).expect("address space"));
         let rng = fastrand::Rng::with_seed(3);
         let policy = Arc::new(Policy::new(config));
         let mut http =
-            http::Responder::new(Arc::clone(&policy), store.clone(), Tally::default(), rng.clone());
-        let mut udp = udp::Responder::new(Arc::clone(&policy), &KEY, store.clone(), Tally::default(), rng);
+            http::Responder::new(Arc::clone(&policy), Arc::clone(&store), Tally::default(), rng.clone());
+        let mut udp =
+            udp::Responder::new(Arc::clone(&policy), &KEY, Arc::clone(&store), Tally::default(), rng);
         let ((of_udp, udp_deltas), (of_http, http_deltas)) = (ring(), ring());
         udp.set_recorder(of_udp);
         http.set_recorder(of_http);
-        let replica = Replica::new(Applier::new(policy, store.clone()));
+        let replica = Replica::new(Applier::new(policy, Arc::clone(&store)));
         Self { store, replica, now: BEGIN, udp, http, recorded: [udp_deltas, http_deltas] }
     }
 
@@ -140,7 +141,7 @@ impl Node {
             num_want: (-1).into(),
             port: announced.address.port().into(),
         };
-        let connection_id = ConnectionIds::new(&KEY, 0).issue(announced.address.ip(), self.now.unix_s);
+        let connection_id = ConnectionIds::new(&KEY).issue(announced.address.ip(), self.now.unix_s);
         let (transaction_id, options) = (TransactionId(7), Options::default());
         let request = Request::Announce { connection_id, transaction_id, announce: &announce, options };
         let mut packet = [0; 512];

@@ -4,7 +4,6 @@ use shoal_base::transport::datagram::BATCH_MAX;
 use shoal_base::{Action, Delta, Event, InfoHash};
 use shoal_config::{Config, PrivateAddresses};
 use shoal_engine::replication::DELTAS_MAX;
-use shoal_store::FingerprintKey;
 
 use crate::node::{Announced, Node, TIMEOUT_S, address, hash, settings};
 
@@ -93,20 +92,12 @@ fn peers_of_private_networks_are_recorded_as_others() {
     {
         let mut config = Config::default();
         config.address.private = private;
-        let mut node = Node::with(&settings(1), config, None);
+        let mut node = Node::with(&settings(1), config);
         let announced = Announced { address: "10.1.2.3:6881".parse().unwrap(), ..leecher(false) };
         assert_eq!(actions(&mut node, announce, announced), [(hash(1), Action::Leech)]);
         assert_eq!(actions(&mut node, announce, announced), []);
         let stop = Announced { event: Event::Stopped, ..announced };
         assert_eq!(actions(&mut node, announce, stop), [(hash(1), Action::Stop)]);
-    }
-}
-
-#[test]
-fn a_store_of_fingerprints_records_info_hashes() {
-    for announce in PROTOCOLS {
-        let mut node = Node::with(&settings(1), Config::default(), Some(FingerprintKey::new(&[5; 16])));
-        assert_eq!(actions(&mut node, announce, leecher(false)), [(hash(1), Action::Leech)]);
     }
 }
 
@@ -129,7 +120,7 @@ fn peers_beyond_a_limit_are_recorded_only_if_their_network_is_exempt() {
             config.limits.exempt = vec!["77.1.0.0/16".parse().unwrap()];
         }
         let settings = shoal_store::Settings { peers_per_source_max: 2, ..settings(1) };
-        let mut node = Node::with(&settings, config, None);
+        let mut node = Node::with(&settings, config);
         let mut count = 0;
         for port in 1..=4 {
             let mut announced = leecher(false);

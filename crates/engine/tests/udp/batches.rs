@@ -8,8 +8,8 @@ use shoal_config::Config;
 use shoal_wire::udp::{Announce, Request};
 
 use crate::harness::{
-    TRANSACTION, Tracker, announce_request, bytes_of, client_v4, client_v6, configured, entries_of, leecher,
-    seeder, swarm_of, with_event,
+    TRANSACTION, Tracker, announce_request, bytes_of, client_v4, client_v6, entries_of, leecher, seeder,
+    swarm_of, with_event,
 };
 
 /// A request and its source, as one of few peers of few torrents.
@@ -77,7 +77,7 @@ fn requests_to_many_swarms_are_applied_as_if_they_came_one_at_a_time() {
 
 #[test]
 fn announces_behind_scrapes_are_answered_whatever_room_those_leave() {
-    let config = configured(|config| config.scrape.hashes_max = 120);
+    let config = Config::default();
     for lengths in [[120, 64, 120], [74, 74, 36], [74, 64, 120], [120, 1, 1], [60, 62, 62], [1, 120, 63]] {
         let mut tracker = Tracker::new(&config);
         let connection_id = tracker.connect(client_v4(1));

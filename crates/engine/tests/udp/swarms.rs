@@ -192,15 +192,14 @@ fn numwant_is_obeyed_to_the_number() {
 fn a_reply_fits_the_path_whatever_is_wanted() {
     let small = configured(|config| {
         config.announce.numwant_max = 1000;
-        config.udp.reply_bytes_max_v4 = 548;
-        config.udp.reply_bytes_max_v6 = 600;
+        config.udp.reply_bytes_max = 548;
     });
     let default = configured(|config| config.announce.numwant_max = 1000);
     let huge = configured(|config| {
         config.announce.numwant_max = 1000;
-        (config.udp.reply_bytes_max_v4, config.udp.reply_bytes_max_v6) = (9000, 9000);
+        config.udp.reply_bytes_max = 9000;
     });
-    for (settings, bytes_v4, bytes_v6) in [(small, 548, 600), (default, 1232, 1232), (huge, 1452, 1452)] {
+    for (settings, bytes) in [(small, 548), (default, 1232), (huge, 1452)] {
         let mut tracker = Tracker::new(&settings);
         for client in FAMILIES {
             for n in 0..400 {
@@ -209,10 +208,10 @@ fn a_reply_fits_the_path_whatever_is_wanted() {
         }
         let announce = numwant(1000, leecher(6881));
         let reply = tracker.announce_raw(client_v4(1), &announce);
-        assert_eq!(reply.len(), 20 + (bytes_v4 - 20) / 6 * 6);
+        assert_eq!(reply.len(), 20 + (bytes - 20) / 6 * 6);
         distinct(&swarm_of(client_v4(1), &reply));
         let reply = tracker.announce_raw(client_v6(1), &announce);
-        assert_eq!(reply.len(), 20 + (bytes_v6 - 20) / 18 * 18);
+        assert_eq!(reply.len(), 20 + (bytes - 20) / 18 * 18);
         distinct(&swarm_of(client_v6(1), &reply));
     }
 }
@@ -248,14 +247,11 @@ fn every_number_of_hashes_up_to_the_cap_is_scraped_in_order_and_the_rest_left_ou
 
 #[test]
 fn a_scrape_never_exceeds_the_reply_limit() {
-    let settings = configured(|config| {
-        config.scrape.hashes_max = 1000;
-        config.udp.reply_bytes_max_v4 = 548;
-    });
+    let settings = configured(|config| config.udp.reply_bytes_max = 548);
     let mut tracker = Tracker::new(&settings);
     let hashes = vec![HASH; 200];
     assert_eq!(tracker.scrape(client_v4(1), &hashes).len(), (548 - 8) / 12);
-    assert_eq!(tracker.scrape(client_v6(1), &hashes).len(), (1232 - 8) / 12);
+    assert_eq!(tracker.scrape(client_v6(1), &hashes).len(), (548 - 8) / 12);
 }
 
 #[test]

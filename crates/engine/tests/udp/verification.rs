@@ -42,10 +42,10 @@ fn an_id_is_bound_to_the_address_but_not_to_the_port() {
 
 #[test]
 fn an_id_outlives_two_minutes_and_ends() {
-    let mut tracker = Tracker::new(&configured(|config| config.connection_id.grace_s = 0));
+    let mut tracker = Tracker::new(&Config::default());
     let id = tracker.connect(client_v4(1));
     let request = bytes_of(&announce_request(id, &leecher(6881)));
-    tracker.now.unix_s += 120;
+    tracker.now.unix_s += 240;
     assert!(!tracker.datagram(client_v4(1), &request).is_empty());
     tracker.now.unix_s += 120;
     assert!(tracker.datagram(client_v4(1), &request).is_empty());

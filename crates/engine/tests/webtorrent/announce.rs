@@ -116,7 +116,7 @@ fn who_is_silent_is_forgotten_and_may_come_back() {
 fn intervals_carry_jitter() {
     let settings = configured(|config| {
         config.webtorrent.interval_s = 100;
-        config.webtorrent.interval_jitter_s = 3;
+        (config.announce.interval_s, config.announce.interval_jitter_s) = (1000, 30);
     });
     let relay = relay_settings();
     let (swarms, mailboxes) = (shoal_relay::Swarms::new(&relay).into(), shoal_relay::Mailboxes::new(1));

@@ -145,7 +145,7 @@ impl Tracker {
     pub(crate) fn of(workers: u16, config: &Config, relay: &shoal_relay::Settings) -> Self {
         let (swarms, mailboxes) = (Arc::new(Swarms::new(relay)), Mailboxes::new(workers));
         let mut config = config.clone();
-        config.webtorrent.interval_jitter_s = 0;
+        config.announce.interval_jitter_s = 0;
         Self::with(workers, &config, swarms, &mailboxes)
     }
 

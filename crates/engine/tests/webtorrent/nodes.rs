@@ -33,7 +33,7 @@ impl Cluster {
             let swarms = Arc::new(Swarms::new(&Settings { hash_key: [number, 7], ..relay_settings() }));
             let mailboxes = Mailboxes::with_remote(2, 1 << 20);
             let mut config = Config::default();
-            config.webtorrent.interval_jitter_s = 0;
+            config.announce.interval_jitter_s = 0;
             let mut tracker = Tracker::with(2, &config, Arc::clone(&swarms), &mailboxes);
             let recorded = tracker.record();
             Node { tracker, clients: Nodes::new(swarms, mailboxes), recorded }

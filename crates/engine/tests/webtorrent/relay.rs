@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use shoal_config::{ByteSize, Config};
+use shoal_config::Config;
 use shoal_engine::counter::Loss;
 
 use crate::harness::{
@@ -140,11 +140,10 @@ fn offers_and_answers_pass_verbatim() {
 
 #[test]
 fn bad_offers_are_skipped_and_large_ones_too() {
-    let settings = configured(|config| config.webtorrent.offer_max = ByteSize(SDP.len() as u64));
-    let mut tracker = Tracker::new(&settings);
+    let mut tracker = Tracker::new(&Config::default());
     let others = leechers(&mut tracker, 9);
     let mut client = tracker.newcomer();
-    let large = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(SDP.len()));
+    let large = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(16 << 10));
     let bad = format!(
         r#"7,null,{{}},{{"offer":{SDP}}},{{"offer_id":"x"}},{{"offer":["text"],"offer_id":"y"}},{{"offer":{large},"offer_id":"z"}}"#
     );
@@ -240,10 +239,9 @@ fn an_answer_to_one_that_has_gone_is_dropped() {
 
 #[test]
 fn an_answer_that_is_too_large_is_refused() {
-    let settings = configured(|config| config.webtorrent.offer_max = ByteSize(SDP.len() as u64));
-    let mut tracker = Tracker::new(&settings);
+    let mut tracker = Tracker::new(&Config::default());
     let [one, mut other] = couple(&mut tracker);
-    let large = format!(r#""{}""#, "x".repeat(SDP.len()));
+    let large = format!(r#""{}""#, "x".repeat(16 << 10));
     let received =
         tracker.ask(&mut other, &answer(2, 1, "x-0").replace(r#""answer"}"#, &format!("{large}}}")));
     assert_eq!((received.len(), received[0].contains("failure reason")), (1, true));

@@ -17,7 +17,7 @@ use shoal_base::InfoHash;
 use shoal_engine::policy::Policy;
 use shoal_net::Waker;
 use shoal_relay::Swarms;
-use shoal_store::{SharedStore, Walk};
+use shoal_store::{Store, Walk};
 
 use crate::live::Live;
 use crate::published::Published;
@@ -38,7 +38,7 @@ pub struct Publisher {
     /// The wakers of all workers, so that idle ones see the change as well.
     pub wakers: Vec<Waker>,
     /// The swarms of UDP and HTTP.
-    pub store: SharedStore,
+    pub store: Arc<Store>,
     /// The swarms of WebTorrent, if it is served.
     pub swarms: Option<Arc<Swarms>>,
 }
@@ -61,13 +61,12 @@ impl Publisher {
         }
         let is_adopted = self.wait_for_workers(version);
         // After a removal that may have missed some torrents, all of them are to be checked.
-        let knows_torrents = matches!(self.store, SharedStore::Whole(_));
-        let is_complete = old_lists.is_none() || old.policy.permits_swarms() || !knows_torrents;
+        let is_complete = old_lists.is_none() || old.policy.permits_swarms();
         let removed = match new_lists.newly_forbidden(old_lists).filter(|_| is_complete) {
             Some(forbidden) => forbidden.iter().filter(|info_hash| self.remove(info_hash)).count(),
             None => self.remove_all_forbidden(&new.policy),
         };
-        if is_adopted && knows_torrents {
+        if is_adopted {
             self.permit_swarms();
         }
         if removed > 0 {
@@ -110,22 +109,11 @@ impl Publisher {
     fn remove_all_forbidden(&self, policy: &Policy) -> usize {
         let is_forbidden = |info_hash: &InfoHash| policy.check_torrent(info_hash).is_err();
         let mut removed = 0;
-        match &self.store {
-            SharedStore::Whole(store) => {
-                let (mut walk, mut listed, mut has_more) = (Walk::default(), Vec::new(), true);
-                while has_more {
-                    has_more = store.list(&mut walk, &mut listed);
-                    let forbidden = listed.iter().filter(|torrent| is_forbidden(&torrent.info_hash));
-                    removed += forbidden.filter(|torrent| self.remove(&torrent.info_hash)).count();
-                }
-            }
-            // Such a store cannot tell its torrents. Those that are on no allow list any more expire: no client may
-            // announce them.
-            SharedStore::Fingerprints(_) => {
-                let denied = lists(policy).into_iter().flat_map(TorrentLists::deny);
-                let denied = denied.flat_map(|table| table.iter());
-                removed += denied.filter(|(info_hash, _)| self.remove(info_hash)).count();
-            }
+        let (mut walk, mut listed, mut has_more) = (Walk::default(), Vec::new(), true);
+        while has_more {
+            has_more = self.store.list(&mut walk, &mut listed);
+            let forbidden = listed.iter().filter(|torrent| is_forbidden(&torrent.info_hash));
+            removed += forbidden.filter(|torrent| self.remove(&torrent.info_hash)).count();
         }
         // That has missed the torrents that only browsers share.
         let torrents = self.swarms.iter().flat_map(|swarms| swarms.torrents());

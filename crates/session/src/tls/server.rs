@@ -7,12 +7,11 @@ use rustls::crypto::aws_lc_rs::{self, cipher_suite};
 use rustls::crypto::{CryptoProvider, GetRandomFailed};
 use rustls::server::NoServerSessionStorage;
 use rustls::time_provider::DefaultTimeProvider;
-use rustls::{NamedGroup, ServerConfig, SupportedCipherSuite, version};
+use rustls::{ServerConfig, SupportedCipherSuite, version};
 
 use crate::tls::Certificate;
 use crate::tls::certificates::Selector;
 use crate::tls::files::{self, CertificateError, CertificateFiles};
-use crate::tls::key_share::REUSED_X25519;
 use crate::tls::ticket::{Adoption, TicketKeys};
 
 /// The ciphers in order of preference. A handshake with AES-128 and SHA-256 is by far the cheapest, and no attack on them
@@ -42,33 +41,24 @@ pub struct Server {
     tickets: Arc<TicketKeys>,
 }
 
-/// The key pairs of the key exchange with X25519.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyShares {
-    /// Each handshake has its own.
-    Fresh,
-    /// A thread uses the same one for up to a second, which saves processor time at the price of forward secrecy.
-    Reused,
-}
-
 impl Server {
     /// Creates a server with these certificates. The first is for clients that send no name, or one without a certificate.
     ///
     /// # Errors
     /// Returns an error if a certificate cannot be used. The message names the file and the remedy.
     pub fn load(files: &[CertificateFiles]) -> Result<Self, CertificateError> {
-        let selector = Arc::new(Selector::new(files::load(files, &provider(KeyShares::Fresh))?));
+        let selector = Arc::new(Selector::new(files::load(files, &provider())?));
         let tickets = TicketKeys::new(Arc::new(DefaultTimeProvider));
         let tickets = tickets.map_err(|_| CertificateError::NoRandomness(GetRandomFailed.into()))?;
-        let config = Arc::new(config(KeyShares::Fresh, &selector, &tickets));
+        let config = Arc::new(config(&selector, &tickets));
         Ok(Self { config, selector, tickets })
     }
 
     /// Returns the server of a worker, with a handle for tickets of its own. Certificates and ticket keys are those of all
     /// workers.
     #[must_use]
-    pub fn for_worker(&self, key_shares: KeyShares) -> Self {
-        let config = Arc::new(config(key_shares, &self.selector, &self.tickets));
+    pub fn for_worker(&self) -> Self {
+        let config = Arc::new(config(&self.selector, &self.tickets));
         Self { config, ..self.clone() }
     }
 
@@ -120,8 +110,8 @@ impl Server {
 }
 
 /// Returns the configuration of rustls, with a handle for tickets of its own.
-fn config(key_shares: KeyShares, selector: &Arc<Selector>, tickets: &Arc<TicketKeys>) -> ServerConfig {
-    let mut config = ServerConfig::builder_with_provider(Arc::new(provider(key_shares)))
+fn config(selector: &Arc<Selector>, tickets: &Arc<TicketKeys>) -> ServerConfig {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
         .with_protocol_versions(&[&version::TLS13, &version::TLS12])
         .expect("there are ciphers for both versions")
         .with_no_client_auth()
@@ -141,14 +131,8 @@ fn config(key_shares: KeyShares, selector: &Arc<Selector>, tickets: &Arc<TicketK
     config
 }
 
-fn provider(key_shares: KeyShares) -> CryptoProvider {
-    let mut provider =
-        CryptoProvider { cipher_suites: CIPHER_SUITES.to_vec(), ..aws_lc_rs::default_provider() };
-    if key_shares == KeyShares::Reused {
-        let x25519 = provider.kx_groups.iter_mut().find(|group| group.name() == NamedGroup::X25519);
-        *x25519.expect("it is one of the defaults") = REUSED_X25519;
-    }
-    provider
+fn provider() -> CryptoProvider {
+    CryptoProvider { cipher_suites: CIPHER_SUITES.to_vec(), ..aws_lc_rs::default_provider() }
 }
 
 impl fmt::Debug for Server {

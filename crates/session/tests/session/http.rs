@@ -41,14 +41,6 @@ fn a_client_of_http_1_0_is_told_that_its_connection_is_kept() {
 }
 
 #[test]
-fn the_operator_may_have_every_connection_closed() {
-    let mut tracker = Tracker::with(|settings| settings.keep_alive = false, |_| {}, None);
-    let received = tracker.ask(&announce("Connection: keep-alive\r\n"));
-    assert_eq!((received.statuses(), received.next), (vec![200], Next::Close));
-    assert_eq!(received.responses()[0].field("connection"), Some("close"));
-}
-
-#[test]
 fn answers_of_the_tracker_are_bencoded_text() {
     for target in [announce_target().as_str(), "/announce", "/announce?", "/scrape", "/scrape?info_hash=x"] {
         let received = Tracker::new().ask(&request("GET", target, "HTTP/1.1", ""));

@@ -254,11 +254,3 @@ fn an_upgrade_and_what_follows_may_be_cut_anywhere() {
         assert_counts(&frames[1], 0, 1);
     }
 }
-
-#[test]
-fn a_websocket_stands_where_requests_do_not() {
-    let mut tracker = tracker_with(|settings| settings.keep_alive = false);
-    assert_granted(&mut tracker, PLAIN, "192.0.2.1", &upgrade(""));
-    let received = tracker.ask(&request("GET", "/", "HTTP/1.1", WEBSOCKET));
-    assert_eq!((received.statuses(), received.next), (vec![426], Next::Close));
-}

@@ -4,7 +4,7 @@ use std::slice;
 use std::sync::Arc;
 
 use rustls::{ClientConfig, HandshakeKind};
-use shoal_session::tls::{KeyShares, Server, Session};
+use shoal_session::tls::{Server, Session};
 
 use crate::identity::{Folder, Identity, Kind};
 use crate::peer::{BOTH, Client, TLS_1_3, sealed, transfer, trusting};
@@ -30,7 +30,7 @@ fn tickets_are_good_for_all_clones_and_after_a_reload() {
     let (old_files, new_files) = (folder.files("old", &old), folder.files("new", &new));
     for version in BOTH {
         let server = Server::load(slice::from_ref(&old_files)).unwrap();
-        let clone = server.for_worker(KeyShares::Reused);
+        let clone = server.for_worker();
         let config = Arc::new(trusting(&[&old.der, &new.der], version));
         assert!(!connect(&server, &config));
         assert!(connect(&clone, &config), "by another worker");

@@ -13,7 +13,7 @@ use shoal_base::source::{Holdings, Networks, Source};
 use shoal_base::transport::stream::{ConnectionKind, Quota};
 use shoal_net::Waker;
 use shoal_net::stream::DetachedConnection;
-use shoal_store::{MemoryFile, SharedStore};
+use shoal_store::{MemoryFile, Store};
 
 use super::message::Connection;
 use super::{ToNew, ToOld, VERSION};
@@ -80,11 +80,7 @@ impl Predecessor {
 
     /// Lets the store continue with that of the old process, if it lies in its memory. Otherwise, or if they do not fit,
     /// asks for a snapshot.
-    pub(crate) fn take_swarms(
-        &self,
-        store: &mut SharedStore,
-        is_in_its_memory: bool,
-    ) -> anyhow::Result<Takeover> {
+    pub(crate) fn take_swarms(&self, store: &mut Store, is_in_its_memory: bool) -> anyhow::Result<Takeover> {
         self.connection.send(&ToOld::Prepared { continues_in_memory: is_in_its_memory }, &[])?;
         loop {
             let (message, descriptors) = receive(&self.connection)?;

@@ -17,7 +17,7 @@ use shoal_config::Config;
 use shoal_net::Waker;
 use shoal_net::stream::DetachedConnection;
 use shoal_relay::Swarms;
-use shoal_store::SharedStore;
+use shoal_store::Store;
 use tokio::sync::{Notify, oneshot};
 
 use super::message::Connection;
@@ -68,7 +68,7 @@ pub(crate) struct Offered {
     /// The lock of the state, if there is one.
     pub(crate) lock: Option<OwnedFd>,
     pub(crate) listening: Mutex<Listening>,
-    pub(crate) store: SharedStore,
+    pub(crate) store: Arc<Store>,
     /// The swarms of WebTorrent, if their peers count towards limits of their sources.
     pub(crate) counted_swarms: Option<Arc<Swarms>>,
     pub(crate) snapshots: SnapshotWriter,

@@ -1,7 +1,7 @@
 //! The secret keys of a tracker, which its clients and its snapshots depend on.
 //!
 //! With the same keys after a restart, connection ids stay valid, and a snapshot can be read in the order of the tables.
-//! Fingerprints and the swarms of private networks return only with the same keys.
+//! Swarms of private networks return only with the same keys.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::Context;
 use aws_lc_rs::digest::{SHA256, digest};
 use shoal_base::file::Fault;
-use shoal_store::FingerprintKey;
 
 use shoal_runtime::state_directory::{StateDirectory, replace};
 
@@ -26,7 +25,7 @@ const CONNECTION_BYTES: usize = 16;
 /// Secret keys. Clones share the key that a cluster has given.
 #[derive(Clone)]
 pub(crate) struct StateKeys {
-    /// The keys of the hashes of the store, of fingerprints, and of connection ids.
+    /// The key of the hashes of the store, 16 bytes that early versions used, and the key of connection ids.
     bytes: [u8; BYTES],
     /// The key of connection ids that all nodes of a cluster have.
     adopted: Arc<Mutex<Option<[u8; CONNECTION_BYTES]>>>,
@@ -53,7 +52,7 @@ impl StateKeys {
             Some(Ok(bytes)) => return Ok(Self::of_bytes(bytes)),
             Some(Err(_)) => tracing::error!(
                 file = %shown,
-                "the file of keys is damaged; new keys replace it, so swarms of private networks, fingerprints and \
+                "the file of keys is damaged; new keys replace it, so swarms of private networks and \
                  connection ids of before are lost"
             ),
             None => {}
@@ -118,11 +117,6 @@ impl StateKeys {
     /// Returns the secret of the hashes of the store.
     pub(crate) fn store(&self) -> [u64; 4] {
         core::array::from_fn(|index| u64::from_le_bytes(self.part(8 * index)))
-    }
-
-    /// Returns the key of fingerprints.
-    pub(crate) fn fingerprints(&self) -> FingerprintKey {
-        FingerprintKey::new(&self.part(32))
     }
 
     /// Returns the key of connection ids.

@@ -9,7 +9,7 @@ use std::thread;
 use shoal_access::torrents::TorrentLists;
 use shoal_base::InfoHash;
 use shoal_store::snapshot_file::{Block, Event, Header, Reader, Refused, Summary};
-use shoal_store::{Ages, Restored, SharedStore, SwarmPart, SwarmSet};
+use shoal_store::{Ages, Restored, Store, SwarmPart, SwarmSet};
 
 use shoal_runtime::clock;
 
@@ -39,8 +39,6 @@ pub(crate) struct Loaded {
     pub(crate) forbidden: u64,
     /// Swarms that were left out because only the keys with which they were written tell their torrents.
     pub(crate) of_other_keys: u64,
-    /// Swarms that were left out because this store needs the info hashes behind their fingerprints.
-    pub(crate) of_fingerprints: u64,
     /// Bytes that are damaged.
     pub(crate) damaged_bytes: u64,
     /// Whether the end of the file is missing.
@@ -54,7 +52,6 @@ impl Loaded {
         self.restored += other.restored;
         self.forbidden += other.forbidden;
         self.of_other_keys += other.of_other_keys;
-        self.of_fingerprints += other.of_fingerprints;
         self.damaged_bytes += other.damaged_bytes;
         self.is_truncated |= other.is_truncated;
         self.summary = self.summary.or(other.summary);
@@ -65,7 +62,7 @@ impl Loaded {
 ///
 /// # Errors
 /// Fails if the file cannot be read at all. The whole blocks of a damaged one are used.
-pub(crate) fn load(store: &SharedStore, file: File, source: &Source<'_>) -> Result<Loaded, Refused> {
+pub(crate) fn load(store: &Store, file: File, source: &Source<'_>) -> Result<Loaded, Refused> {
     let reader = Reader::new(file)?;
     let header = reader.header().clone();
     for (set, swarms) in SwarmSet::ALL.into_iter().zip(header.swarms) {
@@ -87,7 +84,7 @@ pub(crate) fn load(store: &SharedStore, file: File, source: &Source<'_>) -> Resu
 
 /// A load in progress, which several threads share.
 struct Loading<'a> {
-    store: &'a SharedStore,
+    store: &'a Store,
     source: &'a Source<'a>,
     header: &'a Header,
     reader: Mutex<Reader<File>>,
@@ -129,28 +126,18 @@ impl Loading<'_> {
         }
     }
 
-    /// Returns the part as this store takes it, unless it may not return, which is counted.
+    /// Returns the part, unless it may not return, which is counted.
     fn admit<'p>(&self, set: SwarmSet, part: SwarmPart<'p>, loaded: &mut Loaded) -> Option<SwarmPart<'p>> {
         let is_public = matches!(set, SwarmSet::V4 | SwarmSet::V6);
-        let (had_fingerprints, has_info_hashes) =
-            (self.header.has_fingerprints, self.store.has_info_hashes());
-        let needs_keys = had_fingerprints || !is_public;
-        if needs_keys && self.header.keys != self.source.keys {
+        if !is_public && self.header.keys != self.source.keys {
             loaded.of_other_keys += 1;
             return None;
         }
-        if had_fingerprints && has_info_hashes {
-            loaded.of_fingerprints += 1;
-            return None;
-        }
-        // A store of fingerprints asks the lists at every announce.
-        let torrents = self.source.torrents.filter(|_| !had_fingerprints);
-        if torrents.is_some_and(|torrents| !self.permits(torrents, &part.id, is_public)) {
+        if self.source.torrents.is_some_and(|torrents| !self.permits(torrents, &part.id, is_public)) {
             loaded.forbidden += 1;
             return None;
         }
-        let is_converted = !had_fingerprints && !has_info_hashes;
-        Some(if is_converted { SwarmPart { id: self.store.id_of_whole(&part.id), ..part } } else { part })
+        Some(part)
     }
 
     /// Returns whether the torrent of a part is served.

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use shoal_store::snapshot_file::{Header, Summary, Writer};
-use shoal_store::{Export, SharedStore};
+use shoal_store::{Export, Store};
 use tokio::sync::oneshot;
 
 use super::tickets::TicketFile;
@@ -28,7 +28,7 @@ const WORK_NS: u64 = 1_000_000;
 /// Writes snapshots of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct SnapshotWriter {
-    pub(crate) store: SharedStore,
+    pub(crate) store: Arc<Store>,
     /// The number that stores with the same keys have.
     pub(crate) keys: u64,
     pub(crate) timeout_s: u32,
@@ -188,7 +188,6 @@ impl SnapshotWriter {
             timeout_s: *timeout_s,
             begun_unix_s,
             keys: *keys,
-            has_fingerprints: !store.has_info_hashes(),
             swarms: store.swarm_counts(),
             program: version::PROGRAM.to_owned(),
         };
@@ -234,7 +233,7 @@ mod tests {
     use super::*;
     use crate::state::load::{self, Loaded, Source};
 
-    fn store() -> SharedStore {
+    fn store() -> Arc<Store> {
         let settings = Settings {
             memory_bytes_max: 8 << 20,
             peer_timeout_s: 1800,
@@ -243,16 +242,15 @@ mod tests {
             holdings: None,
             hash_key: [1; 4],
         };
-        Store::with_shards(&settings, 1).unwrap().into()
+        Arc::new(Store::with_shards(&settings, 1).unwrap())
     }
 
     fn write_generation(file: &Path, peers: u8) -> io::Result<()> {
         let (directory, store) = (StateDirectory::open(file.parent().unwrap()).unwrap(), store());
-        let SharedStore::Whole(swarms) = &store else { panic!("a store of whole hashes") };
         for peer in 0..peers {
             let announce = Announce { peer: PeerV4([peer; 6]), action: Action::Leech, peers_wanted: 0 };
-            let (place, rng) = (swarms.v4.locate(&InfoHash([peer; 20])), &mut fastrand::Rng::with_seed(1));
-            swarms.v4.announce(&place, &announce, clock::now().monotonic_s, rng, &mut []).unwrap();
+            let (place, rng) = (store.v4.locate(&InfoHash([peer; 20])), &mut fastrand::Rng::with_seed(1));
+            store.v4.announce(&place, &announce, clock::now().monotonic_s, rng, &mut []).unwrap();
         }
         let _lock = directory;
         let writer = SnapshotWriter { store, keys: 1, timeout_s: 1800 };

@@ -9,11 +9,10 @@ use std::time::Duration;
 use anyhow::Context;
 use shoal_access::Access;
 use shoal_base::source::Holdings;
-use shoal_config::{Config, StoredInfoHashes};
+use shoal_config::Config;
 use shoal_engine::policy::Policy;
 use shoal_net::{Backend, Waker};
 use shoal_session::Statistics;
-use shoal_session::tls::KeyShares;
 
 use super::files::Reloadable;
 use super::swarms::OpenedSwarms;
@@ -125,7 +124,7 @@ impl Prepared {
             OpenedSwarms::open(&config, division, (&state, torrents), frozen_swarms, predecessor).await?;
         let OpenedSwarms { store, continues, webtorrent, holdings } = opened;
         let live = Live {
-            policy: Arc::new(with_permitted_swarms(policy, &config, continues)),
+            policy: Arc::new(with_permitted_swarms(policy, continues)),
             sessions: Arc::new(settings::sessions(&config)),
             stream_limits: settings::stream_limits(&config, connections_max),
             endpoints: Arc::new(listening.endpoints(connections_max)),
@@ -133,16 +132,14 @@ impl Prepared {
         };
         let workers = settings::workers(&config);
         let swarms = webtorrent.as_ref().map(|webtorrent| Arc::clone(&webtorrent.swarms));
-        let insight = Insight::new(&config, division.changes_max, workers.get(), store.clone(), swarms);
+        let insight = Insight::new(division.changes_max, workers.get(), Arc::clone(&store), swarms);
         let node = config.is_node().then(Waker::new).transpose();
         let setup = WorkerSetup {
             backend,
             limits,
             insight: Arc::new(insight),
-            measures: config.insight.latency,
             live: Arc::new(Published::new(Arc::new(live))),
             tls: files.certificates.as_ref().map(Certificates::server),
-            key_shares: if config.tls.key_share_reuse { KeyShares::Reused } else { KeyShares::Fresh },
             store,
             webtorrent,
             processors,
@@ -173,13 +170,9 @@ impl Prepared {
 }
 
 /// Lets workers that find a swarm in the store skip the lists, if the store has no swarm that these forbid.
-fn with_permitted_swarms(policy: Policy, config: &Config, continues: bool) -> Policy {
-    match config.store.info_hashes {
-        // A store that continues may have swarms of torrents that the lists have come to forbid since.
-        StoredInfoHashes::Whole if !continues => policy.with_permitted_swarms(),
-        // Such a store cannot tell which swarms a change of the lists forbids.
-        _ => policy,
-    }
+fn with_permitted_swarms(policy: Policy, continues: bool) -> Policy {
+    // A store that continues may have swarms of torrents that the lists have come to forbid since.
+    if continues { policy } else { policy.with_permitted_swarms() }
 }
 
 impl DataPlane {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use shoal_store::SharedStore;
+use shoal_store::Store;
 use tokio::task::JoinHandle;
 
 use super::data_plane::Threads;
@@ -36,7 +36,7 @@ pub(super) struct Running {
     pub(super) hand_over: Arc<HandOver>,
     /// The secret keys.
     pub(super) keys: StateKeys,
-    pub(super) store: SharedStore,
+    pub(super) store: Arc<Store>,
     pub(super) drain: Drain,
     pub(super) cluster: Option<Cluster>,
     pub(super) threads: Threads,

@@ -11,7 +11,7 @@ use shoal_access::torrents::TorrentLists;
 use shoal_base::source::Holdings;
 use shoal_config::{ByteSize, Config};
 use shoal_relay::{Mailboxes, Swarms};
-use shoal_store::{MemoryFile, SharedStore};
+use shoal_store::{MemoryFile, Store};
 
 use super::ROOT;
 use crate::frozen_swarms::FrozenSwarms;
@@ -22,9 +22,13 @@ use crate::settings;
 use crate::state::{State, StateKeys};
 use shoal_runtime::division::Division;
 
+/// Maximum size, for each worker, of the messages from other workers that wait until it next polls, which is a matter of
+/// milliseconds.
+const MAILBOX_BYTES_MAX: usize = 16 << 20;
+
 /// The swarms of all protocols, before the first worker begins.
 pub(super) struct OpenedSwarms {
-    pub(super) store: SharedStore,
+    pub(super) store: Arc<Store>,
     /// Whether the store is that of another process. It may have swarms that the lists have come to forbid since.
     pub(super) continues: bool,
     /// WebTorrent, if it is served.
@@ -57,10 +61,12 @@ impl OpenedSwarms {
             frozen_swarms.and_then(|swarms| swarms.resume(timeout_s, |memory| Ok(open(Some(memory))?.0)));
         let continues = predecessor.is_some() || frozen.is_some();
         let store = match (predecessor, frozen) {
-            (Some(predecessor), _) => take_over(config, state, torrents.as_deref(), predecessor, open)?,
-            (None, Some(store)) => store,
+            (Some(predecessor), _) => {
+                Arc::new(take_over(config, state, torrents.as_deref(), predecessor, open)?)
+            }
+            (None, Some(store)) => Arc::new(store),
             (None, None) => {
-                let (store, _) = open(None)?;
+                let store = Arc::new(open(None)?.0);
                 state.restore(config, &store, torrents).await?;
                 store
             }
@@ -75,8 +81,8 @@ fn take_over(
     state: &State,
     torrents: Option<&TorrentLists>,
     predecessor: &mut Predecessor,
-    open: impl Fn(Option<MemoryFile>) -> anyhow::Result<(SharedStore, bool)>,
-) -> anyhow::Result<SharedStore> {
+    open: impl Fn(Option<MemoryFile>) -> anyhow::Result<(Store, bool)>,
+) -> anyhow::Result<Store> {
     let (mut store, is_in_its_memory) = open(predecessor.memory.take())?;
     match predecessor.take_swarms(&mut store, is_in_its_memory)? {
         Takeover::InMemory => {
@@ -99,18 +105,18 @@ fn open_store(
     holdings: Option<Arc<Holdings>>,
     keys: &StateKeys,
     memory: Option<MemoryFile>,
-) -> anyhow::Result<(SharedStore, bool)> {
+) -> anyhow::Result<(Store, bool)> {
     let huge_pages = memory::huge_pages(Path::new(ROOT));
     let shards = settings::shards(settings::workers(config), memory_bytes_max);
-    let (settings, fingerprint_key) = settings::store(config, memory_bytes_max, holdings, keys);
+    let settings = settings::store(config, memory_bytes_max, holdings, keys);
     let no_space =
         || format!("the kernel cannot reserve {memory_bytes_max} bytes of address space; lower memory.max");
     let is_taken_over = memory.is_some();
     let store = match memory.map_or_else(MemoryFile::create, Ok) {
-        Ok(file) => SharedStore::in_file(&settings, shards, fingerprint_key, file),
+        Ok(file) => Store::in_file(&settings, shards, file),
         Err(error) => {
             tracing::info!(%error, "the store is in private memory, so an upgrade has to copy it");
-            SharedStore::new(&settings, shards, fingerprint_key)
+            Store::with_shards(&settings, shards)
         }
     };
     let store = store.with_context(no_space)?;
@@ -125,7 +131,6 @@ fn open_store(
     tracing::info!(
         %memory_max,
         shards = store.shards(),
-        info_hashes = ?config.store.info_hashes,
         numa_nodes = nodes.count_ones(),
         huge_pages = huge_pages.as_deref().unwrap_or("unknown"),
         "store"
@@ -152,8 +157,7 @@ fn webtorrent(
     let mailbox_bytes_max = division.mailbox_bytes_max(workers);
     let posts_bytes_max = division.posts_bytes_max(workers);
     let workers = u16::try_from(workers.get()).context("there are too many workers")?;
-    let configured = usize::try_from(config.webtorrent.mailbox_max.0).unwrap_or(usize::MAX);
-    let mailbox_bytes_max = mailbox_bytes_max.min(configured);
+    let mailbox_bytes_max = mailbox_bytes_max.min(MAILBOX_BYTES_MAX);
     Ok(WebTorrent {
         swarms: Arc::new(Swarms::new(&swarms)),
         mailboxes: if config.is_node() {
@@ -161,7 +165,6 @@ fn webtorrent(
         } else {
             Mailboxes::with_bytes_max(workers, mailbox_bytes_max)
         },
-        queue_limits: settings::queue_limits(config),
         posts_bytes_max,
     })
 }

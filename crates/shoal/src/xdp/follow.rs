@@ -109,7 +109,7 @@ impl DataPath {
             interfaces,
             live: Arc::clone(live),
             told: None,
-            ids: ConnectionIds::new(&latest.connection_key, latest.policy.config().connection_id.grace_s),
+            ids: ConnectionIds::new(&latest.connection_key),
             bucket_key: [first, second],
             settings: Settings::default(),
             lists: Lists::default(),
@@ -179,7 +179,6 @@ impl Follower {
     /// Takes what is new in the configuration.
     fn take(&mut self, live: &Live) {
         let config = live.policy.config();
-        self.ids.set_grace_s(config.connection_id.grace_s);
         self.ids.replace_key(&live.connection_key, clock::unix_s());
         self.settings = Settings {
             ids: Some(rules::ids(&self.ids.share(), rules::now_ms())),

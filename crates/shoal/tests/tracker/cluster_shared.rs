@@ -245,7 +245,7 @@ fn limits_are_set_at_all_nodes_and_unset() {
     for (refused, part) in [
         ("announce.interval_s=soon", "accepts"),
         ("announce.interval_s=0", "accepts"),
-        ("store.info_hashes=whole", "not a key that a cluster shares"),
+        ("workers.count=2", "not a key that a cluster shares"),
         ("announce.peer_timeout_s=900", "not a key that a cluster shares"),
         ("announce.intervals=9", "not a key that a cluster shares"),
         ("announce.interval_s=21600", "announce."),

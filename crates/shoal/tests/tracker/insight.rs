@@ -62,11 +62,3 @@ fn processing_is_measured_by_protocol() {
         "no batch is larger"
     );
 }
-
-#[test]
-fn observations_that_are_off_are_not_made() {
-    let tracker = Tracker::start(&[("SHOAL_INSIGHT_CLIENTS", "false"), ("SHOAL_INSIGHT_LATENCY", "false")]);
-    announce_everywhere(&tracker);
-    assert_eq!(share(&tracker, "other"), None);
-    assert_eq!(tracker.metric("shoal_processing_seconds_count", &[]), 0);
-}

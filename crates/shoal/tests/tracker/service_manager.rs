@@ -108,7 +108,7 @@ fn the_manager_is_told_of_start_reload_and_stop() {
     assert_eq!(manager.receive_any().text, "STATUS=starting: reading the state");
     assert_eq!(manager.receive_any().text, "READY=1\nSTATUS=serving");
     for (text, status) in
-        [("scrape.hashes_max = 20", "serving"), ("nonsense", "serving; the configuration stays")]
+        [("announce.numwant_default = 20", "serving"), ("nonsense", "serving; the configuration stays")]
     {
         std::fs::write(&file, text).unwrap();
         tracker.signal(Signal::SIGHUP);

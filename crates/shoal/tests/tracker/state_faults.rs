@@ -102,35 +102,6 @@ fn a_snapshot_of_another_version_or_byte_order_is_set_aside() {
 }
 
 #[test]
-fn fingerprints_return_only_with_their_keys() {
-    let place = Place::new();
-    let fingerprints = place.settings(&[("SHOAL_STORE_INFO_HASHES", "fingerprint")]);
-    let mut tracker = Tracker::start(&fingerprints);
-    fill(&Client::new(tracker.udp[0]));
-    assert!(tracker.stop().success());
-    let mut tracker = Tracker::start(&fingerprints);
-    assert_filled(&Client::new(tracker.udp[0]));
-    assert!(tracker.stop().success());
-    fs::remove_file(place.file("keys")).unwrap();
-    let tracker = Tracker::start(&fingerprints);
-    let line = tracker.log();
-    assert!(line.contains("because the keys of the state are others now"), "{line}");
-    assert_eq!(Client::new(tracker.udp[0]).scrape(&[hash(1)])[0], Counts::default());
-}
-
-#[test]
-fn info_hashes_become_fingerprints_and_not_the_other_way() {
-    let place = Place::new();
-    leave(&place);
-    let mut tracker = Tracker::start(&place.settings(&[("SHOAL_STORE_INFO_HASHES", "fingerprint")]));
-    assert_filled(&Client::new(tracker.udp[0]));
-    assert!(tracker.stop().success());
-    let tracker = Tracker::start(&place.settings(&[]));
-    assert!(tracker.log().contains("from which no info hash can be recovered"), "{}", tracker.log());
-    assert_eq!(Client::new(tracker.udp[0]).scrape(&[hash(1)])[0], Counts::default());
-}
-
-#[test]
 fn private_swarms_of_served_torrents_return_with_lists() {
     let place = Place::new();
     let list = place.parent.path().join("list");
@@ -143,10 +114,6 @@ fn private_swarms_of_served_torrents_return_with_lists() {
         (vec![apart], [2, 1]),
         (vec![apart, ("SHOAL_ACCESS_TORRENTS_ALLOW", &list)], [2, 0]),
         (vec![apart, ("SHOAL_ACCESS_TORRENTS_DENY", &list)], [0, 1]),
-        (
-            vec![apart, ("SHOAL_ACCESS_TORRENTS_DENY", &list), ("SHOAL_STORE_INFO_HASHES", "fingerprint")],
-            [0, 1],
-        ),
     ] {
         let mut tracker = Tracker::start(&place.settings(&[apart]));
         fill(&Client::new(tracker.udp[0]));

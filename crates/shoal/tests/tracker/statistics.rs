@@ -160,15 +160,6 @@ fn statistics_are_served_over_unix_sockets_and_to_other_sites() {
 }
 
 #[test]
-fn largest_torrents_that_are_not_looked_for_are_refused() {
-    let settings = [("SHOAL_STATISTICS_OPENTRACKER", "top100"), ("SHOAL_INSIGHT_TOP_SWARMS", "false")];
-    let refused = crate::harness::run(&[], &settings);
-    let text = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(2), "{text}");
-    assert!(text.contains("insight.top_swarms"), "{text}");
-}
-
-#[test]
 fn all_torrents_are_listed_with_the_full_scrape_only() {
     let listed = ("SHOAL_STATISTICS_OPENTRACKER", "tpbs,peer");
     let refused = crate::harness::run(&[], &[listed]);

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
-use shoal_store::{Announce, Family, Fingerprint, FingerprintKey, Settings, Store, SwarmId, Swarms};
+use shoal_store::{Announce, Family, Settings, Store, Swarms};
 
 /// A family whose peers can be made from random numbers.
 pub(crate) trait Random: Family {
     const NAME: &'static str;
     fn random(rng: &mut fastrand::Rng) -> Self;
     fn from_compact(bytes: &[u8]) -> Self;
-    fn swarms<I: SwarmId>(store: &Store<I>) -> &Swarms<Self, I>;
+    fn swarms(store: &Store) -> &Swarms<Self>;
 }
 
 impl Random for PeerV4 {
@@ -29,7 +29,7 @@ impl Random for PeerV4 {
         Self(bytes.try_into().expect("as many bytes as a peer has"))
     }
 
-    fn swarms<I: SwarmId>(store: &Store<I>) -> &Swarms<Self, I> {
+    fn swarms(store: &Store) -> &Swarms<Self> {
         &store.v4
     }
 }
@@ -47,7 +47,7 @@ impl Random for PeerV6 {
         Self(bytes.try_into().expect("as many bytes as a peer has"))
     }
 
-    fn swarms<I: SwarmId>(store: &Store<I>) -> &Swarms<Self, I> {
+    fn swarms(store: &Store) -> &Swarms<Self> {
         &store.v6
     }
 }
@@ -55,36 +55,8 @@ impl Random for PeerV6 {
 /// Number of shards of a tracker with one or two workers.
 pub(crate) const SHARDS: usize = 8;
 
-/// A mode of the store.
-pub(crate) trait Mode: SwarmId {
-    /// The name of a fill with torrents of one peer.
-    const TORRENTS: &'static str;
-    fn create(settings: &Settings) -> std::io::Result<Store<Self>>;
-}
-
-impl Mode for InfoHash {
-    const TORRENTS: &'static str = "swarms";
-
-    fn create(settings: &Settings) -> std::io::Result<Store> {
-        Store::with_shards(settings, SHARDS)
-    }
-}
-
-impl Mode for Fingerprint {
-    const TORRENTS: &'static str = "fingerprints";
-
-    fn create(settings: &Settings) -> std::io::Result<Store<Self>> {
-        Store::of_fingerprints(settings, SHARDS, FingerprintKey::new(&[9; 16]))
-    }
-}
-
 /// Creates a store as large as the machine allows, as a tracker with one or two workers would.
 pub(crate) fn store() -> Store {
-    store_of()
-}
-
-/// As `store`, in either mode.
-pub(crate) fn store_of<I: Mode>() -> Store<I> {
     let settings = Settings {
         peers_per_source_max: 64,
         ..Settings::new(
@@ -93,7 +65,7 @@ pub(crate) fn store_of<I: Mode>() -> Store<I> {
             [0x9e37, 0x79b9, 0x7f4a, 0x7c15].map(|key: u64| key.wrapping_mul(0x2545_f491_4f6c_dd1d)),
         )
     };
-    I::create(&settings).expect("address space for 16 GiB")
+    Store::with_shards(&settings, SHARDS).expect("address space for 16 GiB")
 }
 
 pub(crate) fn info_hash(rng: &mut fastrand::Rng) -> InfoHash {
@@ -116,8 +88,8 @@ pub(crate) fn put<P: Random>(
 }
 
 /// Announces a batch as a worker does: first locates and prefetches all, then applies all.
-pub(crate) fn put_batch<P: Random, I: SwarmId>(
-    swarms: &Swarms<P, I>,
+pub(crate) fn put_batch<P: Random>(
+    swarms: &Swarms<P>,
     batch: &[(InfoHash, P, Action)],
     rng: &mut fastrand::Rng,
 ) {
@@ -142,7 +114,7 @@ pub(crate) fn put_batch<P: Random, I: SwarmId>(
 }
 
 /// Runs `work` on a store while another thread keeps memory ready for it, as in the tracker.
-pub(crate) fn with_keeper<I: SwarmId, T>(store: &Store<I>, work: impl FnOnce() -> T) -> T {
+pub(crate) fn with_keeper<T>(store: &Store, work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {

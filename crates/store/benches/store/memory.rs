@@ -3,12 +3,11 @@
 //! Each size runs in a process of its own. `memory/v4/swarms/worst` measures every size from 100,000 up, in steps of 1
 //! %. `memory/v4/swarm-of=N` holds about a million peers in swarms of N, and `memory/v4/middle` is the worst of these
 //! between 100 and 100,000, in steps of 7 %. All swarms of such a process have one size, so no size hides behind others.
-//! `memory/v4/fingerprints=N` is `memory/v4/swarms=N` with a store that holds fingerprints of info hashes.
 
-use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
-use shoal_store::{Fingerprint, Store, SwarmId};
+use shoal_base::{Action, PeerV4, PeerV6};
+use shoal_store::Store;
 
-use crate::data::{self, Mode, Random};
+use crate::data::{self, Random};
 use crate::report::{self, Case, Figure};
 
 const M: usize = 1_000_000;
@@ -41,9 +40,9 @@ enum Fill {
 }
 
 impl Fill {
-    fn name<I: Mode>(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
-            Self::Swarms => I::TORRENTS,
+            Self::Swarms => "swarms",
             Self::Peers => "peers",
             Self::SwarmsOf(_) => "swarm-of",
         }
@@ -72,12 +71,10 @@ pub(crate) fn cases(tiny: bool) -> Vec<Case> {
         if tiny { vec![4000] } else { vec![M / 10, M / 2, M, 2 * M, 5 * M, 10 * M, 20 * M, 35 * M, 50 * M] };
     let peers_v6: Vec<_> = peers.iter().copied().filter(|&size| size <= 20 * M).collect();
     let mut cases = Vec::new();
-    add::<PeerV4, InfoHash>(&mut cases, Fill::Swarms, &swarms);
-    add::<PeerV6, InfoHash>(&mut cases, Fill::Swarms, &swarms);
-    add::<PeerV4, Fingerprint>(&mut cases, Fill::Swarms, &swarms);
-    add::<PeerV6, Fingerprint>(&mut cases, Fill::Swarms, &swarms);
-    add::<PeerV4, InfoHash>(&mut cases, Fill::Peers, &peers);
-    add::<PeerV6, InfoHash>(&mut cases, Fill::Peers, &peers_v6);
+    add::<PeerV4>(&mut cases, Fill::Swarms, &swarms);
+    add::<PeerV6>(&mut cases, Fill::Swarms, &swarms);
+    add::<PeerV4>(&mut cases, Fill::Peers, &peers);
+    add::<PeerV6>(&mut cases, Fill::Peers, &peers_v6);
     add_swarm_sizes::<PeerV4>(&mut cases, tiny);
     add_swarm_sizes::<PeerV6>(&mut cases, tiny);
     cases
@@ -92,8 +89,7 @@ fn add_swarm_sizes<P: Random + 'static>(cases: &mut Vec<Case>, tiny: bool) {
     let name = |size: usize| format!("memory/{}/swarm-of={size}", P::NAME);
     let case = |size: usize| {
         let peers = (in_all / size).max(1) * size;
-        Case::new(name(size), move || measure::<P, InfoHash>(&name(size), Fill::SwarmsOf(size), peers))
-            .in_own_process()
+        Case::new(name(size), move || measure::<P>(&name(size), Fill::SwarmsOf(size), peers)).in_own_process()
     };
     let sizes = SWARM_SIZES.into_iter().filter(|size| *size <= in_all);
     cases.extend(sizes.clone().map(case));
@@ -111,23 +107,23 @@ fn add_swarm_sizes<P: Random + 'static>(cases: &mut Vec<Case>, tiny: bool) {
     cases.push(Case::new(middle_name, run).in_own_process());
 }
 
-fn add<P: Random + 'static, I: Mode + 'static>(cases: &mut Vec<Case>, fill: Fill, sizes: &[usize]) {
-    let prefix = format!("memory/{}/{}", P::NAME, fill.name::<I>());
+fn add<P: Random + 'static>(cases: &mut Vec<Case>, fill: Fill, sizes: &[usize]) {
+    let prefix = format!("memory/{}/{}", P::NAME, fill.name());
     for &size in sizes {
         let name = format!("{prefix}={size}");
-        cases.push(Case::new(name.clone(), move || measure::<P, I>(&name, fill, size)).in_own_process());
+        cases.push(Case::new(name.clone(), move || measure::<P>(&name, fill, size)).in_own_process());
     }
     let (name, largest) = (format!("{prefix}/worst"), sizes[sizes.len() - 1]);
-    cases.push(Case::new(name.clone(), move || worst::<P, I>(&name, fill, largest)).in_own_process());
+    cases.push(Case::new(name.clone(), move || worst::<P>(&name, fill, largest)).in_own_process());
 }
 
 /// Fills a store to `size`. Returns the bytes per entry, and the time per entry to insert it.
-fn measure<P: Random, I: Mode>(name: &str, fill: Fill, size: usize) -> Vec<Figure> {
+fn measure<P: Random>(name: &str, fill: Fill, size: usize) -> Vec<Figure> {
     let mut entries = fill.entries(size);
-    let (store, before, heap_before) = ready::<P, I>(fill);
+    let (store, before, heap_before) = ready::<P>(fill);
     let elapsed = data::with_keeper(&store, || {
         let start = data::thread_time();
-        fill_up::<P, I>(&store, &mut entries, |_| {});
+        fill_up::<P>(&store, &mut entries, |_| {});
         data::thread_time() - start
     });
     // The tracker's keeper returns what is free within a second.
@@ -148,10 +144,10 @@ fn measure<P: Random, I: Mode>(name: &str, fill: Fill, size: usize) -> Vec<Figur
 }
 
 /// Returns the maximum number of bytes per entry at any size up to `largest`, and the size at which it occurs.
-fn worst<P: Random, I: Mode>(name: &str, fill: Fill, largest: usize) -> Vec<Figure> {
-    let (store, before, _) = ready::<P, I>(fill);
+fn worst<P: Random>(name: &str, fill: Fill, largest: usize) -> Vec<Figure> {
+    let (store, before, _) = ready::<P>(fill);
     let (mut next, mut worst, mut worst_at) = (SMALLEST.min(largest / 2), 0.0, 0);
-    fill_up::<P, I>(&store, &mut fill.entries(largest), |size| {
+    fill_up::<P>(&store, &mut fill.entries(largest), |size| {
         if size < next {
             return;
         }
@@ -171,19 +167,19 @@ fn worst_figures(name: &str, worst: f64, at: usize, unit: &str) -> Vec<Figure> {
 /// Returns an empty store, and the memory of the process with it. A fill of another store first loads code, libraries
 /// and the keeper's stack, so that any further memory is due to the entries, as in a tracker that has started but has
 /// received no announce.
-fn ready<P: Random, I: Mode>(fill: Fill) -> (Store<I>, f64, f64) {
-    let other = data::store_of();
-    data::with_keeper(&other, || fill_up::<P, I>(&other, &mut fill.entries(WARM_UP), |_| {}));
+fn ready<P: Random>(fill: Fill) -> (Store, f64, f64) {
+    let other = data::store();
+    data::with_keeper(&other, || fill_up::<P>(&other, &mut fill.entries(WARM_UP), |_| {}));
     // Otherwise its memory would hide a part of what the entries take.
     drop(other);
     crate::counting::trim();
-    let store = data::store_of();
+    let store = data::store();
     (store, resident_bytes(), heap_bytes())
 }
 
 /// Adds entries, each the number of its swarm and its action.
-fn fill_up<P: Random, I: SwarmId>(
-    store: &Store<I>,
+fn fill_up<P: Random>(
+    store: &Store,
     entries: &mut dyn Iterator<Item = (usize, Action)>,
     mut each_batch: impl FnMut(usize),
 ) {

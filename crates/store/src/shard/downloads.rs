@@ -1,19 +1,19 @@
 //! Completed downloads: which ones count, where their number is while the torrent has peers, and how it is retained afterwards.
 
+use shoal_base::InfoHash;
 use shoal_base::source::Download;
 
 use super::Shard;
 use crate::Place;
 use crate::family::Family;
 use crate::retained::RetainedEntry;
-use crate::swarm_id::SwarmId;
 use crate::swarm_line::{DOWNLOADS_MAX, SwarmRow};
 use crate::table::At;
 
-impl<P: Family, I: SwarmId> Shard<P, I> {
+impl<P: Family> Shard<P> {
     /// Returns the completed downloads of a torrent whose line has this number, which may be the maximum.
     #[inline]
-    pub(crate) fn completed(&self, downloads: u8, id: &I) -> u32 {
+    pub(crate) fn completed(&self, downloads: u8, id: &InfoHash) -> u32 {
         match downloads {
             DOWNLOADS_MAX => self.many_downloads.get(id).copied().unwrap_or(DOWNLOADS_MAX.into()),
             downloads => downloads.into(),
@@ -22,12 +22,12 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
 
     /// Counts a completed download of a swarm that was just found. Returns the number in its line.
     #[cold]
-    pub(super) fn count_download(&mut self, at: At, id: &I) -> u8 {
+    pub(super) fn count_download(&mut self, at: At, id: &InfoHash) -> u8 {
         self.add_downloads(at, id, 1)
     }
 
     /// Counts some completed downloads of a swarm that was just found. Returns the number in its line.
-    pub(crate) fn add_downloads(&mut self, at: At, id: &I, more: u32) -> u8 {
+    pub(crate) fn add_downloads(&mut self, at: At, id: &InfoHash, more: u32) -> u8 {
         let line = self.swarms.line_mut(&mut self.memory, at);
         let before = match line.downloads(at.slot()) {
             DOWNLOADS_MAX => self.many_downloads.get(id).copied().unwrap_or(DOWNLOADS_MAX.into()),
@@ -73,7 +73,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
 
     /// Retains the completed downloads of a torrent whose last peer left `age_s` ago.
     #[cold]
-    pub(crate) fn retain(&mut self, id: I, completed: u32, age_s: u32, now_s: u32) {
+    pub(crate) fn retain(&mut self, id: InfoHash, completed: u32, age_s: u32, now_s: u32) {
         let (now, hour) = (self.ages.at(now_s), self.ages.hour_of_age(age_s, now_s));
         let entry = RetainedEntry { id, completed, hour };
         self.retained.insert(&mut self.memory, &self.key, &entry, now);
@@ -82,7 +82,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     /// Gives the new swarm at `at` the completed downloads that are retained. Returns their number.
     #[inline]
     pub(crate) fn return_retained(&mut self, at: At, place: &Place) -> u32 {
-        let id = I::of_place(&place.id);
+        let id = &place.id;
         let completed = self.retained.take(&mut self.memory, &self.key, place.hash, id);
         if completed > 0 {
             self.add_downloads(at, id, completed);
@@ -92,6 +92,6 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
 
     /// Forgets the completed downloads of a torrent without a swarm.
     pub(crate) fn forget_retained(&mut self, place: &Place) {
-        self.retained.take(&mut self.memory, &self.key, place.hash, I::of_place(&place.id));
+        self.retained.take(&mut self.memory, &self.key, place.hash, &place.id);
     }
 }

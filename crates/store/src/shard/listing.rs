@@ -5,13 +5,12 @@ use crate::family::{Family, PeerRow};
 use crate::large::Peers;
 use crate::small::Small;
 use crate::stamp::{Stamp, Tick};
-use crate::swarm_id::SwarmId;
 use crate::swarm_line::{Form, SwarmRow};
 use crate::swarms::StoredPeer;
 
 use super::Shard;
 
-impl<P: Family, I: SwarmId> Shard<P, I> {
+impl<P: Family> Shard<P> {
     /// Appends up to `max` peers of a swarm: up to half as many seeders, then leechers. Reads at most `max` lines of each
     /// table of a large swarm.
     pub(crate) fn peers(&self, place: &Place, max: usize, now_s: u32, peers: &mut Vec<StoredPeer>) {

@@ -6,11 +6,10 @@ use super::Shard;
 use crate::api::Announce;
 use crate::family::Family;
 use crate::prefetch::prefetch;
-use crate::swarm_id::SwarmId;
 use crate::swarm_line::{Form, SwarmRow};
 use crate::{Place, sample};
 
-impl<P: Family, I: SwarmId> Shard<P, I> {
+impl<P: Family> Shard<P> {
     /// Prefetches the line in which the swarm is or would be.
     #[inline(always)]
     pub(crate) fn prefetch_swarm(&self, place: &Place) {
@@ -22,7 +21,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     #[inline(always)]
     pub(crate) fn prefetch_entry(&self, place: &mut Place) {
         (place.hint, place.large) = (None, None);
-        let id = I::of_place(&place.id);
+        let id = &place.id;
         if let Some((at, line)) = self.swarms.find(&self.memory, place.hash, |line| line.candidate(id)) {
             line.prefetch_entry(at.slot());
             place.hint = Some(at);

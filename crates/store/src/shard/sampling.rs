@@ -8,11 +8,10 @@ use crate::selection::select;
 use crate::shard::Shard;
 use crate::small::{Small, copy_peers};
 use crate::swarm::Location;
-use crate::swarm_id::SwarmId;
 use crate::swarm_line::Form;
 use crate::table::At;
 
-impl<P: Family, I: SwarmId> Shard<P, I> {
+impl<P: Family> Shard<P> {
     /// Samples peers of a swarm for one of its members. Returns how many.
     pub(super) fn sample(
         &self,

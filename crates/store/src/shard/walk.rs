@@ -2,17 +2,16 @@
 
 use core::ops::RangeInclusive;
 
-use shoal_base::{Counts, InfoHash};
+use shoal_base::Counts;
 
 use super::Shard;
 use crate::api::Listed;
 use crate::family::Family;
 use crate::retained::RetainedEntry;
-use crate::swarm_id::SwarmId;
 use crate::swarm_line::SwarmRow;
 use crate::table::Bucket;
 
-impl<P: Family, I: SwarmId> Shard<P, I> {
+impl<P: Family> Shard<P> {
     /// Returns the last selector that is in the same segment as `selector`, both of swarms and of torrents without peers.
     pub(crate) fn last_selector(&self, selector: u32) -> u32 {
         self.swarms.last_selector(selector).min(self.retained.table.last_selector(selector))
@@ -25,7 +24,11 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     }
 
     /// Visits the swarms whose selectors are among `selectors`, which must belong to one segment, in no particular order.
-    pub(crate) fn visit_swarms(&self, selectors: RangeInclusive<u32>, visit: impl FnMut(&I::Line<P>, usize)) {
+    pub(crate) fn visit_swarms(
+        &self,
+        selectors: RangeInclusive<u32>,
+        visit: impl FnMut(&P::SwarmLine, usize),
+    ) {
         self.swarms.visit_segment(&self.memory, &self.key, selectors, visit);
     }
 
@@ -33,14 +36,14 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     pub(crate) fn visit_retained(
         &self,
         selectors: RangeInclusive<u32>,
-        mut visit: impl FnMut(&RetainedEntry<I>),
+        mut visit: impl FnMut(&RetainedEntry),
     ) {
         let table = &self.retained.table;
         table.visit_segment(&self.memory, &self.key, selectors, |line, slot| visit(&line.entry(slot)));
     }
 }
 
-impl<P: Family> Shard<P, InfoHash> {
+impl<P: Family> Shard<P> {
     /// Lists the torrents whose selectors are among `selectors`, which must belong to one segment, in no particular order:
     /// those with a swarm, and those whose downloads are retained.
     pub(crate) fn list(&self, selectors: RangeInclusive<u32>, listed: &mut Vec<Listed>) {

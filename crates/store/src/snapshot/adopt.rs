@@ -12,16 +12,14 @@ use shoal_base::{PeerV4, PeerV6};
 use super::restore::{Ages, Entries, PREFETCHED};
 use super::{SwarmPart, SwarmSet};
 use crate::Place;
-use crate::age::StoredAge;
-use crate::api::Store;
+use crate::age::AgeStamp;
 use crate::family::Family;
 use crate::peer_line::PeerEntry;
 use crate::shard::Shard;
-use crate::shared::SharedStore;
 use crate::small::Small;
 use crate::stamp::{Stamp, Tick, Ticks};
+use crate::store::Store;
 use crate::swarm::Arrival;
-use crate::swarm_id::SwarmId;
 use crate::swarm_line::{Form, SwarmRow};
 use crate::swarms::Swarms;
 
@@ -68,41 +66,27 @@ impl Ages {
     }
 }
 
-impl SharedStore {
+impl Store {
     /// Merges swarms of a set, or parts of swarms, of another store into this one, beside the traffic. Locks one shard for the
     /// time of some dozens of announces.
     pub fn adopt(&self, set: SwarmSet, parts: &[SwarmPart<'_>], ages: &Ages, now_s: u32) -> Adopted {
-        match self {
-            Self::Whole(store) => store.adopt(set, parts, ages, now_s),
-            Self::Fingerprints(store) => store.adopt(set, parts, ages, now_s),
-        }
-    }
-}
-
-impl<I: SwarmId> Store<I> {
-    fn adopt(&self, set: SwarmSet, parts: &[SwarmPart<'_>], ages: &Ages, now_s: u32) -> Adopted {
         match set {
-            SwarmSet::V4 => adopt::<PeerV4, I>(&self.v4, parts, ages, now_s),
-            SwarmSet::V6 => adopt::<PeerV6, I>(&self.v6, parts, ages, now_s),
-            SwarmSet::PrivateV4 => adopt::<PeerV4, I>(&self.private.v4, parts, ages, now_s),
-            SwarmSet::PrivateV6 => adopt::<PeerV6, I>(&self.private.v6, parts, ages, now_s),
+            SwarmSet::V4 => adopt::<PeerV4>(&self.v4, parts, ages, now_s),
+            SwarmSet::V6 => adopt::<PeerV6>(&self.v6, parts, ages, now_s),
+            SwarmSet::PrivateV4 => adopt::<PeerV4>(&self.private.v4, parts, ages, now_s),
+            SwarmSet::PrivateV6 => adopt::<PeerV6>(&self.private.v6, parts, ages, now_s),
         }
     }
 }
 
-fn adopt<P: Family, I: SwarmId>(
-    swarms: &Swarms<P, I>,
-    parts: &[SwarmPart<'_>],
-    ages: &Ages,
-    now_s: u32,
-) -> Adopted {
+fn adopt<P: Family>(swarms: &Swarms<P>, parts: &[SwarmPart<'_>], ages: &Ages, now_s: u32) -> Adopted {
     let mut adopted = Adopted::default();
     let mut peers = Entries::new();
     let mut places = Vec::with_capacity(PREFETCHED);
     let now = Ticks::new(swarms.timeout_s()).at(now_s);
     for parts in parts.chunks(PREFETCHED) {
         places.clear();
-        places.extend(parts.iter().map(|part| swarms.place_of(&part.id)));
+        places.extend(parts.iter().map(|part| swarms.locate(&part.id)));
         places.iter().for_each(|place| swarms.prefetch_swarm(place));
         for (part, place) in parts.iter().zip(&places) {
             adopted.overdue += peers.read(part, ages, now) as u64;
@@ -110,7 +94,7 @@ fn adopt<P: Family, I: SwarmId>(
             while first < peers.len() {
                 let mut locked = swarms.lock(place.shard());
                 let shard = locked.shard_mut();
-                let age = I::Age::of_age(&shard.ages, part.age_s.saturating_add(ages.elapsed_s()), now_s);
+                let age = shard.ages.stamp_of_age(part.age_s.saturating_add(ages.elapsed_s()), now_s);
                 first = shard.adopt(place, age, (&peers, first), now, &mut adopted);
             }
             if part.completed > 0 {
@@ -123,12 +107,12 @@ fn adopt<P: Family, I: SwarmId>(
     adopted
 }
 
-impl<P: Family, I: SwarmId> Shard<P, I> {
+impl<P: Family> Shard<P> {
     /// Adopts the next peers of a part, from `first` on. Returns the first one that is left.
     fn adopt(
         &mut self,
         place: &Place,
-        age: I::Age,
+        age: AgeStamp,
         (peers, first): (&Entries<P>, usize),
         now: Tick,
         adopted: &mut Adopted,
@@ -212,7 +196,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     /// Raises the completed downloads of a torrent to a number. If no peer of it is here, they are retained as if the last
     /// one had left `emptied_s` ago.
     fn adopt_completed(&mut self, place: &Place, completed: u32, emptied_s: u32, now_s: u32) {
-        let id = I::of_place(&place.id);
+        let id = &place.id;
         let found = self.search(place).map(|(at, line)| (at, line.downloads(at.slot())));
         let known = match found {
             Some((_, downloads)) => self.completed(downloads, id),

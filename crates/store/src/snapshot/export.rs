@@ -8,15 +8,12 @@
 use shoal_base::{InfoHash, PeerV4, PeerV6};
 
 use super::{COUNTED, SwarmPart, SwarmSet};
-use crate::age::StoredAge;
-use crate::api::Store;
 use crate::family::{Family, PeerRow};
 use crate::large::Peers;
 use crate::shard::Shard;
-use crate::shared::SharedStore;
 use crate::small::Small;
 use crate::stamp::{Stamp, Tick};
-use crate::swarm_id::SwarmId;
+use crate::store::Store;
 use crate::swarm_line::{Form, SwarmRow};
 use crate::swarms::Swarms;
 
@@ -66,29 +63,18 @@ impl Export {
 
     /// Calls `visit` with the next parts, some hundreds or none. They belong to the set that [`set`](Self::set) returned
     /// before. A shard is locked meanwhile, so `visit` should only copy. Peers that are overdue are left out.
-    pub fn next(&mut self, store: &SharedStore, now_s: u32, mut visit: impl FnMut(&SwarmPart<'_>)) {
-        match store {
-            SharedStore::Whole(store) => self.next_in(store, now_s, &mut visit),
-            SharedStore::Fingerprints(store) => self.next_in(store, now_s, &mut visit),
-        }
-    }
-
-    fn next_in<I: SwarmId>(&mut self, store: &Store<I>, now_s: u32, visit: &mut impl FnMut(&SwarmPart<'_>)) {
+    pub fn next(&mut self, store: &Store, now_s: u32, mut visit: impl FnMut(&SwarmPart<'_>)) {
+        let visit = &mut visit;
         match self.set() {
-            Some(SwarmSet::V4) => self.next_of::<PeerV4, I>(&store.v4, now_s, visit),
-            Some(SwarmSet::V6) => self.next_of::<PeerV6, I>(&store.v6, now_s, visit),
-            Some(SwarmSet::PrivateV4) => self.next_of::<PeerV4, I>(&store.private.v4, now_s, visit),
-            Some(SwarmSet::PrivateV6) => self.next_of::<PeerV6, I>(&store.private.v6, now_s, visit),
+            Some(SwarmSet::V4) => self.next_of::<PeerV4>(&store.v4, now_s, visit),
+            Some(SwarmSet::V6) => self.next_of::<PeerV6>(&store.v6, now_s, visit),
+            Some(SwarmSet::PrivateV4) => self.next_of::<PeerV4>(&store.private.v4, now_s, visit),
+            Some(SwarmSet::PrivateV6) => self.next_of::<PeerV6>(&store.private.v6, now_s, visit),
             None => {}
         }
     }
 
-    fn next_of<P: Family, I: SwarmId>(
-        &mut self,
-        swarms: &Swarms<P, I>,
-        now_s: u32,
-        visit: &mut impl FnMut(&SwarmPart<'_>),
-    ) {
+    fn next_of<P: Family>(&mut self, swarms: &Swarms<P>, now_s: u32, visit: &mut impl FnMut(&SwarmPart<'_>)) {
         if let Some(large) = self.larges.pop() {
             return self.export_large(swarms, large, now_s, visit);
         }
@@ -111,9 +97,9 @@ impl Export {
 
     /// Exports the swarms of the next window of a shard, except for large ones, which come afterwards. Returns the first
     /// selector behind it.
-    fn export_window<P: Family, I: SwarmId>(
+    fn export_window<P: Family>(
         &mut self,
-        swarms: &Swarms<P, I>,
+        swarms: &Swarms<P>,
         shard: usize,
         first: u32,
         now_s: u32,
@@ -131,9 +117,9 @@ impl Export {
         shard.visit_swarms(first..=last, |line, slot| {
             let (id, form) = (line.id(slot), line.form(slot));
             let head = Head {
-                id: id.in_place(),
+                id,
                 completed: shard.completed(line.downloads(slot), &id),
-                age_s: line.age(slot).age_s(&shard.ages, now_s),
+                age_s: shard.ages.age_s(line.age(slot), now_s),
             };
             if matches!(form, Form::Large { .. }) {
                 self.larges.push(LargeExport { head, seeds: true, selector: 0 });
@@ -144,21 +130,21 @@ impl Export {
         self.clear();
         let age_now = shard.ages.at(now_s);
         shard.visit_retained(first..=last, |entry| {
-            let (id, age_s) = (entry.id.in_place(), entry.age_s(age_now));
+            let (id, age_s) = (entry.id, entry.age_s(age_now));
             visit(&self.part(Head { id, completed: entry.completed, age_s }, 0));
         });
         last.checked_add(1)
     }
 
     /// Exports the peers of the next segment of a large swarm.
-    fn export_large<P: Family, I: SwarmId>(
+    fn export_large<P: Family>(
         &mut self,
-        swarms: &Swarms<P, I>,
+        swarms: &Swarms<P>,
         mut large: LargeExport,
         now_s: u32,
         visit: &mut impl FnMut(&SwarmPart<'_>),
     ) {
-        let place = swarms.place_of(&large.head.id);
+        let place = swarms.locate(&large.head.id);
         let shard = swarms.lock_to_read(place.shard());
         let now = shard.ticks.at(now_s);
         let Some((at, line)) = shard.search(&place) else {
@@ -186,9 +172,9 @@ impl Export {
     }
 
     /// Exports a swarm that is not large.
-    fn export_form<P: Family, I: SwarmId>(
+    fn export_form<P: Family>(
         &mut self,
-        shard: &Shard<P, I>,
+        shard: &Shard<P>,
         form: &Form<P>,
         head: Head,
         now: Tick,
@@ -221,7 +207,7 @@ impl Export {
     }
 
     /// Appends a peer, unless it is overdue.
-    fn push<P: Family, I: SwarmId>(&mut self, shard: &Shard<P, I>, peer: &P, stamp: u8, now: Tick) {
+    fn push<P: Family>(&mut self, shard: &Shard<P>, peer: &P, stamp: u8, now: Tick) {
         let stamp = Stamp(stamp);
         if !shard.ticks.is_overdue(stamp, now) {
             self.peers.extend_from_slice(peer.as_bytes());

@@ -8,17 +8,15 @@ use shoal_base::{InfoHash, PeerV4, PeerV6};
 use zerocopy::FromBytes;
 
 use super::{AGE_TICKS, COUNTED, SwarmPart, SwarmSet};
-use crate::age::StoredAge;
-use crate::api::Store;
+use crate::age::AgeStamp;
 use crate::family::Family;
 use crate::holding::networks_among;
 use crate::peer_line::PeerEntry;
 use crate::shard::Shard;
-use crate::shared::SharedStore;
 use crate::small::{self, SmallMut};
 use crate::stamp::{Stamp, Tick, Ticks};
+use crate::store::Store;
 use crate::swarm::Arrival;
-use crate::swarm_id::SwarmId;
 use crate::swarm_line::{Form, SwarmRow};
 use crate::swarms::Swarms;
 use crate::{Place, PrivateNetwork};
@@ -121,66 +119,16 @@ impl<P: Family> Entries<P> {
     }
 }
 
-impl SharedStore {
+impl Store {
     /// Returns the number of swarms of each set, in the order of [`SwarmSet::ALL`].
     #[must_use]
     pub fn swarm_counts(&self) -> [u64; SwarmSet::ALL.len()] {
-        match self {
-            Self::Whole(store) => store.swarm_counts(),
-            Self::Fingerprints(store) => store.swarm_counts(),
-        }
-    }
-
-    /// Makes room for this many more swarms of a set, so that they come in faster. Does nothing in shards that have swarms.
-    pub fn reserve(&self, set: SwarmSet, swarms: u64) {
-        match self {
-            Self::Whole(store) => store.reserve(set, swarms),
-            Self::Fingerprints(store) => store.reserve(set, swarms),
-        }
-    }
-
-    /// Returns the identity of a part for this store, if the part has the identity that a store of whole info hashes gave it.
-    #[must_use]
-    pub fn id_of_whole(&self, id: &InfoHash) -> InfoHash {
-        self.locate(id).id
-    }
-
-    /// Returns the identity of the swarm of a torrent in a private network for this store.
-    #[must_use]
-    pub fn private_id(&self, info_hash: &InfoHash, network: PrivateNetwork) -> InfoHash {
-        match self {
-            Self::Whole(store) => store.private.locate(info_hash, network).id,
-            Self::Fingerprints(store) => store.private.locate(info_hash, network).id,
-        }
-    }
-
-    /// Returns the info hashes of which one is that of the torrent of a part of a private network, if the part comes from a store
-    /// of whole info hashes with the same keys.
-    #[must_use]
-    pub fn unmask(&self, id: &InfoHash) -> [InfoHash; PrivateNetwork::ALL.len()] {
-        match self {
-            Self::Whole(store) => store.private.unmask(id),
-            Self::Fingerprints(store) => store.private.unmask(id),
-        }
-    }
-
-    /// Adds swarms of a set, or parts of swarms, before there is traffic: a peer that is in the store already gets the state
-    /// that it has here.
-    pub fn restore(&self, set: SwarmSet, parts: &[SwarmPart<'_>], ages: &Ages, now_s: u32) -> Restored {
-        match self {
-            Self::Whole(store) => store.restore(set, parts, ages, now_s),
-            Self::Fingerprints(store) => store.restore(set, parts, ages, now_s),
-        }
-    }
-}
-
-impl<I: SwarmId> Store<I> {
-    fn swarm_counts(&self) -> [u64; SwarmSet::ALL.len()] {
         let [private_v4, private_v6] = self.private.totals();
         [self.v4.totals(), self.v6.totals(), private_v4, private_v6].map(|totals| totals.swarms)
     }
 
-    fn reserve(&self, set: SwarmSet, swarms: u64) {
+    /// Makes room for this many more swarms of a set, so that they come in faster. Does nothing in shards that have swarms.
+    pub fn reserve(&self, set: SwarmSet, swarms: u64) {
         match set {
             SwarmSet::V4 => self.v4.reserve(swarms),
             SwarmSet::V6 => self.v6.reserve(swarms),
@@ -189,28 +137,38 @@ impl<I: SwarmId> Store<I> {
         }
     }
 
-    fn restore(&self, set: SwarmSet, parts: &[SwarmPart<'_>], ages: &Ages, now_s: u32) -> Restored {
+    /// Returns the identity of the swarm of a torrent in a private network, which is [`SwarmPart::id`].
+    #[must_use]
+    pub fn private_id(&self, info_hash: &InfoHash, network: PrivateNetwork) -> InfoHash {
+        self.private.locate(info_hash, network).id
+    }
+
+    /// Returns the info hashes of which one is that of the torrent of a part of a private network, if the part comes from a store
+    /// with the same keys.
+    #[must_use]
+    pub fn unmask(&self, id: &InfoHash) -> [InfoHash; PrivateNetwork::ALL.len()] {
+        self.private.unmask(id)
+    }
+
+    /// Adds swarms of a set, or parts of swarms, before there is traffic: a peer that is in the store already gets the state
+    /// that it has here.
+    pub fn restore(&self, set: SwarmSet, parts: &[SwarmPart<'_>], ages: &Ages, now_s: u32) -> Restored {
         match set {
-            SwarmSet::V4 => restore::<PeerV4, I>(&self.v4, parts, ages, now_s),
-            SwarmSet::V6 => restore::<PeerV6, I>(&self.v6, parts, ages, now_s),
-            SwarmSet::PrivateV4 => restore::<PeerV4, I>(&self.private.v4, parts, ages, now_s),
-            SwarmSet::PrivateV6 => restore::<PeerV6, I>(&self.private.v6, parts, ages, now_s),
+            SwarmSet::V4 => restore::<PeerV4>(&self.v4, parts, ages, now_s),
+            SwarmSet::V6 => restore::<PeerV6>(&self.v6, parts, ages, now_s),
+            SwarmSet::PrivateV4 => restore::<PeerV4>(&self.private.v4, parts, ages, now_s),
+            SwarmSet::PrivateV6 => restore::<PeerV6>(&self.private.v6, parts, ages, now_s),
         }
     }
 }
 
-fn restore<P: Family, I: SwarmId>(
-    swarms: &Swarms<P, I>,
-    parts: &[SwarmPart<'_>],
-    ages: &Ages,
-    now_s: u32,
-) -> Restored {
+fn restore<P: Family>(swarms: &Swarms<P>, parts: &[SwarmPart<'_>], ages: &Ages, now_s: u32) -> Restored {
     let mut restored = Restored::default();
     let mut entries = Entries::new();
     let mut places = Vec::with_capacity(PREFETCHED);
     for parts in parts.chunks(PREFETCHED) {
         places.clear();
-        places.extend(parts.iter().map(|part| swarms.place_of(&part.id)));
+        places.extend(parts.iter().map(|part| swarms.locate(&part.id)));
         places.iter().for_each(|place| swarms.prefetch_swarm(place));
         // Swarms of one shard usually follow each other, so that one lock serves several.
         let mut first = 0;
@@ -221,7 +179,7 @@ fn restore<P: Family, I: SwarmId>(
             for (part, place) in parts[first..].iter().zip(run) {
                 let overdue = entries.read(part, ages, now);
                 let age_s = part.age_s.saturating_add(ages.elapsed_s);
-                let age = I::Age::of_age(&shard.ages, age_s, now_s);
+                let age = shard.ages.stamp_of_age(age_s, now_s);
                 let peers = shard.restore(place, age, &entries);
                 let emptied_s = if part.ages.is_empty() { age_s } else { ages.elapsed_s };
                 let is_retained = shard.restore_completed(place, part.completed, emptied_s, now_s);
@@ -238,9 +196,9 @@ fn restore<P: Family, I: SwarmId>(
     restored
 }
 
-impl<P: Family, I: SwarmId> Shard<P, I> {
+impl<P: Family> Shard<P> {
     /// Adds the peers of a swarm. Returns how many of them the swarm has now.
-    fn restore(&mut self, place: &Place, age: I::Age, peers: &Entries<P>) -> usize {
+    fn restore(&mut self, place: &Place, age: AgeStamp, peers: &Entries<P>) -> usize {
         self.is_exempt = true;
         let mut count = 0;
         let mut rest = peers.entries.as_slice();
@@ -261,7 +219,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
         if completed == 0 {
             return false;
         }
-        let id = I::of_place(&place.id);
+        let id = &place.id;
         if let Some((at, _)) = self.search(place) {
             self.add_downloads(at, id, completed);
             return false;
@@ -277,7 +235,7 @@ impl<P: Family, I: SwarmId> Shard<P, I> {
     pub(super) fn restore_swarm(
         &mut self,
         place: &Place,
-        age: I::Age,
+        age: AgeStamp,
         (entries, all_seeders): (&[PeerEntry<P>], usize),
     ) -> usize {
         let entries = &entries[..entries.len().min(small::peers_max::<P>())];

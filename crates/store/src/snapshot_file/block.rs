@@ -12,11 +12,6 @@ pub(crate) const BLOCK_MAGIC: [u8; 4] = *b"SHBK";
 /// The kind of the last block.
 pub(crate) const LAST: u8 = u8::MAX;
 
-/// Returns the size of an identity in bytes.
-pub(crate) const fn id_bytes(has_fingerprints: bool) -> usize {
-    if has_fingerprints { 12 } else { 20 }
-}
-
 /// Returns `N` bytes from `start` on, which must be there.
 pub(crate) fn word<const N: usize>(bytes: &[u8], start: usize) -> [u8; N] {
     let mut word = [0; N];
@@ -64,8 +59,8 @@ impl BlockHeader {
 }
 
 /// Appends a part.
-pub fn encode_part(part: &SwarmPart<'_>, has_fingerprints: bool, to: &mut Vec<u8>) {
-    to.extend_from_slice(&part.id.0[..id_bytes(has_fingerprints)]);
+pub fn encode_part(part: &SwarmPart<'_>, to: &mut Vec<u8>) {
+    to.extend_from_slice(&part.id.0);
     encode_number(u64::from(part.completed), to);
     encode_number(u64::from(part.age_s), to);
     encode_number(part.seeders as u64, to);
@@ -93,19 +88,17 @@ pub struct Malformed;
 pub struct Parts<'a> {
     rest: &'a [u8],
     peer_bytes: usize,
-    id_bytes: usize,
 }
 
 impl<'a> Parts<'a> {
     /// Reads the content of a block of one set.
     #[must_use]
-    pub const fn new(content: &'a [u8], set: SwarmSet, has_fingerprints: bool) -> Self {
-        Self { rest: content, peer_bytes: set.peer_bytes(), id_bytes: id_bytes(has_fingerprints) }
+    pub const fn new(content: &'a [u8], set: SwarmSet) -> Self {
+        Self { rest: content, peer_bytes: set.peer_bytes() }
     }
 
     fn decode(&mut self) -> Option<SwarmPart<'a>> {
-        let mut id = InfoHash([0; 20]);
-        id.0[..self.id_bytes].copy_from_slice(self.take(self.id_bytes)?);
+        let id = InfoHash(*self.take(size_of::<InfoHash>())?.first_chunk()?);
         let completed = u32::try_from(self.number()?).ok()?;
         let age_s = u32::try_from(self.number()?).ok()?;
         let seeders = usize::try_from(self.number()?).ok()?;

@@ -19,6 +19,9 @@ pub enum Refused {
     /// It has another version.
     #[error("its format has version {0}, and this program reads version {VERSION}", VERSION = crate::snapshot_file::VERSION)]
     Version(u32),
+    /// An early version wrote it with the setting store.info_hashes = "fingerprint".
+    #[error("it has fingerprints in place of info hashes, which this version no longer reads")]
+    Fingerprints,
     /// It cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -28,7 +31,6 @@ pub enum Refused {
 #[derive(Clone, Debug, Default)]
 pub struct Block {
     set: Option<SwarmSet>,
-    has_fingerprints: bool,
     /// When its ages were true, in seconds since 1970.
     pub at_unix_s: u64,
     content: Vec<u8>,
@@ -37,8 +39,8 @@ pub struct Block {
 impl Block {
     /// Creates a block of this content.
     #[must_use]
-    pub fn of(set: SwarmSet, content: &[u8], has_fingerprints: bool) -> Self {
-        Self { set: Some(set), has_fingerprints, at_unix_s: 0, content: content.to_vec() }
+    pub fn of(set: SwarmSet, content: &[u8]) -> Self {
+        Self { set: Some(set), at_unix_s: 0, content: content.to_vec() }
     }
 
     /// Returns the set of its swarms, or `None` before the first block was read.
@@ -50,7 +52,7 @@ impl Block {
     /// Returns its parts.
     #[must_use]
     pub fn parts(&self) -> Parts<'_> {
-        Parts::new(&self.content, self.set.unwrap_or(SwarmSet::V4), self.has_fingerprints)
+        Parts::new(&self.content, self.set.unwrap_or(SwarmSet::V4))
     }
 }
 
@@ -164,7 +166,6 @@ impl<R: Read> Reader<R> {
         block.content.clear();
         block.content.extend_from_slice(content);
         (block.set, block.at_unix_s) = (Some(set), header.at_unix_s);
-        block.has_fingerprints = self.header.has_fingerprints;
         Event::Block
     }
 

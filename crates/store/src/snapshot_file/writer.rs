@@ -11,7 +11,6 @@ use crate::snapshot_file::{BLOCK_BYTES, Header, Summary};
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
-    has_fingerprints: bool,
     content: Vec<u8>,
     /// The set of the swarms in `content`.
     set: SwarmSet,
@@ -29,7 +28,6 @@ impl<W: Write> Writer<W> {
         out.write_all(&header_bytes)?;
         Ok(Self {
             out,
-            has_fingerprints: header.has_fingerprints,
             content: Vec::new(),
             set: SwarmSet::V4,
             summary: Summary::default(),
@@ -44,7 +42,7 @@ impl<W: Write> Writer<W> {
         self.set = set;
         self.summary.parts += 1;
         self.summary.peers += part.ages.len() as u64;
-        block::encode_part(part, self.has_fingerprints, &mut self.content);
+        block::encode_part(part, &mut self.content);
     }
 
     /// Returns whether the current block is as large as it should be.

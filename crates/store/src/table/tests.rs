@@ -7,15 +7,15 @@ use std::sync::Arc;
 use shoal_base::{InfoHash, PeerV4, PeerV6};
 
 use super::*;
-use crate::age::{AgeClock, StoredAge};
+use crate::age::AgeClock;
 use crate::arena::{Arena, PAGE_BYTES};
 use crate::family::{Family, PeerRow, Stored};
+use crate::info_hash;
 use crate::memory::OPERATION_PAGES_MAX;
 use crate::peer_line::{PeerEntry, PeerLine};
 use crate::segment::{segment_len_max, work};
 use crate::slab::Class;
 use crate::stamp::Stamp;
-use crate::swarm_id::{Fingerprint, SwarmId};
 use crate::swarm_line::{Swarm, SwarmLine, SwarmRow};
 
 /// A kind of line whose entries can be numbered.
@@ -84,54 +84,23 @@ impl Numbered for PeerLine<PeerV6, 10> {
     }
 }
 
-/// An identity that has a number.
-trait NumberedId: SwarmId {
-    fn numbered(number: u32) -> Self;
-    fn number(&self) -> u32;
-}
-
-impl NumberedId for InfoHash {
-    fn numbered(number: u32) -> Self {
-        info_hash(number)
-    }
-
-    fn number(&self) -> u32 {
-        last_word(&self.0)
-    }
-}
-
-impl NumberedId for Fingerprint {
-    /// Returns random bytes behind the number: fingerprints are random, whatever the info hashes are.
-    fn numbered(number: u32) -> Self {
-        let mut bytes = [0; 12];
-        fastrand::Rng::with_seed(number.into()).fill(&mut bytes);
-        bytes[..4].copy_from_slice(&number.to_be_bytes());
-        Self(bytes)
-    }
-
-    fn number(&self) -> u32 {
-        last_word(&self.0[..4])
-    }
-}
-
-impl<P: Family, I: NumberedId, const N: usize, const PAD: usize> Numbered for SwarmLine<P, I, N, PAD> {
+impl<P: Family, const N: usize, const PAD: usize> Numbered for SwarmLine<P, N, PAD> {
     fn numbered(number: u32) -> Self::Entry {
         let peer = P::read_from_bytes(&vec![1; size_of::<P>()]).unwrap();
         let entry = PeerEntry { peer, stamp: Stamp(1) };
-        let age = StoredAge::new(&AgeClock::new(60), 0);
-        Swarm::new(&I::numbered(number), 0, entry, true, age)
+        Swarm::new(&info_hash(number), 0, entry, true, AgeClock::new(60).stamp(0))
     }
 
     fn hash_of(number: u32, key: &HashKey) -> u64 {
-        I::numbered(number).hash(key)
+        info_hash::hash(&info_hash(number), key)
     }
 
     fn slot_of(&self, number: u32) -> Option<usize> {
-        self.slot(&I::numbered(number))
+        self.slot(&info_hash(number))
     }
 
     fn number(&self, slot: usize) -> u32 {
-        self.id(slot).number()
+        last_word(&self.id(slot).0)
     }
 }
 
@@ -282,8 +251,6 @@ macro_rules! for_every_line {
             $test::<<PeerV6 as Stored>::Line>();
             $test::<<PeerV4 as Stored>::SwarmLine>();
             $test::<<PeerV6 as Stored>::SwarmLine>();
-            $test::<<PeerV4 as Stored>::FingerprintLine>();
-            $test::<<PeerV6 as Stored>::FingerprintLine>();
         }
     )*};
 }

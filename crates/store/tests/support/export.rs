@@ -1,7 +1,7 @@
 //! Exports of whole stores, as the file of a snapshot would hold them.
 
 use shoal_base::InfoHash;
-use shoal_store::{Export, SharedStore, SwarmPart, SwarmSet};
+use shoal_store::{Export, Store, SwarmPart, SwarmSet};
 
 /// A part with memory of its own.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ impl OwnPart {
 }
 
 /// Appends the parts of the next call.
-pub(crate) fn export_next(export: &mut Export, store: &SharedStore, now_s: u32, parts: &mut Vec<OwnPart>) {
+pub(crate) fn export_next(export: &mut Export, store: &Store, now_s: u32, parts: &mut Vec<OwnPart>) {
     let Some(set) = export.set() else { return };
     export.next(store, now_s, |part| {
         let SwarmPart { id, completed, age_s, seeders, peers, ages } = *part;
@@ -34,7 +34,7 @@ pub(crate) fn export_next(export: &mut Export, store: &SharedStore, now_s: u32, 
 }
 
 /// Returns all parts of a store.
-pub(crate) fn export(store: &SharedStore, now_s: u32) -> Vec<OwnPart> {
+pub(crate) fn export(store: &Store, now_s: u32) -> Vec<OwnPart> {
     let (mut export, mut parts) = (Export::default(), Vec::new());
     while export.set().is_some() {
         export_next(&mut export, store, now_s, &mut parts);

@@ -49,9 +49,7 @@ pub enum OpenError {
         queue: u32,
     },
     /// The driver cannot share frames with the card.
-    #[error(
-        "the driver of the interface has no zero-copy mode: set `udp.xdp.zero_copy` to \"auto\" or \"off\""
-    )]
+    #[error("the driver of the interface has no zero-copy mode")]
     NoZeroCopy,
     /// The parts of a socket of another process do not belong together.
     #[error("the other process has handed over no AF_XDP socket of this version: {0}")]

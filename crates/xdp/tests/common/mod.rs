@@ -24,7 +24,7 @@ pub(crate) const SIZES: Sizes =
     Sizes { queues: 4, networks_max: 1000, sources_max: 10_000, endpoints_max: 16 };
 
 pub(crate) fn ids() -> ConnectionIds {
-    ConnectionIds::new(&ConnectionKey::new(*b"0123456789abcdef"), 60)
+    ConnectionIds::new(&ConnectionKey::new(*b"0123456789abcdef"))
 }
 
 pub(crate) fn settings(ids: &ConnectionIds) -> Settings {

@@ -229,7 +229,7 @@ fn processing(stats: &Stats, rates: Option<&Rates<'_>>) -> Section {
             Column::numbers("99 % ever", 1),
         ],
         rows: rows.collect(),
-        none: "No samples yet, or insight.latency is off.",
+        none: "No samples yet.",
     }
 }
 

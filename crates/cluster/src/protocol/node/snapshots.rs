@@ -65,7 +65,7 @@ impl<E> Node<E> {
     ) {
         let is_possible = match scope {
             // A node that joins does not have everything.
-            Scope::Addresses => self.has_joined && swarms.exports_addresses(),
+            Scope::Addresses => self.has_joined,
             Scope::Connected => true,
         };
         let (id, outbox, remotes) = (self.id, &self.outbox, &self.remotes);
@@ -166,12 +166,7 @@ impl<E> Node<E> {
     /// Begins to fetch the next snapshot, or joins if there is none.
     fn begin_fetch<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
         let Some((from, scope)) = self.source(now_ms) else {
-            let is_ready = |remote: &Remote| remote.is_alive(now_ms) && remote.is_ready;
-            if !self.has_swarms && self.remotes.values().any(is_ready) {
-                // These export no addresses, so the swarms fill by announces. Their connected peers follow.
-                self.has_swarms = true;
-                self.begin_all(now_ms, swarms);
-            } else if !self.has_joined {
+            if !self.has_joined {
                 self.join_alone(now_ms, swarms);
             }
             return;
@@ -192,7 +187,7 @@ impl<E> Node<E> {
     fn source(&self, now_ms: u64) -> Option<(NodeId, Scope)> {
         let is_elsewhere =
             |remote: &Remote| remote.diverged_ms().is_some() && !remote.gives_addresses(now_ms);
-        // Others may have what a node has sent that is lost or exports no addresses.
+        // Others may have what a node has sent that is lost.
         let misses_others = !self.has_swarms || self.remotes.values().any(is_elsewhere);
         let candidates = self.remotes.iter().flat_map(|(&id, remote)| {
             let is_ready = remote.gives_addresses(now_ms) && remote.is_ready;
@@ -220,7 +215,7 @@ impl<E> Node<E> {
         let is_of_connected = scope == Scope::Connected;
         for (&id, remote) in &mut self.remotes {
             // A node that misses nothing knows what all others had sent before. No other node knows
-            // better what one has sent that is lost or exports no addresses.
+            // better what one has sent that is lost.
             let is_healed = is_of_addresses && (is_whole || id == from || !remote.gives_addresses(now_ms));
             remote.heal(is_healed, is_of_connected && id == from, began_ms);
             if is_first && !is_healed {

@@ -34,10 +34,8 @@ fn numwant_is_kept_up_to_the_cap(way: Way) {
 
 fn a_reply_fits_the_payload_limit(way: Way) {
     let limit = [
-        ("SHOAL_UDP_REPLY_BYTES_MAX_V4", "600"),
-        ("SHOAL_UDP_REPLY_BYTES_MAX_V6", "600"),
+        ("SHOAL_UDP_REPLY_BYTES_MAX", "600"),
         ("SHOAL_ANNOUNCE_NUMWANT_MAX", "96"),
-        ("SHOAL_SCRAPE_HASHES_MAX", "49"),
         ("SHOAL_ANNOUNCE_PEERS_PER_ADDRESS_MAX", "0"),
     ];
     let tracker = way.start(&limit);

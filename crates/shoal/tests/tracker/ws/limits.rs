@@ -19,11 +19,11 @@ over_every_way!(
 );
 
 fn too_large_a_message_closes_with_1009(way: Way) {
-    let tracker = way.start(&[("SHOAL_WEBTORRENT_MESSAGE_MAX", "20KiB")]);
+    let tracker = way.start(&[]);
     let mut browser = Browser::open(way, &tracker);
-    browser.send(Message::text(" ".repeat(20 << 10)));
+    browser.send(Message::text(" ".repeat(256 << 10)));
     assert!(browser.receive()["failure reason"].is_string());
-    browser.send(Message::text(" ".repeat((20 << 10) + 1)));
+    browser.send(Message::text(" ".repeat((256 << 10) + 1)));
     assert_eq!(browser.close_code(), Some(1009));
 }
 
@@ -154,12 +154,12 @@ fn who_does_not_read_its_own_replies_is_closed() {
 #[test]
 fn who_asks_for_more_than_may_wait_is_closed() {
     let way = Way::PLAIN;
-    let tracker = way.start(&[("SHOAL_WEBTORRENT_UNSENT_MAX", "16KiB")]);
+    let tracker = way.start(&[]);
     let mut greedy = Browser::open(way, &tracker);
     // It is long enough that the replies to one input are too many.
     let hashes: Vec<String> = ('a'..='y').map(name).collect();
     let scrape = frame(&json!({"action": "scrape", "info_hash": hashes}));
-    drop(greedy.try_send_raw(&scrape.repeat(200)));
+    drop(greedy.try_send_raw(&scrape.repeat(1000)));
     assert_eq!(greedy.close_code(), Some(1008));
     assert_eq!(lost(&tracker, "reply_queue_full"), 1);
 }

@@ -135,8 +135,8 @@ pub(super) const ATTACKS: &[Attack] = &[
 ];
 
 fn hello(name: &str, streams: [StreamHead; SHARDS]) -> Message<'_> {
-    let (is_ready, is_whole, exports_addresses, sent_ms, uptime_ms) = (true, true, true, 0, 1_000);
-    let hello = Hello { is_ready, is_whole, exports_addresses, sent_ms, uptime_ms, name, streams };
+    let (is_ready, is_whole, sent_ms, uptime_ms) = (true, true, 0, 1_000);
+    let hello = Hello { is_ready, is_whole, sent_ms, uptime_ms, name, streams };
     Message::Hello(Box::new(hello))
 }
 

@@ -44,12 +44,8 @@ const THOUSAND_SLOTS_FOR_ALL: &[Setting] =
 
 const SIXTEEN_PER_SOURCE: &[Setting] = &[("http.connections_per_source_max", "16")];
 
-const ONE_FULL_SCRAPE: &[Setting] = &[
-    ("http.full_scrape", "true"),
-    ("http.full_scrapes_max", "1"),
-    ("http.full_scrape_timeout_s", "2"),
-    ("http.send_timeout_s", "5"),
-];
+const ONE_FULL_SCRAPE: &[Setting] =
+    &[("http.full_scrape", "true"), ("http.full_scrape_timeout_s", "2"), ("http.send_timeout_s", "5")];
 
 const SERVED: &str = "honest clients are answered, and no honest WebSocket is evicted";
 

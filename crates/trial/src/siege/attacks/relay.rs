@@ -18,7 +18,7 @@ use crate::siege::measure::count;
 use crate::siege::websocket::{WebSocket, announce, answer, random_id, text};
 use crate::siege::{measure, socket};
 
-/// The size of a large SDP within `webtorrent.offer_max`.
+/// The size of a large SDP that is relayed.
 const LARGE_SDP_BYTES: usize = 12 << 10;
 
 /// The read rate of a peer that must never be disconnected: 10 Mbit/s.

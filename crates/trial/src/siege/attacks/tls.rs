@@ -20,8 +20,6 @@ const FEW_SLOTS: &[Setting] =
 const THOUSAND_SLOTS: &[Setting] =
     &[("http.connections_max", "1000"), ("http.connections_per_source_max", "100000")];
 
-const KEY_SHARES_REUSED: &[Setting] = &[("tls.key_share_reuse", "true")];
-
 const SERVED: &str = "honest clients are answered, plain and over TLS";
 
 const fn tls(name: &'static str, tries: &'static str, run: fn(&Context<'_>) -> Result<()>) -> Attack {
@@ -55,22 +53,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
     tls("tiny-records", "requests in records of one byte each", tiny_records),
     tls("junk-tickets", "client hellos with random session tickets and key shares", junk_tickets),
-    Attack {
-        settings: KEY_SHARES_REUSED,
-        ..tls(
-            "resumption-flood",
-            "sessions that are resumed without a pause, with `tls.key_share_reuse`",
-            resumption_flood,
-        )
-    },
-    Attack {
-        settings: KEY_SHARES_REUSED,
-        ..tls(
-            "replayed-tickets",
-            "one client hello with a valid ticket again and again, with `tls.key_share_reuse`",
-            replayed_tickets,
-        )
-    },
+    tls("resumption-flood", "sessions that are resumed without a pause", resumption_flood),
+    tls("replayed-tickets", "one client hello with a valid ticket again and again", replayed_tickets),
     tls("empty-records", "empty records and fragments of one byte without a pause", empty_records),
 ];
 

@@ -111,7 +111,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
 ];
 
-/// Returns the first fragment of a message within `webtorrent.message_max`.
+/// Returns the first fragment of a message that is not too long.
 fn half_message() -> Vec<u8> {
     fragment(Opcode::Text, false, &vec![b' '; 200 << 10])
 }

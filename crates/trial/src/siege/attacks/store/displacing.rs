@@ -8,8 +8,7 @@ use crate::siege::context::Context;
 use crate::siege::udp::{Counts, Flow, Peer, random_hash};
 
 /// The limit that the attack is aimed at.
-pub(super) const SETTINGS: &[(&str, &str)] =
-    &[("store.completed_retained_max", "2000"), ("store.completed_retained_days", "30")];
+pub(super) const SETTINGS: &[(&str, &str)] = &[("store.completed_retained_max", "2000")];
 
 /// The number of entries of the limit.
 const RETAINED_MAX: u64 = 2000;
