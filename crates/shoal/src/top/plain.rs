@@ -3,18 +3,19 @@
 use std::thread;
 use std::time::Duration;
 
-use super::figures::{View, requests, warnings};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::figures::{Figures, View, requests, warnings};
 use super::numbers::{duration, rate, utc};
-use super::rates::Rates;
-use super::table::Look;
-use super::{Reply, Top, ask};
+use super::{Top, ask};
 use crate::control_client::ControlClient;
 use crate::failure::Failure;
 use crate::stats::Stats;
 use crate::{log, output, printable};
 
 /// The width of the lines.
-const WIDTH: usize = 100;
+const WIDTH: u16 = 100;
 
 /// Prints a block of text or a line of JSON at each interval, or one of them.
 pub(super) fn follow(top: &Top, client: &ControlClient) -> Result<(), Failure> {
@@ -35,8 +36,13 @@ pub(super) fn follow(top: &Top, client: &ControlClient) -> Result<(), Failure> {
             }
             reply => reply?,
         };
-        let text =
-            if top.json { printable::json(&reply.text) + "\n" } else { text(top, client, &before, &reply) };
+        let text = if top.json {
+            printable::json(&reply.text) + "\n"
+        } else {
+            let block = block(client.shown(), top.view, &reply.stats, Some(&before.stats));
+            // Blocks are apart from each other.
+            if top.once { block } else { block + "\n" }
+        };
         let is_over = output::print(&text)?;
         before = reply;
         if top.once || is_over {
@@ -45,30 +51,28 @@ pub(super) fn follow(top: &Top, client: &ControlClient) -> Result<(), Failure> {
     }
 }
 
-fn text(top: &Top, client: &ControlClient, before: &Reply, reply: &Reply) -> String {
-    let rates = Rates::between(&before.stats, &reply.stats);
-    let text = block(client.shown(), top.view, &reply.stats, rates.as_ref());
-    // Blocks are apart from each other.
-    if top.once { text } else { text + "\n" }
-}
-
 /// Returns the figures of a view as lines.
-pub(super) fn block(url: &str, view: View, stats: &Stats, rates: Option<&Rates<'_>>) -> String {
+pub(super) fn block(url: &str, view: View, stats: &Stats, before: Option<&Stats>) -> String {
+    let figures = Figures::new(stats, before);
     let up = duration(stats.now_unix_s.saturating_sub(stats.started_unix_s));
     let head = format!("Shoal {}  {url}  {}  up {up}", stats.version, utc(stats.now_unix_s));
     let mut text = printable::line(&head) + "\n";
     for warning in warnings(stats) {
         text.push_str(&format!("! {}\n", printable::line(&warning)));
     }
-    if let (Some(rates), View::Overview) = (rates, view) {
-        text.push_str(&format!("{} requests\n", rate(rates.of(requests))));
+    if let (Some(per_s), View::Overview) = (figures.rate(requests), view) {
+        text.push_str(&format!("{} requests\n", rate(per_s)));
     }
-    for section in view.sections(stats, rates, 0) {
-        text.push('\n');
-        for line in section.lines(WIDTH, Look::Plain) {
-            text.push_str(line.to_string().trim_end());
+    for section in figures.sections(view, 0) {
+        let area = Rect::new(0, 0, WIDTH, section.height());
+        let mut picture = Buffer::empty(area);
+        section.draw(area, false, &mut picture);
+        for line in picture.content.chunks(WIDTH.into()) {
+            let line: String = line.iter().map(|cell| cell.symbol()).collect();
             text.push('\n');
+            text.push_str(line.trim_end());
         }
+        text.push('\n');
     }
     text
 }
