@@ -20,13 +20,8 @@ const WIDTH: u16 = 100;
 /// Prints a block of text or a line of JSON at each interval, or one of them.
 pub(super) fn follow(top: &Top, client: &ControlClient) -> Result<(), Failure> {
     let mut before = ask(client)?;
-    if top.json {
-        let is_over = output::print(&(printable::json(&before.text) + "\n"))?;
-        if top.once || is_over {
-            return Ok(());
-        }
-    }
-    loop {
+    let mut is_over = top.json && (output::print(&(printable::json(&before.text) + "\n"))? || top.once);
+    while !is_over {
         // Rates need two replies, so the first block comes after an interval, too.
         thread::sleep(Duration::from_secs(top.interval));
         let reply = match ask(client) {
@@ -36,19 +31,16 @@ pub(super) fn follow(top: &Top, client: &ControlClient) -> Result<(), Failure> {
             }
             reply => reply?,
         };
-        let text = if top.json {
-            printable::json(&reply.text) + "\n"
-        } else {
-            let block = block(client.shown(), top.view, &reply.stats, Some(&before.stats));
-            // Blocks are apart from each other.
-            if top.once { block } else { block + "\n" }
+        let mut text = match top.json {
+            true => printable::json(&reply.text),
+            false => block(client.shown(), top.view, &reply.stats, Some(&before.stats)),
         };
-        let is_over = output::print(&text)?;
+        // Blocks are apart from each other.
+        text.push_str(if top.once && !top.json { "" } else { "\n" });
+        is_over = output::print(&text)? || top.once;
         before = reply;
-        if top.once || is_over {
-            return Ok(());
-        }
     }
+    Ok(())
 }
 
 /// Returns the figures of a view as lines.

@@ -138,7 +138,7 @@ impl Screen {
                 if !self.is_paused && !is_silent {
                     self.answered_ms = now_ms;
                 }
-                // Who goes on wants to see figures at once.
+                // After a pause, the tracker is asked at once.
                 self.rested_ms = 0;
             }
             KeyCode::Char(sign @ ('+' | '=' | '-' | '_')) => {

@@ -28,7 +28,7 @@ use crate::stats::Stats;
 /// How often the picture is drawn without news, for the time since the last reply, and the next question considered.
 const DRAW_EVERY: Duration = Duration::from_millis(200);
 
-/// What the threads tell.
+/// Events of the threads.
 enum News {
     Input(Event),
     Signal(i32),

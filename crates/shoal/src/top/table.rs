@@ -11,7 +11,6 @@ use ratatui::widgets::{Row, Table, Widget};
 use super::numbers::percent;
 use crate::printable;
 
-pub(super) const PLAIN: Style = Style::new();
 pub(super) const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 // No background, and only the first eight colours: palettes for light and for dark backgrounds make both readable.
@@ -77,7 +76,7 @@ impl Cell {
 
     /// Returns a cell that is marked if something is bad.
     pub(super) fn marked(text: impl AsRef<str>, is_bad: bool) -> Self {
-        Self::styled(text, if is_bad { BAD } else { PLAIN })
+        Self::styled(text, if is_bad { BAD } else { Style::new() })
     }
 
     /// Returns a cell with a bar and the percentage.
@@ -94,7 +93,7 @@ impl Cell {
         let text = Span::styled(fit(&self.text, width), self.style);
         let Some(part) = self.part.filter(|_| has_bars) else { return Line::from(text) };
         let padding = " ".repeat(width.saturating_sub(BAR_WIDTH + text.width()));
-        let style = if self.style == PLAIN { BAR } else { self.style };
+        let style = if self.style == Style::new() { BAR } else { self.style };
         Line::from(vec![Span::styled(bar(part), style), Span::raw(padding), text])
     }
 }

@@ -61,8 +61,8 @@ pub(super) fn draw(screen: &mut Screen, now_ms: u64, frame: &mut Frame<'_>) {
     views(screen, line(1), buffer);
     let mut top = 2;
     for alert in alerts(screen) {
-        Line::styled(fit(&format!("! {}", printable::line(&alert)), area.width.into()), BAD)
-            .render(line(top), buffer);
+        let alert = fit(&format!("! {}", printable::line(&alert)), area.width.into());
+        Line::styled(alert, BAD).render(line(top), buffer);
         top += 1;
     }
     // On a screen of a few lines, figures are worth more than keys.
