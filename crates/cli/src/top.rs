@@ -2,22 +2,21 @@
 //!
 //! It asks the control listener for its statistics ([`shoal_control::stats`]) at an interval, and shows them with their rates:
 //!
-//! - `rates` compares two statistics, `figures` makes tables of them, `table` makes lines of a table. All are pure.
-//! - `screen` is what the operator has chosen, and `view` the picture of it, both pure, too. `terminal` sends pictures and
-//!   reads keys, and `session` connects them with the replies.
+//! - `figures` makes tables of two statistics, which `table` draws.
+//! - `screen` is what the operator has chosen, and `view` the picture of it. Both are pure. `session` owns the terminal, and
+//!   connects them with keys and replies.
 //! - `plain` prints the same tables as text, where there is no terminal.
 //!
 //! It shares no memory with the tracker, and may run on another host and be of another version.
 
 mod figures;
-mod keys;
 pub(crate) mod numbers;
 mod plain;
-mod rates;
 mod screen;
 mod session;
 mod table;
-mod terminal;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::io::{IsTerminal, stdin, stdout};
@@ -26,7 +25,6 @@ use clap::Args;
 
 use self::figures::View;
 use self::screen::Screen;
-use self::table::Look;
 use crate::client::{ClientError, ControlClient, Endpoint};
 use crate::ctl;
 use shoal_control::stats::Stats;
@@ -99,8 +97,7 @@ pub fn run(top: &Top) -> Result<(), Failure> {
     }
     // A mistake in the arguments is told before the screen is taken over.
     let first = ask(&client)?;
-    let look = if output::has_colour() { Look::Colour } else { Look::Mono };
-    let screen = Screen::new(client.shown().to_owned(), look, top.view, top.interval);
+    let screen = Screen::new(client.shown(), output::has_colour(), top.view, top.interval);
     session::run(client, screen, first)
 }
 
@@ -129,18 +126,5 @@ fn interval(text: &str) -> Result<u64, String> {
         Ok(seconds)
     } else {
         Err("it must be from 1s to 1h".to_owned())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_interval_is_a_second_to_an_hour() {
-        assert_eq!((interval("5s"), interval("1h"), interval("2")), (Ok(5), Ok(3600), Ok(2)));
-        for text in ["0", "0s", "61m", "1d", "x"] {
-            assert!(interval(text).is_err(), "{text}");
-        }
     }
 }

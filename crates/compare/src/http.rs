@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use shoal_base::{Event, InfoHash};
+use shoal_wire::http::bencode;
 
 use crate::certificate::server_name;
 
@@ -164,11 +165,8 @@ impl Reply {
             return Some(format!("HTTP status {}", self.status));
         }
         // BEP 3: a reply that has a failure reason has no other keys that matter.
-        let text = String::from_utf8_lossy(&self.body);
-        let (_, reason) = text.split_once("14:failure reason")?;
-        let (length, text) = reason.split_once(':')?;
-        let reason: String = text.chars().take(length.parse().unwrap_or(usize::MAX)).collect();
-        Some(reason)
+        let reason = bencode::decode(&self.body).ok()?.dictionary()?.get(b"failure reason")?.bytes()?;
+        Some(String::from_utf8_lossy(reason).into_owned())
     }
 }
 

@@ -16,6 +16,7 @@ pub mod preset;
 pub mod process;
 pub mod report;
 pub mod result;
+pub mod svg;
 pub mod template;
 pub mod topology;
 

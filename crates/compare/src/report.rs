@@ -1,4 +1,4 @@
-//! The report of a comparison: a Markdown file, plots as SVG and PNG, and a self-contained HTML page.
+//! The report of a comparison: a Markdown file, plots as SVG, and a self-contained HTML page.
 //!
 //! It reads a finished (or partial) [`crate::result::Comparison`] and measures nothing. Figures are computed once
 //! (`round`, `row`, `ranking`), arranged once (`page`, `tables`), and rendered twice (`markdown`, `html`).
@@ -34,7 +34,6 @@ pub fn write(comparison: &Comparison, folder: &Path) -> anyhow::Result<Vec<PathB
     ];
     for plot in &plots {
         files.push((format!("plots/{}.svg", plot.name).into(), plot.svg()?.into_bytes()));
-        files.push((format!("plots/{}.png", plot.name).into(), plot.png()?));
     }
     let plots_folder = folder.join("plots");
     fs::create_dir_all(&plots_folder).with_context(|| format!("cannot create {}", plots_folder.display()))?;

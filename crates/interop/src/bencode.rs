@@ -1,4 +1,4 @@
-//! Bencoding (BEP 3): an encoder for torrent files, and a decoder that finds values in place, as slices of the input.
+//! Bencoding (BEP 3) of torrent files.
 
 use std::collections::BTreeMap;
 
@@ -62,59 +62,9 @@ fn append_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Returns the value of `key` in a dictionary, still encoded.
-#[must_use]
-pub fn entry<'a>(dictionary: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
-    let mut rest = dictionary.strip_prefix(b"d")?;
-    while !rest.starts_with(b"e") {
-        let (found, behind) = split(rest)?;
-        let (value, next) = split(behind)?;
-        if bytes(found)? == key {
-            return Some(value);
-        }
-        rest = next;
-    }
-    None
-}
-
-/// Returns the content of a byte string.
-#[must_use]
-pub fn bytes(value: &[u8]) -> Option<&[u8]> {
-    let colon = value.iter().position(|&byte| byte == b':')?;
-    let length: usize = std::str::from_utf8(&value[..colon]).ok()?.parse().ok()?;
-    value[colon + 1..].get(..length)
-}
-
-/// Returns the number that an integer encodes.
-#[must_use]
-pub fn integer(value: &[u8]) -> Option<i64> {
-    let digits = value.strip_prefix(b"i")?.strip_suffix(b"e")?;
-    std::str::from_utf8(digits).ok()?.parse().ok()
-}
-
-/// Splits the first value off.
-fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    text.split_at_checked(length(text)?)
-}
-
-/// Returns the encoded length of the first value.
-fn length(text: &[u8]) -> Option<usize> {
-    match text.first()? {
-        b'i' => Some(text.iter().position(|&byte| byte == b'e')? + 1),
-        b'l' | b'd' => {
-            let mut length_so_far = 1;
-            while *text.get(length_so_far)? != b'e' {
-                length_so_far += length(&text[length_so_far..])?;
-            }
-            Some(length_so_far + 1)
-        }
-        _ => Some(text.iter().position(|&byte| byte == b':')? + 1 + bytes(text)?.len()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Value, bytes, entry, integer};
+    use super::Value;
 
     #[test]
     fn keys_are_sorted_and_lengths_count_bytes() {
@@ -123,23 +73,5 @@ mod tests {
             ("cow", Value::text("")),
         ]);
         assert_eq!(value.encode(), "d3:cow0:4:spaml2:éi0eee".as_bytes());
-    }
-
-    #[test]
-    fn entries_are_found_and_others_skipped() {
-        let text = b"d1:ad1:bi1ee1:cli1e2:zze1:di-7ee";
-        assert_eq!(entry(text, b"d").and_then(integer), Some(-7));
-        assert_eq!(entry(text, b"c"), Some(&b"li1e2:zze"[..]));
-        assert_eq!(entry(text, b"a").and_then(|a| entry(a, b"b")).and_then(integer), Some(1));
-        assert_eq!(entry(text, b"b"), None);
-    }
-
-    #[test]
-    fn truncated_values_are_refused() {
-        assert_eq!(entry(b"d1:a3:xy", b"a"), None);
-        assert_eq!(entry(b"d1:a", b"a"), None);
-        assert_eq!(bytes(b"3:xyz"), Some(&b"xyz"[..]));
-        assert_eq!(bytes(b"4:xyz"), None);
-        assert_eq!(integer(b"i12"), None);
     }
 }

@@ -4,6 +4,7 @@
 //! microseconds. The coarse clocks of the kernel cost no system call and are accurate to a few milliseconds,
 //! which is enough for seconds. A worker reads them once for each batch and once for each poll round.
 
+use jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use shoal_engine::Now;
 
@@ -33,6 +34,11 @@ pub fn unix_ms() -> u64 {
     let time = clock_gettime(ClockId::RealtimeCoarse);
     let (seconds, nanoseconds) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
     seconds.unwrap_or(0) * 1000 + nanoseconds.unwrap_or(0) / 1_000_000
+}
+
+/// Returns the date and the time of day of milliseconds since 1970, at most the end of the year 9999.
+pub fn utc(unix_ms: u64) -> Timestamp {
+    i64::try_from(unix_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX)
 }
 
 /// Returns the processor time of the calling thread in milliseconds. This one is a system call.

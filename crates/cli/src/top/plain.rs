@@ -3,29 +3,25 @@
 use std::thread;
 use std::time::Duration;
 
-use super::figures::{View, requests, warnings};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::figures::{Figures, View, requests, warnings};
 use super::numbers::{duration, rate, utc};
-use super::rates::Rates;
-use super::table::Look;
-use super::{Reply, Top, ask};
+use super::{Top, ask};
 use crate::client::ControlClient;
 use shoal_control::stats::Stats;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::{log, output, printable};
 
 /// The width of the lines.
-const WIDTH: usize = 100;
+const WIDTH: u16 = 100;
 
 /// Prints a block of text or a line of JSON at each interval, or one of them.
 pub(super) fn follow(top: &Top, client: &ControlClient) -> Result<(), Failure> {
     let mut before = ask(client)?;
-    if top.json {
-        let is_over = output::print(&(printable::json(&before.text) + "\n"))?;
-        if top.once || is_over {
-            return Ok(());
-        }
-    }
-    loop {
+    let mut is_over = top.json && (output::print(&(printable::json(&before.text) + "\n"))? || top.once);
+    while !is_over {
         // Rates need two replies, so the first block comes after an interval, too.
         thread::sleep(Duration::from_secs(top.interval));
         let reply = match ask(client) {
@@ -35,40 +31,40 @@ pub(super) fn follow(top: &Top, client: &ControlClient) -> Result<(), Failure> {
             }
             reply => reply?,
         };
-        let text =
-            if top.json { printable::json(&reply.text) + "\n" } else { text(top, client, &before, &reply) };
-        let is_over = output::print(&text)?;
+        let mut text = match top.json {
+            true => printable::json(&reply.text),
+            false => block(client.shown(), top.view, &reply.stats, Some(&before.stats)),
+        };
+        // Blocks are apart from each other.
+        text.push_str(if top.once && !top.json { "" } else { "\n" });
+        is_over = output::print(&text)? || top.once;
         before = reply;
-        if top.once || is_over {
-            return Ok(());
-        }
     }
-}
-
-fn text(top: &Top, client: &ControlClient, before: &Reply, reply: &Reply) -> String {
-    let rates = Rates::between(&before.stats, &reply.stats);
-    let text = block(client.shown(), top.view, &reply.stats, rates.as_ref());
-    // Blocks are apart from each other.
-    if top.once { text } else { text + "\n" }
+    Ok(())
 }
 
 /// Returns the figures of a view as lines.
-pub(super) fn block(url: &str, view: View, stats: &Stats, rates: Option<&Rates<'_>>) -> String {
+pub(super) fn block(url: &str, view: View, stats: &Stats, before: Option<&Stats>) -> String {
+    let figures = Figures::new(stats, before);
     let up = duration(stats.now_unix_s.saturating_sub(stats.started_unix_s));
     let head = format!("Shoal {}  {url}  {}  up {up}", stats.version, utc(stats.now_unix_s));
     let mut text = printable::line(&head) + "\n";
     for warning in warnings(stats) {
         text.push_str(&format!("! {}\n", printable::line(&warning)));
     }
-    if let (Some(rates), View::Overview) = (rates, view) {
-        text.push_str(&format!("{} requests\n", rate(rates.of(requests))));
+    if let (Some(per_s), View::Overview) = (figures.rate(requests), view) {
+        text.push_str(&format!("{} requests\n", rate(per_s)));
     }
-    for section in view.sections(stats, rates, 0) {
-        text.push('\n');
-        for line in section.lines(WIDTH, Look::Plain) {
-            text.push_str(line.to_string().trim_end());
+    for section in figures.sections(view, 0) {
+        let area = Rect::new(0, 0, WIDTH, section.height());
+        let mut picture = Buffer::empty(area);
+        section.draw(area, false, &mut picture);
+        for line in picture.content.chunks(WIDTH.into()) {
+            let line: String = line.iter().map(|cell| cell.symbol()).collect();
             text.push('\n');
+            text.push_str(line.trim_end());
         }
+        text.push('\n');
     }
     text
 }

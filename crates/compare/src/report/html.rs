@@ -31,7 +31,7 @@ pub(super) fn render(comparison: &Comparison, plots: &[Plot]) -> anyhow::Result<
     let _ = write!(body, "<details><summary>Every round</summary>\n{rounds}</details>\n");
     let link = |plot: &Plot| {
         let (name, title) = (escape(&plot.name), escape(&plot.title));
-        format!("<li><a href=\"plots/{name}.png\">plots/{name}.png</a>: {title}</li>\n")
+        format!("<li><a href=\"plots/{name}.svg\">plots/{name}.svg</a>: {title}</li>\n")
     };
     let links: String = plots.iter().map(link).collect();
     Ok(format!(
@@ -89,7 +89,7 @@ fn figure(plot: &Plot) -> anyhow::Result<String> {
     let title = escape(&plot.title);
     let svg = plot.svg()?.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{title}\" "), 1);
     Ok(format!(
-        "<figure>\n{svg}<figcaption><a href=\"plots/{name}.png\">PNG</a> <a href=\"plots/{name}.svg\">SVG</a></figcaption>\n</figure>\n",
+        "<figure>\n{svg}<figcaption><a href=\"plots/{name}.svg\">SVG</a></figcaption>\n</figure>\n",
         name = escape(&plot.name),
     ))
 }

@@ -25,7 +25,7 @@ pub(super) fn render(comparison: &Comparison, plots: &[Plot]) -> String {
             }
             Block::List(lines) => lines.iter().map(|line| format!("- {}\n", escape(line))).collect(),
             Block::Plots => {
-                let link = |plot: &Plot| format!("![{}](plots/{}.png)\n", escape(&plot.title), plot.name);
+                let link = |plot: &Plot| format!("![{}](plots/{}.svg)\n", escape(&plot.title), plot.name);
                 plots.iter().map(link).collect::<Vec<_>>().join("\n")
             }
         });

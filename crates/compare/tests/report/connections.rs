@@ -90,7 +90,7 @@ fn idle_connections_have_their_own_report() {
     for absent in ["## Replies", "## Latency", "## Shoal against", "## Fewer"] {
         assert!(!markdown.contains(absent), "{absent}");
     }
-    assert!(markdown.contains("](plots/idle.png)") && !markdown.contains("](plots/throughput.png)"));
+    assert!(markdown.contains("](plots/idle.svg)") && !markdown.contains("](plots/throughput.svg)"));
 }
 
 #[test]

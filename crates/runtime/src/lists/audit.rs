@@ -201,12 +201,8 @@ struct Now {
 
 impl Now {
     fn read() -> Self {
-        let unix_s = clock::unix_s();
-        let (year, month, day) = shoal_wire::http::date::year_month_day(unix_s / 86_400);
-        let date = format!("{year:04}-{month:02}-{day:02}");
-        let second = unix_s % 86_400;
-        let time = format!("{date}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60);
-        Self { date, time }
+        let now = clock::utc(clock::unix_s() * 1000);
+        Self { date: now.strftime("%F").to_string(), time: now.to_string() }
     }
 }
 

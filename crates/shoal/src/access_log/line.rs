@@ -56,12 +56,7 @@ impl Clocks {
     /// Returns the time of a record in UTC, as in RFC 3339.
     fn time(&self, monotonic_ms: u64) -> String {
         let age_ms = self.monotonic_ms.saturating_sub(monotonic_ms);
-        let unix_ms = self.unix_ms.saturating_sub(age_ms);
-        let (seconds, ms) = (unix_ms / 1000, unix_ms % 1000);
-        let (year, month, day) = shoal_wire::http::date::year_month_day(seconds / 86_400);
-        let second = seconds % 86_400;
-        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+        format!("{:.3}", clock::utc(self.unix_ms.saturating_sub(age_ms)))
     }
 }
 

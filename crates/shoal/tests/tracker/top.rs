@@ -78,7 +78,7 @@ fn a_tracker_that_does_not_reply_is_shown_as_such_and_seen_again_over_tls_with_a
     tracker.signal(Signal::SIGCONT);
     screen.wait_for("figures again", |lines| lines[0].ends_with("every 1 s"));
     screen.press("\u{3}");
-    assert!(!screen.output().contains("\u{1b}[0;36m"), "there is a colour");
+    assert!(!screen.output().contains("\u{1b}[38;"), "there is a colour");
     assert_eq!(screen.end().code(), Some(0));
     let wrong = run(&["top", "--once"], &[&settings[..], &[("SHOAL_CONTROL_TOKEN", "wrong")]].concat());
     assert!(wrong.status.code() == Some(5) && wrong.stdout.is_empty(), "{wrong:?}");

@@ -3,125 +3,105 @@
 //! Each lane has a panel of its own, since lanes have different rates. A panel ends at twice the rate before the event:
 //! the burst of answers behind a gap would otherwise flatten everything else.
 
-use anyhow::{Result, anyhow};
-use plotters::prelude::{
-    DrawingArea, IntoDrawingArea as _, IntoFont as _, PathElement, RGBColor, SVGBackend, Text, WHITE,
-};
+use anyhow::Result;
+use plotters::prelude::{ChartBuilder, LabelAreaPosition, LineSeries, PathElement, RGBColor, Text, WHITE};
 use plotters::style::Color as _;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
+use shoal_compare::svg::{self, Area, Scale, text};
 
 use crate::chaos::event::EventKind;
 use crate::chaos::measure::{Window, milliseconds};
 use crate::chaos::record::Lane;
 
-const WIDTH: i32 = 900;
-/// The left and right edges of the panels.
-const EDGES: (i32, i32) = (80, WIDTH - 20);
-/// The heights of the names of the events, of a panel with its title, of the title alone, and of the times.
-const HEAD: i32 = 30;
-const PANEL: i32 = 130;
-const TITLE: i32 = 30;
-const FOOT: i32 = 40;
-const SIZE: u32 = 15;
+const WIDTH: u32 = 900;
+/// The heights of a panel with its title and its times, of the title, and of the times.
+const PANEL: u32 = 170;
+const TITLE: u32 = 34;
+const TIMES: u32 = 30;
+/// The space for the names of rates.
+const LEFT: u32 = 90;
+/// The height of texts.
+const SIZE: f64 = 13.0;
 
 const GREY: RGBColor = RGBColor(110, 110, 110);
 const LIGHT: RGBColor = RGBColor(210, 210, 210);
 const BLACK: RGBColor = RGBColor(30, 30, 30);
-const COLOURS: [(Lane, RGBColor); 3] = [
-    (Lane::Udp, RGBColor(0, 90, 160)),
-    (Lane::HttpKeepAlive, RGBColor(200, 80, 0)),
-    (Lane::HttpConnections, RGBColor(0, 130, 70)),
-];
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 /// Draws the answers of each lane.
 ///
 /// # Errors
 /// Returns an error if plotters fails.
 pub(crate) fn answers(event: EventKind, window: &Window, lanes: &[(Lane, Vec<u64>)]) -> Result<String> {
-    let mut out = String::new();
-    let panels = i32::try_from(lanes.len())?;
-    let size = (WIDTH.unsigned_abs(), (HEAD + panels * PANEL + FOOT).unsigned_abs());
-    let area = SVGBackend::with_string(&mut out, size).into_drawing_area();
-    draw(&area, event, window, lanes).map_err(|error| anyhow!("the plot: {error}"))?;
-    drop(area);
-    Ok(out)
+    let panels = u32::try_from(lanes.len())?;
+    svg::render((WIDTH, panels * PANEL), |area| {
+        for (panel, (lane, answers)) in area.split_evenly((lanes.len(), 1)).iter().zip(lanes) {
+            draw(panel, event, window, *lane, answers)?;
+        }
+        Ok(())
+    })
 }
 
-fn draw(area: &Area<'_>, event: EventKind, window: &Window, lanes: &[(Lane, Vec<u64>)]) -> Drawn {
-    area.fill(&WHITE)?;
-    let length_ms = milliseconds(window.ended_ns - window.began_ns).max(1.0);
-    let acted_ms = milliseconds(window.acted_ns - window.began_ns);
-    let done_ms = milliseconds(window.done_ns - window.began_ns);
-    let x = |ms: f64| EDGES.0 + position(ms / length_ms, EDGES.1 - EDGES.0);
-    let mut bottom = HEAD;
-    for (lane, answers) in lanes {
-        bottom += PANEL;
-        panel(area, bottom, *lane, answers, (acted_ms / length_ms, length_ms))?;
-    }
-    // The names are on both sides of the event, so that they do not overlap.
-    for (ms, name, side, margin) in
-        [(acted_ms, event.name(), HPos::Right, -5), (done_ms, "done", HPos::Left, 5)]
-    {
-        area.draw(&PathElement::new(vec![(x(ms), HEAD), (x(ms), bottom)], GREY))?;
-        text(area, name, (x(ms) + margin, HEAD - 20), side, GREY)?;
-    }
-    let mut ms = acted_ms % 1000.0;
-    while ms <= length_ms {
-        text(area, &format!("{:.0} s", (ms - acted_ms) / 1000.0), (x(ms), bottom + 8), HPos::Center, BLACK)?;
-        ms += 1000.0;
-    }
-    area.present()?;
-    Ok(())
-}
-
-/// Draws the answers of a lane above `bottom`. The window has a length in milliseconds, and this share of it is before the
-/// event.
-fn panel(
-    area: &Area<'_>,
-    bottom: i32,
-    lane: Lane,
-    answers: &[u64],
-    (share_before, length_ms): (f64, f64),
-) -> Drawn {
-    let (left, right) = EDGES;
-    let height = PANEL - TITLE;
-    #[expect(clippy::cast_precision_loss, reason = "a plot needs no more than 2^53")]
-    let counts: Vec<f64> = answers.iter().map(|count| *count as f64).collect();
-    #[expect(clippy::cast_precision_loss, reason = "there are hundreds of parts")]
-    let parts = counts.len().max(1) as f64;
-    let per_s = |count: f64| count * parts / (length_ms / 1000.0);
-    let before = counts.iter().take(usize::try_from(position(share_before, i32::try_from(counts.len())?))?);
-    let (sum, number) = before.fold((0.0, 0.0), |(sum, number), count| (sum + count, number + 1.0));
-    let most = counts.iter().copied().fold(0.0, f64::max);
+/// Draws the answers of a lane over the seconds before and after the event.
+fn draw(area: &Area<'_>, event: EventKind, window: &Window, lane: Lane, answers: &[u64]) -> Result<()> {
+    let seconds = |from_ns: u64, to_ns: u64| milliseconds(to_ns - from_ns) / 1000.0;
+    let before_s = seconds(window.began_ns, window.acted_ns);
+    let end_s = seconds(window.acted_ns, window.ended_ns).max(0.001 - before_s);
+    let part_s = (before_s + end_s) / f64::from(u32::try_from(answers.len().max(1))?);
+    let rate = |answers: &u64| u32::try_from(*answers).map_or(f64::from(u32::MAX), f64::from) / part_s;
+    let points =
+        || (0..).zip(answers).map(|(part, answers)| (f64::from(part) * part_s - before_s, rate(answers)));
+    let most = points().map(|(_, rate)| rate).fold(0.0, f64::max);
+    let usual = points().filter(|(at_s, _)| *at_s < 0.0).map(|(_, rate)| rate);
+    let (sum, number) = usual.fold((0.0, 0.0), |(sum, number), rate| (sum + rate, number + 1.0));
     let usual = if sum > 0.0 { sum / number } else { most.max(1.0) };
-    let y = |count: f64| bottom - position((count / (2.0 * usual)).min(1.0), height);
-    let colour = COLOURS.iter().find(|(of, _)| *of == lane).map_or(BLACK, |(_, colour)| *colour);
-    area.draw(&PathElement::new(vec![(left, y(usual)), (right, y(usual))], LIGHT))?;
-    area.draw(&PathElement::new(vec![(left, bottom - height), (left, bottom), (right, bottom)], BLACK))?;
-    let points = (0..).zip(&counts).map(|(index, count): (u32, &f64)| {
-        (left + position(f64::from(index) / parts, right - left), y(*count))
-    });
-    area.draw(&PathElement::new(points.collect::<Vec<_>>(), colour.stroke_width(2)))?;
-    let title = format!("{}, answers a second (up to {:.0})", lane.name(), per_s(most));
-    text(area, &title, (left + 8, bottom - PANEL + 10), HPos::Left, colour)?;
-    text(area, &format!("{:.0}", per_s(usual)), (left - 8, y(usual) - 8), HPos::Right, BLACK)?;
-    text(area, "0", (left - 8, bottom - 14), HPos::Right, BLACK)
-}
-
-fn text(area: &Area<'_>, text: &str, at: (i32, i32), side: HPos, colour: RGBColor) -> Drawn {
-    let style = ("sans-serif", SIZE).into_font().color(&colour).pos(Pos::new(side, VPos::Top));
-    area.draw(&Text::new(text.to_owned(), at, style))?;
+    let colour = match lane {
+        Lane::Udp => RGBColor(0, 90, 160),
+        Lane::HttpKeepAlive => RGBColor(200, 80, 0),
+        Lane::HttpConnections => RGBColor(0, 130, 70),
+    };
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(TITLE)
+        .margin_right(30)
+        .set_label_area_size(LabelAreaPosition::Left, LEFT)
+        .set_label_area_size(LabelAreaPosition::Bottom, TIMES)
+        .build_cartesian_2d(
+            Scale { range: (-before_s, end_s), ticks: whole(-before_s, end_s) },
+            Scale { range: (0.0, 2.0 * usual), ticks: vec![0.0, usual] },
+        )?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(WHITE.mix(0.0))
+        .bold_line_style(LIGHT)
+        .axis_style(BLACK)
+        .x_label_formatter(&|at_s| format!("{at_s:.0} s"))
+        .y_label_formatter(&|rate| format!("{rate:.0}"))
+        .label_style(text(SIZE, BLACK, HPos::Left))
+        .draw()?;
+    // The names are on both sides of the event, so that they do not overlap.
+    let events = [
+        (0.0, event.name(), HPos::Right, -5),
+        (seconds(window.acted_ns, window.done_ns), "done", HPos::Left, 5),
+    ];
+    for (at_s, name, side, margin) in events {
+        chart.draw_series([PathElement::new(vec![(at_s, 0.0), (at_s, 2.0 * usual)], GREY)])?;
+        let (x, y) = chart.backend_coord(&(at_s, 2.0 * usual));
+        let (left, top) = area.get_base_pixel();
+        area.draw(&Text::new(name, (x - left + margin, y - top - 8), text(SIZE, GREY, side)))?;
+    }
+    let shown = points().map(|(at_s, rate)| (at_s, rate.min(2.0 * usual)));
+    chart.draw_series(LineSeries::new(shown, colour.stroke_width(2)))?;
+    let title = format!("{}, answers a second (up to {most:.0})", lane.name());
+    area.draw(&Text::new(title, (10, 12), text(SIZE, colour, HPos::Left)))?;
     Ok(())
 }
 
-/// Returns a share of a length in pixels.
-fn position(share: f64, length: i32) -> i32 {
-    #[expect(clippy::cast_possible_truncation, reason = "it is a number of pixels, and casts saturate")]
-    let pixels = (share * f64::from(length)).round() as i32;
-    pixels
+/// Returns whole numbers between two others, about ten of them.
+fn whole(from: f64, to: f64) -> Vec<f64> {
+    let step = ((to - from) / 10.0).ceil().max(1.0);
+    std::iter::successors(Some((from / step).ceil() * step), |last| Some(last + step))
+        .take_while(|number| *number <= to)
+        .collect()
 }
 
 #[cfg(test)]
@@ -134,12 +114,15 @@ mod tests {
             Window { began_ns: 0, acted_ns: 2_000_000_000, done_ns: 3_000_000_000, ended_ns: 5_000_000_000 };
         let lanes = [(Lane::Udp, vec![5, 5, 0, 500, 5]), (Lane::HttpKeepAlive, vec![0; 5])];
         let svg = answers(EventKind::Kill, &window, &lanes).unwrap();
-        assert_eq!(svg.matches("<polyline").count(), 8, "{svg}");
-        for expected in ["kill", "done", "UDP, answers a second (up to 500)", "-2 s", "0 s", "3 s"] {
+        for expected in
+            ["\nkill\n", "done", "UDP, answers a second (up to 500)", "\n-2 s\n", "\n0 s\n", "\n3 s\n"]
+        {
             assert!(svg.contains(expected), "{expected} is not in\n{svg}");
         }
+        let lines = ["stroke=\"#005AA0\"", "stroke=\"#C85000\""].map(|colour| svg.matches(colour).count());
+        assert_eq!(lines, [1, 1], "{svg}");
         // The burst behind the gap does not flatten the usual rate, which is in the middle of the panel.
-        let middle = HEAD + PANEL - (PANEL - TITLE) / 2;
-        assert!(svg.contains(&format!("80,{middle} ")), "{svg}");
+        let middle = TITLE + (PANEL - TITLE - TIMES - 1) / 2;
+        assert!(svg.contains(&format!("points=\"{LEFT},{middle} ")), "{svg}");
     }
 }

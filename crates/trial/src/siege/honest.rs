@@ -7,7 +7,7 @@ mod http;
 mod udp;
 mod ws;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -262,11 +262,6 @@ impl Protocol {
 /// Returns the two ports of a pair of peers at one address, swapped in every other round.
 fn ports(round: u64) -> [u16; 2] {
     if round.is_multiple_of(2) { [4001, 4002] } else { [4002, 4001] }
-}
-
-/// Returns the size of a compact peer of this family.
-fn peer_bytes(source: IpAddr) -> usize {
-    if source.is_ipv4() { 6 } else { 18 }
 }
 
 fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustls::StreamOwned;
+use shoal_wire::http::bencode;
 
 use crate::siege::socket;
 use crate::siege::tls::TlsClient;
@@ -171,6 +172,20 @@ pub(crate) fn control_request(method: &str, target: &str, fields: &str, body: Op
     [head.as_bytes(), body.unwrap_or_default()].concat()
 }
 
+/// Returns the compact peers of the family of a client in a reply (BEP 23, BEP 7).
+///
+/// # Errors
+/// Returns an error if the reply is not bencoded, or ends within a peer.
+pub(crate) fn peers(body: &[u8], client: IpAddr) -> Result<&[u8]> {
+    let (key, peer_bytes) = if client.is_ipv4() { (&b"peers"[..], 6) } else { (&b"peers6"[..], 18) };
+    let reply = bencode::decode(body)?.dictionary().context("a reply that is not a dictionary")?;
+    // A family without peers may be left out.
+    let peers =
+        reply.get(key).map_or(Some(&[][..]), bencode::Value::bytes).context("peers are not compact")?;
+    ensure!(peers.len().is_multiple_of(peer_bytes), "an incomplete peer");
+    Ok(peers)
+}
+
 /// Percent-encodes every byte.
 pub(crate) fn percent(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 3);
@@ -182,7 +197,10 @@ pub(crate) fn percent(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use std::net::IpAddr;
+
+    use super::{parse, peers};
+    use crate::siege::udp::compact;
 
     #[test]
     fn responses_are_parsed_once_complete() {
@@ -194,5 +212,13 @@ mod tests {
         let (response, length) = parse(chunked).unwrap().unwrap();
         assert_eq!((response.body.as_slice(), length), (&b"abc"[..], chunked.len()));
         assert!(parse(&chunked[..chunked.len() - 1]).unwrap().is_none());
+    }
+
+    #[test]
+    fn peers_of_a_family_are_found() {
+        let ip: IpAddr = [127, 1, 0, 2].into();
+        let body = [b"d8:intervali9e5:peers6:".as_slice(), &compact(ip, 4001), b"e"].concat();
+        assert_eq!(peers(&body, ip).unwrap(), compact(ip, 4001));
+        assert!(peers(b"d8:intervali9ee", ip).unwrap().is_empty());
     }
 }

@@ -1,135 +1,135 @@
 //! Horizontal bar charts: a row for each tracker and number of cores, with its name and its figure.
 
-use super::drawing::{Anchor, Colour, Drawing, FOREGROUND, GRID, MUTED, text_width};
-use super::layout::{self, LABEL, SMALL, WIDTH};
-use super::scale::{Scale, ticks};
+use plotters::coord::ranged1d::Ranged as _;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::{
+    ChartBuilder, EmptyElement, ErrorBar, LabelAreaPosition, RGBColor, Rectangle, Text, WHITE,
+};
+use plotters::style::Color as _;
+use plotters::style::text_anchor::HPos;
+
+use super::{
+    FOREGROUND, GRID, HEAD, MARGIN, MUTED, NOTE_LINE, SMALL, WIDTH, count, footnotes, frame, pixels,
+};
 use crate::report::number;
+use crate::svg::{self, Scale, text, text_width};
 
 /// A horizontal bar chart.
+#[derive(Default)]
 pub(super) struct Bars {
     pub(super) title: String,
     pub(super) subtitle: String,
     /// The unit of the axis.
     pub(super) unit: String,
     /// Colours and their meanings, if they have any.
-    pub(super) legend: Vec<(Colour, &'static str)>,
+    pub(super) legend: Vec<(RGBColor, &'static str)>,
     pub(super) bars: Vec<Bar>,
     /// Paragraphs below the chart.
     pub(super) footnotes: Vec<String>,
 }
 
 /// A row.
+#[derive(Default)]
 pub(super) struct Bar {
-    pub(super) tracker: String,
-    /// Shown beside the tracker, if trackers have several rows.
-    pub(super) cores: Option<usize>,
-    pub(super) content: Content,
+    pub(super) name: String,
+    /// Adjacent parts.
+    pub(super) parts: Vec<(f64, RGBColor)>,
+    /// The minimum and the maximum of their sum.
+    pub(super) range: (f64, f64),
+    /// The figure, or why there is no bar.
+    pub(super) text: String,
 }
 
-/// The content of a row.
-pub(super) enum Content {
-    /// Adjacent parts, the minimum and maximum of their sum, and the figure as text.
-    Parts { parts: Vec<(f64, Colour)>, range: (f64, f64), text: String },
-    /// Why there is no bar.
-    Nothing(&'static str),
-}
-
-const ROW: f64 = 46.0;
-const BAR: f64 = 28.0;
-const GROUP_GAP: f64 = 14.0;
-const TOP: f64 = 190.0;
+/// The height of a row, and the part of it that is empty above and below the bar.
+const ROW: i32 = 46;
+const GAP: f64 = 0.2;
+/// The heights of the legend, and of the axis with its unit.
+const LEGEND: i32 = 60;
+const AXIS: i32 = 100;
 
 impl Bars {
     /// Draws the chart. Its height depends on the number of rows.
-    pub(super) fn draw(&self) -> Drawing {
-        let rows_end =
-            self.bars.iter().zip(0..).map(|(_, at)| self.row_centre(at)).fold(TOP, f64::max) + ROW / 2.0;
-        let footnotes = layout::wrapped(&self.footnotes);
-        let notes = u32::try_from(footnotes.len()).map_or(0.0, f64::from);
-        let height = layout::whole_units(notes.mul_add(layout::NOTE_LINE, rows_end + 150.0));
-        let mut drawing = Drawing::new(WIDTH, height);
-        let has_cores = self.bars.iter().any(|bar| bar.cores.is_some());
-        let labels = self.bars.iter().map(|bar| text_width(&bar.tracker, LABEL)).fold(0.0, f64::max);
-        let left = labels + if has_cores { 180.0 } else { 60.0 };
-        let right = f64::from(WIDTH) - 60.0 - self.text_width();
-        let ticks = ticks(self.most());
-        let scale = Scale::linear((0.0, ticks.last().copied().unwrap_or(1.0)), (left, right));
-        layout::title(&mut drawing, &self.title, &self.subtitle);
-        let mut x = left;
-        for (colour, meaning) in &self.legend {
-            drawing.rectangle((x, 143.0), (x + 24.0, 167.0), *colour);
-            drawing.text(meaning, (x + 36.0, 155.0), SMALL, FOREGROUND, Anchor::Left);
-            x += text_width(meaning, SMALL) + 90.0;
-        }
-        for (tick, name) in ticks.iter().zip(number::ticks(&ticks)) {
-            let x = scale.at(*tick);
-            drawing.line(&[(x, TOP - 8.0), (x, rows_end + 8.0)], 2, GRID);
-            drawing.text(&name, (x, rows_end + 30.0), SMALL, MUTED, Anchor::Centre);
-        }
-        let middle = f64::midpoint(left, right);
-        drawing.text(&self.unit, (middle, rows_end + 70.0), SMALL, FOREGROUND, Anchor::Centre);
-        for at in 0..self.bars.len() {
-            self.draw_bar(&mut drawing, at, left, &scale);
-        }
-        drawing.line(&[(left, TOP - 8.0), (left, rows_end + 8.0)], 2, MUTED);
-        layout::footnotes(&mut drawing, &footnotes, rows_end + 115.0);
-        drawing
-    }
-
-    fn draw_bar(&self, drawing: &mut Drawing, at: usize, left: f64, scale: &Scale) {
-        let bar = &self.bars[at];
-        let y = self.row_centre(at);
-        if self.begins_group(at) {
-            drawing.text(&bar.tracker, (50.0, y), LABEL, FOREGROUND, Anchor::Left);
-        }
-        if let Some(cores) = bar.cores {
-            let text = if cores == 1 { "1 core".into() } else { format!("{cores} cores") };
-            drawing.text(&text, (left - 14.0, y), SMALL, MUTED, Anchor::Right);
-        }
-        match &bar.content {
-            Content::Nothing(why) => drawing.text(why, (left + 14.0, y), SMALL, MUTED, Anchor::Left),
-            Content::Parts { parts, range, text } => {
-                let mut sum = 0.0;
-                for (value, colour) in parts {
-                    let (from, to) = (scale.at(sum), scale.at(sum + value));
-                    drawing.rectangle((from, y - BAR / 2.0), (to, y + BAR / 2.0), *colour);
-                    sum += value;
-                }
-                if range.0 < range.1 {
-                    drawing.whisker((scale.at(range.0), y), (scale.at(range.1), y), FOREGROUND);
-                }
-                let end = scale.at(sum.max(range.1));
-                drawing.text_on_background(text, (end + 16.0, y), SMALL, FOREGROUND);
+    pub(super) fn svg(&self) -> anyhow::Result<String> {
+        let notes = footnotes(&self.footnotes);
+        let top = HEAD + if self.legend.is_empty() { 0 } else { LEGEND };
+        let chart_end = top + count(self.bars.len()) * ROW + AXIS;
+        let height = chart_end + 40 + count(notes.len()) * NOTE_LINE;
+        svg::render((WIDTH, height.unsigned_abs()), |area| {
+            frame(area, [&self.title, &self.subtitle], &notes, chart_end + 25)?;
+            let mut x = MARGIN;
+            for (colour, meaning) in &self.legend {
+                let square = [(x, HEAD + 13), (x + 24, HEAD + 37)];
+                area.draw(&Rectangle::new(square, colour.filled()))?;
+                area.draw(&Text::new(*meaning, (x + 36, HEAD + 25), text(SMALL, FOREGROUND, HPos::Left)))?;
+                x += pixels(text_width(meaning, SMALL)) + 90;
             }
+            let (_, below) = area.split_vertically(top);
+            let (chart, _) = below.split_vertically(chart_end - top);
+            self.draw(&chart)
+        })
+    }
+
+    fn draw(&self, area: &svg::Area<'_>) -> anyhow::Result<()> {
+        let widest = |texts: &dyn Fn(&Bar) -> &str| {
+            pixels(self.bars.iter().map(|bar| text_width(texts(bar), SMALL)).fold(0.0, f64::max))
+        };
+        let most = self.bars.iter().map(|bar| bar.sum().max(bar.range.1)).fold(f64::MIN_POSITIVE, f64::max);
+        let ticks = RangedCoordf64::from(0.0..most).key_points(7);
+        let names = number::ticks(&ticks);
+        let rows = f64::from(count(self.bars.len()));
+        // The rows are from the top to the bottom, and the axis is not.
+        let middles: Vec<f64> = (0..count(self.bars.len())).map(|row| -0.5 - f64::from(row)).collect();
+        let mut chart = ChartBuilder::on(area)
+            .set_label_area_size(LabelAreaPosition::Left, MARGIN + widest(&|bar| &bar.name) + 20)
+            .set_label_area_size(LabelAreaPosition::Bottom, AXIS)
+            .margin_right(widest(&|bar| &bar.text) + MARGIN)
+            .build_cartesian_2d(0.0..most, Scale { range: (-rows, 0.0), ticks: middles })?;
+        let name_of_tick = |value: &f64| {
+            let at = ticks.iter().position(|tick| (tick - value).abs() < 1e-9 * most);
+            at.map(|at| names[at].clone()).unwrap_or_default()
+        };
+        let name_of_row = |middle: &f64| {
+            let row = self.bars.iter().zip(0..).find(|(_, row)| (f64::from(*row) + 0.5 + middle).abs() < 0.1);
+            row.map(|(bar, _)| bar.name.clone()).unwrap_or_default()
+        };
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .light_line_style(WHITE)
+            .bold_line_style(GRID.stroke_width(2))
+            .axis_style(MUTED.stroke_width(2))
+            .x_labels(7)
+            .x_label_formatter(&name_of_tick)
+            .y_label_formatter(&name_of_row)
+            .x_desc(&self.unit)
+            .label_style(text(SMALL, FOREGROUND, HPos::Left))
+            .axis_desc_style(text(SMALL, FOREGROUND, HPos::Left))
+            .draw()?;
+        for (bar, row) in self.bars.iter().zip(0..) {
+            let top = -f64::from(row);
+            let mut sum = 0.0;
+            for (value, colour) in &bar.parts {
+                let corners = [(sum, top - GAP), (sum + value, top - 1.0 + GAP)];
+                chart.draw_series([Rectangle::new(corners, colour.filled())])?;
+                sum += value;
+            }
+            let middle = top - 0.5;
+            let (min, max) = bar.range;
+            if min < max {
+                let whisker = FOREGROUND.stroke_width(2);
+                chart.draw_series([ErrorBar::new_horizontal(middle, min, sum, max, whisker, 14)])?;
+            }
+            let width = pixels(text_width(&bar.text, SMALL));
+            let behind = Rectangle::new([(10, -14), (width, 14)], WHITE.filled());
+            let text = Text::new(bar.text.clone(), (16, 0), text(SMALL, FOREGROUND, HPos::Left));
+            chart.draw_series([EmptyElement::at((sum.max(max), middle)) + behind + text])?;
         }
+        Ok(())
     }
+}
 
-    /// Returns the largest value that has to fit.
-    fn most(&self) -> f64 {
-        let most = |bar: &Bar| match &bar.content {
-            Content::Parts { parts, range, .. } => parts.iter().map(|part| part.0).sum::<f64>().max(range.1),
-            Content::Nothing(_) => 0.0,
-        };
-        self.bars.iter().map(most).fold(0.0, f64::max)
-    }
-
-    fn text_width(&self) -> f64 {
-        let width = |bar: &Bar| match &bar.content {
-            Content::Parts { text, .. } => text_width(text, SMALL),
-            Content::Nothing(_) => 0.0,
-        };
-        self.bars.iter().map(width).fold(0.0, f64::max)
-    }
-
-    fn begins_group(&self, at: usize) -> bool {
-        at == 0 || self.bars[at].tracker != self.bars[at - 1].tracker
-    }
-
-    /// Returns the vertical centre of a row. If trackers have several rows, there is a gap between trackers.
-    fn row_centre(&self, at: usize) -> f64 {
-        let has_groups = self.bars.iter().any(|bar| bar.cores.is_some());
-        let gaps = (1..=at).filter(|row| has_groups && self.begins_group(*row)).count();
-        let as_f64 = |count: usize| u32::try_from(count).map_or(0.0, f64::from);
-        as_f64(gaps).mul_add(GROUP_GAP, as_f64(at).mul_add(ROW, TOP + ROW / 2.0))
+impl Bar {
+    fn sum(&self) -> f64 {
+        self.parts.iter().map(|part| part.0).sum()
     }
 }

@@ -1,8 +1,9 @@
 //! Bar charts: CPU time, memory, and throughput on a single number of cores.
 
-use super::bars::{Bar, Bars, Content};
-use super::drawing::{Colour, Drawing};
-use super::layout;
+use plotters::prelude::RGBColor;
+
+use super::bars::{Bar, Bars};
+use super::missing;
 use super::palette::PlotStyle;
 use crate::report::number;
 use crate::report::round::Marks;
@@ -10,12 +11,12 @@ use crate::report::row::{Measured, Row};
 use crate::report::spread::Spread;
 use crate::report::unit::UnitLabels;
 
-const USER: Colour = Colour(0x00, 0x72, 0xb2);
-const SYSTEM: Colour = Colour(0xb9, 0xc4, 0xcf);
+const USER: RGBColor = RGBColor(0x00, 0x72, 0xb2);
+const SYSTEM: RGBColor = RGBColor(0xb9, 0xc4, 0xcf);
 const MEDIANS: &str = "Medians over the rounds, with minimum and maximum";
 
 /// Draws the CPU time of a reply, divided into user and system time.
-pub(super) fn cpu(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Drawing> {
+pub(super) fn cpu(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Bars> {
     let content = |row: &Measured, _| {
         let whole = row.whole_us?;
         let parts = match (row.user_us, row.system_us) {
@@ -28,51 +29,50 @@ pub(super) fn cpu(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Drawing> {
         };
         let user = row.user_us.map(|user| format!(", user {:.2}", user.median)).unwrap_or_default();
         let text = format!("{:.2}{}{user}", whole.median, row.marks.signs());
-        Some(Content::Parts { parts, range: (whole.min, whole.max), text })
+        Some(Bar { parts, range: (whole.min, whole.max), text, ..Bar::default() })
     };
     let shown = |row: &Measured| row.whole_us.map(|_| row.marks);
     chart(rows, content, shown).map(|bars| {
         let labels = UnitLabels::of(rows.iter().map(|(row, _)| *row));
-        let bars = Bars {
+        Bars {
             title: format!("CPU time per {}", labels.one),
             subtitle: MEDIANS.into(),
             unit: format!("µs of the tracker's CPU time for each {} that it sent", labels.sent),
             legend: vec![(USER, "user: the tracker's own code"), (SYSTEM, "system: the kernel")],
             ..bars
-        };
-        bars.draw()
+        }
     })
 }
 
 /// Draws the resident memory after the fill.
-pub(super) fn memory(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Drawing> {
+pub(super) fn memory(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Bars> {
     let content = |row: &Measured, style: PlotStyle| {
         let Spread { median, min, max } = row.resident_mb?;
         let fill = row.filled_mb.map(|fill| format!(", fill {}", number::figure(fill.median)));
         let text = number::figure(median) + &fill.unwrap_or_default();
-        Some(Content::Parts { parts: vec![(median, style.colour)], range: (min, max), text })
+        Some(Bar { parts: vec![(median, style.colour)], range: (min, max), text, ..Bar::default() })
     };
     let shown = |row: &Measured| row.resident_mb.map(|_| Marks::default());
     chart(rows, content, shown).map(|bars| {
         let unit = "MB resident after the fill (1 MB = 1,000,000 bytes)".into();
         let subtitle = format!("{MEDIANS}; fill: the part that the fill added");
-        Bars { title: "Memory".into(), subtitle, unit, ..bars }.draw()
+        Bars { title: "Memory".into(), subtitle, unit, ..bars }
     })
 }
 
 /// Draws the resident memory of each idle connection.
-pub(super) fn idle(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Drawing> {
+pub(super) fn idle(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Bars> {
     let of = |row: &Measured| row.idle.as_ref().and_then(|idle| idle.each_kib);
     let content = |row: &Measured, style: PlotStyle| plain(of(row)?, style, row.marks, number::hundredths);
     let shown = |row: &Measured| of(row).map(|_| row.marks);
     chart(rows, content, shown).map(|bars| {
         let unit = "KiB resident for each connection (1 KiB = 1,024 bytes)".into();
-        Bars { title: "Idle connections".into(), subtitle: MEDIANS.into(), unit, ..bars }.draw()
+        Bars { title: "Idle connections".into(), subtitle: MEDIANS.into(), unit, ..bars }
     })
 }
 
 /// Draws the throughput on a single number of cores.
-pub(super) fn throughput(rows: &[(&Row<'_>, PlotStyle)], cores: usize) -> Option<Drawing> {
+pub(super) fn throughput(rows: &[(&Row<'_>, PlotStyle)], cores: usize) -> Option<Bars> {
     let content =
         |row: &Measured, style: PlotStyle| plain(row.responses_per_s?, style, row.marks, number::whole);
     let shown = |row: &Measured| row.responses_per_s.map(|_| row.marks);
@@ -85,35 +85,36 @@ pub(super) fn throughput(rows: &[(&Row<'_>, PlotStyle)], cores: usize) -> Option
             unit: format!("{} a second", UnitLabels::of(rows.iter().map(|(row, _)| *row)).many),
             ..bars
         }
-        .draw()
     })
 }
 
 /// Returns the bars, or nothing if no row has one. `shown` returns the marks of a row that has a bar.
 fn chart(
     rows: &[(&Row<'_>, PlotStyle)],
-    content: impl Fn(&Measured, PlotStyle) -> Option<Content>,
+    content: impl Fn(&Measured, PlotStyle) -> Option<Bar>,
     shown: impl Fn(&Measured) -> Option<Marks>,
 ) -> Option<Bars> {
     let marks: Vec<Marks> = rows.iter().filter_map(|(row, _)| shown(row.measured()?)).collect();
     let several = crate::report::row::core_counts(rows.iter().map(|(row, _)| *row)).len() > 1;
-    let bar = |(row, style): &(&Row<'_>, PlotStyle)| Bar {
-        tracker: row.tracker.title.clone(),
-        cores: row.cores().filter(|_| several),
-        content: (row.measured().and_then(|measured| content(measured, *style)))
-            .unwrap_or(Content::Nothing(layout::missing(row))),
+    let bar = |(row, style): &(&Row<'_>, PlotStyle)| {
+        let nothing = || Bar { text: missing(row).into(), ..Bar::default() };
+        let bar = row.measured().and_then(|measured| content(measured, *style)).unwrap_or_else(nothing);
+        let name = match row.cores().filter(|_| several) {
+            None => row.tracker.title.clone(),
+            Some(1) => format!("{}, 1 core", row.tracker.title),
+            Some(cores) => format!("{}, {cores} cores", row.tracker.title),
+        };
+        Bar { name, ..bar }
     };
     (!marks.is_empty()).then(|| Bars {
-        title: String::new(),
-        subtitle: String::new(),
-        unit: String::new(),
-        legend: vec![],
         bars: rows.iter().map(bar).collect(),
         footnotes: Marks::meanings(marks),
+        ..Bars::default()
     })
 }
 
-fn plain(spread: Spread, style: PlotStyle, marks: Marks, show: fn(f64) -> String) -> Option<Content> {
+fn plain(spread: Spread, style: PlotStyle, marks: Marks, show: fn(f64) -> String) -> Option<Bar> {
     let text = format!("{}{}", show(spread.median), marks.signs());
-    Some(Content::Parts { parts: vec![(spread.median, style.colour)], range: (spread.min, spread.max), text })
+    let parts = vec![(spread.median, style.colour)];
+    Some(Bar { parts, range: (spread.min, spread.max), text, ..Bar::default() })
 }

@@ -1,17 +1,13 @@
 //! Latency by percentile. The axis shows rarity: each section of it is ten times as rare as the one before.
 
-use super::drawing::{Anchor, Drawing, FOREGROUND, GRID, MUTED, Point};
-use super::layout::{self, Entry, SMALL, WIDTH};
+use super::lines::{Axis, Lines, Point, Series};
+use super::missing;
 use super::palette::PlotStyle;
-use super::scale::{Scale, decades};
 use crate::report::number;
 use crate::report::round::{self, Marks};
 use crate::report::row::Row;
 use crate::report::spread::Spread;
 
-const HEIGHT: u32 = 1000;
-const TOP: f64 = 150.0;
-const LEFT: f64 = 170.0;
 /// The rarest requests that are shown, one in so many. Rarer ones depend on chance.
 const RARITY_MAX: f64 = 1e5;
 /// Points of a curve between two powers of ten.
@@ -20,37 +16,20 @@ const POINTS_PER_DECADE: f64 = 24.0;
 const NAMED: [(f64, &str); 6] =
     [(2.0, "50 %"), (10.0, "90 %"), (100.0, "99 %"), (1e3, "99.9 %"), (1e4, "99.99 %"), (1e5, "99.999 %")];
 
-/// A tracker's curve: rarity and latency in microseconds.
-struct Curve {
-    entry: Entry,
-    marks: Marks,
-    points: Vec<(f64, f64)>,
-}
-
-/// Draws the chart of one number of cores.
-pub(super) fn curves(rows: &[(&Row<'_>, PlotStyle)], cores: usize) -> Option<Drawing> {
+/// Returns the chart of one number of cores.
+pub(super) fn curves(rows: &[(&Row<'_>, PlotStyle)], cores: usize) -> Option<Lines> {
     let here = || rows.iter().filter(|(row, _)| row.cores() == Some(cores));
-    let curves: Vec<Curve> = here().filter_map(|(row, style)| curve(row, *style)).collect();
-    let latencies = || curves.iter().flat_map(|curve| curve.points.iter().map(|point| point.1));
-    let spread = Spread::of(latencies())?;
-    let rarity =
-        curves.iter().filter_map(|curve| curve.points.last()).map(|point| point.0).fold(10.0, f64::max);
-    let missing = rows.iter().filter(|(row, _)| {
+    let (series, marks): (Vec<Series>, Vec<Marks>) =
+        here().filter_map(|(row, style)| curve(row, *style)).unzip();
+    let points = || series.iter().flat_map(|series| &series.points);
+    let spread = Spread::of(points().map(|point| point.y))?;
+    let rarity = points().map(|point| point.x).fold(10.0, f64::max);
+    let lacking = rows.iter().filter(|(row, _)| {
         row.cores().is_none_or(|own| own == cores)
             && row.measured().is_none_or(|measured| measured.latency.is_none())
     });
-    let notes: Vec<String> =
-        missing.map(|(row, _)| format!("{}: {}", row.tracker.title, layout::missing(row))).collect();
-    let meanings = layout::wrapped(&Marks::meanings(curves.iter().map(|curve| curve.marks)));
-    let entries: Vec<Entry> = curves.iter().map(|curve| curve.entry.clone()).collect();
-    let bottom = u32::try_from(meanings.len())
-        .map_or(0.0, f64::from)
-        .mul_add(-layout::NOTE_LINE, f64::from(HEIGHT) - 130.0);
-    let right = f64::from(WIDTH) - layout::legend_width(&entries, &notes) - 40.0;
+    let notes = lacking.map(|(row, _)| format!("{}: {}", row.tracker.title, missing(row))).collect();
     let ticks = decades(spread.min.max(0.1), spread.max.max(0.2));
-    let x = Scale::logarithmic((1.0, rarity), (LEFT, right));
-    let y = Scale::logarithmic((ticks[0], ticks[ticks.len() - 1]), (bottom, TOP));
-    let mut drawing = Drawing::new(WIDTH, HEIGHT);
     let on = if cores == 1 { "one core".into() } else { format!("{cores} cores") };
     let is_relayed = rows.iter().filter_map(|(row, _)| row.measured()).any(|row| row.relays.is_some());
     let subtitle = if is_relayed {
@@ -58,50 +37,30 @@ pub(super) fn curves(rows: &[(&Row<'_>, PlotStyle)], cores: usize) -> Option<Dra
     } else {
         "From the scheduled start of a request to its reply; medians over the rounds; dashed: the ceiling"
     };
-    layout::title(&mut drawing, &format!("Latency at a fixed rate, {on}"), subtitle);
-    draw_axes(&mut drawing, &ticks, rarity, &x, &y);
-    for curve in &curves {
-        curve.draw(&mut drawing, &x, &y);
-    }
-    layout::legend(&mut drawing, &entries, &notes, right + 50.0, TOP + 20.0);
-    layout::footnotes(&mut drawing, &meanings, bottom + 110.0);
-    Some(drawing)
-}
-
-fn draw_axes(drawing: &mut Drawing, ticks: &[f64], rarity: f64, x: &Scale, y: &Scale) {
-    let ((left, right), (bottom, top)) = (x.ends(), y.ends());
-    for tick in ticks {
-        drawing.line(&[(left, y.at(*tick)), (right, y.at(*tick))], 2, GRID);
-        let name = number::duration_us(*tick);
-        drawing.text(&name, (left - 14.0, y.at(*tick)), SMALL, MUTED, Anchor::Right);
-    }
-    for (value, name) in NAMED.iter().filter(|(value, _)| *value <= rarity * 1.001) {
-        let at = x.at(*value);
-        drawing.line(&[(at, top), (at, bottom + 10.0)], 2, GRID);
-        drawing.text(name, (at, bottom + 30.0), SMALL, MUTED, Anchor::Centre);
-    }
-    drawing.line(&[(left, bottom), (right, bottom)], 2, MUTED);
-    let middle = f64::midpoint(left, right);
-    drawing.text("percentile", (middle, bottom + 66.0), SMALL, FOREGROUND, Anchor::Centre);
-    drawing.text_upwards("latency", (40.0, f64::midpoint(top, bottom)), SMALL, FOREGROUND);
-}
-
-impl Curve {
-    fn draw(&self, drawing: &mut Drawing, x: &Scale, y: &Scale) {
-        let point = |(rarity, latency_us): &(f64, f64)| (x.at(*rarity), y.at(*latency_us));
-        let points: Vec<Point> = self.points.iter().map(point).collect();
-        self.entry.style.line(drawing, &points);
-        for (named, _) in NAMED {
-            let nearest = self.points.iter().find(|(rarity, _)| (rarity / named - 1.0).abs() < 1e-6);
-            if let Some(nearest) = nearest {
-                self.entry.style.mark(drawing, point(nearest));
-            }
-        }
-    }
+    let named = NAMED.iter().filter(|(value, _)| *value <= rarity * 1.001);
+    Some(Lines {
+        title: format!("Latency at a fixed rate, {on}"),
+        subtitle: subtitle.into(),
+        x: Axis {
+            title: "percentile".into(),
+            range: (1.0, rarity),
+            ticks: named.map(|(value, name)| (*value, (*name).into())).collect(),
+            is_logarithmic: true,
+        },
+        y: Axis {
+            title: "latency".into(),
+            range: (ticks[0], ticks[ticks.len() - 1]),
+            ticks: ticks.into_iter().map(|tick| (tick, number::duration_us(tick))).collect(),
+            is_logarithmic: true,
+        },
+        series,
+        notes,
+        footnotes: Marks::meanings(marks),
+    })
 }
 
 /// Returns the median latency at each rarity, over the rounds that count, as far as all of them reach.
-fn curve(row: &Row<'_>, style: PlotStyle) -> Option<Curve> {
+fn curve(row: &Row<'_>, style: PlotStyle) -> Option<(Series, Marks)> {
     let marks = row.measured()?.latency.as_ref()?.marks;
     let cell = row.cell?;
     let counting =
@@ -114,12 +73,14 @@ fn curve(row: &Row<'_>, style: PlotStyle) -> Option<Curve> {
     let reach =
         rounds.iter().filter_map(|curve| curve.last()).map(|point| point.0).fold(RARITY_MAX, f64::min);
     let at = |rarity: f64| {
-        Some((rarity, Spread::of(rounds.iter().filter_map(|curve| value_at(curve, rarity)))?.median))
+        let y = Spread::of(rounds.iter().filter_map(|curve| value_at(curve, rarity)))?.median;
+        let has_marker = NAMED.iter().any(|(named, _)| (rarity / named - 1.0).abs() < 1e-6);
+        Some(Point { x: rarity, y, range: (y, y), has_marker, is_circled: false })
     };
     let points: Vec<_> =
         rarities().into_iter().take_while(|rarity| *rarity <= reach).filter_map(at).collect();
-    let entry = Entry { style, title: format!("{}{}", row.tracker.title, marks.signs()) };
-    (!points.is_empty()).then_some(Curve { entry, marks, points })
+    let title = format!("{}{}", row.tracker.title, marks.signs());
+    (!points.is_empty()).then_some((Series { title, style, points }, marks))
 }
 
 /// Returns a round's curve as rarities and latencies, without the point of infinite rarity. If offers are relayed, it
@@ -150,4 +111,33 @@ fn rarities() -> Vec<f64> {
     all.sort_by(f64::total_cmp);
     all.dedup_by(|a, b| (*a / *b - 1.0).abs() < 1e-6);
     all
+}
+
+/// Returns the powers of ten around a range, and twice and five times these if the range is narrow.
+pub(super) fn decades(low: f64, high: f64) -> Vec<f64> {
+    let (first, last) = (low.log10().floor(), high.log10().ceil().max(low.log10().floor() + 1.0));
+    let factors: &[f64] = if last - first > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let mut ticks = Vec::new();
+    let mut exponent = first;
+    while exponent < last {
+        ticks.extend(factors.iter().map(|factor| factor * 10f64.powf(exponent)));
+        exponent += 1.0;
+    }
+    ticks.push(10f64.powf(last));
+    // At most one tick below the range and one above it.
+    let start = ticks.iter().rposition(|tick| *tick <= low).unwrap_or(0);
+    let end = ticks.iter().position(|tick| *tick >= high).unwrap_or(ticks.len() - 1);
+    ticks[start..=end.max(start + 1).min(ticks.len() - 1)].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_around_the_data() {
+        assert_eq!(decades(100.0, 100.0), [100.0, 200.0]);
+        assert_eq!(decades(30.0, 150.0), [20.0, 50.0, 100.0, 200.0]);
+        assert_eq!(decades(30.0, 2_500_000.0), [10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e7]);
+    }
 }

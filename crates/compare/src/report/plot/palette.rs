@@ -1,47 +1,85 @@
 //! The style of each tracker in every plot: a colour that colour-blind people can distinguish (after Okabe and Ito, and
 //! Tol), and a marker.
 
-use super::drawing::{BACKGROUND, Colour, Drawing, FOREGROUND, Point};
+use plotters::prelude::{Circle, PathElement, Polygon, RGBColor, WHITE};
+use plotters::style::Color as _;
+
 use crate::result::Tracker;
+use crate::svg::Area;
 
 /// The style of a tracker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct PlotStyle {
-    pub(super) colour: Colour,
-    pub(super) marker: Marker,
+    pub(super) colour: RGBColor,
+    marker: Marker,
     /// Whether it is the ceiling, which is drawn in grey and dashed.
     pub(super) is_ceiling: bool,
 }
 
-/// The symbol at a measured point.
+/// The symbol at a measured point: a polygon around it, or a circle if it has no corners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Marker {
-    Disc,
-    Square,
-    Up,
-    Down,
-    Diamond,
-    Cross,
-    Plus,
-    Ring,
-    Frame,
+struct Marker {
+    corners: &'static [(i32, i32)],
+    is_filled: bool,
 }
 
-const STYLES: [(Colour, Marker); 10] = [
-    (Colour(0x00, 0x72, 0xb2), Marker::Disc),
-    (Colour(0x56, 0xb4, 0xe9), Marker::Square),
-    (Colour(0xd5, 0x5e, 0x00), Marker::Up),
-    (Colour(0xe6, 0x9f, 0x00), Marker::Diamond),
-    (Colour(0x00, 0x9e, 0x73), Marker::Down),
-    (Colour(0xcc, 0x79, 0xa7), Marker::Cross),
-    (Colour(0x22, 0x22, 0x22), Marker::Plus),
-    (Colour(0x8c, 0x7a, 0x00), Marker::Ring),
-    (Colour(0x88, 0x22, 0x55), Marker::Frame),
-    (Colour(0x33, 0x22, 0x88), Marker::Up),
+const DISC: Marker = Marker { corners: &[], is_filled: true };
+const RING: Marker = Marker { corners: &[], is_filled: false };
+const SQUARE: Marker = Marker { corners: &[(-8, -8), (8, -8), (8, 8), (-8, 8)], is_filled: true };
+const FRAME: Marker = Marker { is_filled: false, ..SQUARE };
+const UP: Marker = Marker { corners: &[(0, -11), (11, 9), (-11, 9)], is_filled: true };
+const DOWN: Marker = Marker { corners: &[(0, 11), (11, -9), (-11, -9)], is_filled: true };
+const DIAMOND: Marker = Marker { corners: &[(0, -12), (12, 0), (0, 12), (-12, 0)], is_filled: true };
+const CROSS: Marker = Marker {
+    corners: &[
+        (-10, -7),
+        (-7, -10),
+        (0, -3),
+        (7, -10),
+        (10, -7),
+        (3, 0),
+        (10, 7),
+        (7, 10),
+        (0, 3),
+        (-7, 10),
+        (-10, 7),
+        (-3, 0),
+    ],
+    is_filled: true,
+};
+const PLUS: Marker = Marker {
+    corners: &[
+        (-2, -11),
+        (2, -11),
+        (2, -2),
+        (11, -2),
+        (11, 2),
+        (2, 2),
+        (2, 11),
+        (-2, 11),
+        (-2, 2),
+        (-11, 2),
+        (-11, -2),
+        (-2, -2),
+    ],
+    is_filled: true,
+};
+
+const STYLES: [(RGBColor, Marker); 10] = [
+    (RGBColor(0x00, 0x72, 0xb2), DISC),
+    (RGBColor(0x56, 0xb4, 0xe9), SQUARE),
+    (RGBColor(0xd5, 0x5e, 0x00), UP),
+    (RGBColor(0xe6, 0x9f, 0x00), DIAMOND),
+    (RGBColor(0x00, 0x9e, 0x73), DOWN),
+    (RGBColor(0xcc, 0x79, 0xa7), CROSS),
+    (RGBColor(0x22, 0x22, 0x22), PLUS),
+    (RGBColor(0x8c, 0x7a, 0x00), RING),
+    (RGBColor(0x88, 0x22, 0x55), FRAME),
+    (RGBColor(0x33, 0x22, 0x88), UP),
 ];
 
-const CEILINGS: [(Colour, Marker); 2] =
-    [(Colour(0x6e, 0x6e, 0x6e), Marker::Disc), (Colour(0xa0, 0xa0, 0xa0), Marker::Square)];
+const CEILINGS: [(RGBColor, Marker); 2] =
+    [(RGBColor(0x6e, 0x6e, 0x6e), DISC), (RGBColor(0xa0, 0xa0, 0xa0), SQUARE)];
 
 /// The trackers with a fixed style: prefixes of names, and indices of [`STYLES`].
 const FIXED: [(&str, usize); 12] = [
@@ -83,56 +121,21 @@ pub(super) fn styles(trackers: &[Tracker]) -> Vec<PlotStyle> {
     trackers.iter().zip(indices).map(style).collect()
 }
 
-/// Draws a circle around a point that should be read with care. It is drawn before lines and markers, which cover it.
-pub(super) fn circle(drawing: &mut Drawing, point: Point) {
-    drawing.disc(point, 19.0, FOREGROUND);
-    drawing.disc(point, 16.5, BACKGROUND);
-}
-
 impl PlotStyle {
     /// Draws the marker at a point.
-    pub(super) fn mark(self, drawing: &mut Drawing, (x, y): Point) {
-        const R: f64 = 9.0;
-        let colour = self.colour;
-        let square = |r: f64| ((x - r, y - r), (x + r, y + r));
-        match self.marker {
-            Marker::Disc => drawing.disc((x, y), R, colour),
-            Marker::Ring => {
-                drawing.disc((x, y), R + 1.0, colour);
-                drawing.disc((x, y), R - 3.0, BACKGROUND);
-            }
-            Marker::Square => drawing.rectangle(square(R - 1.0).0, square(R - 1.0).1, colour),
-            Marker::Frame => {
-                drawing.rectangle(square(R).0, square(R).1, colour);
-                drawing.rectangle(square(R - 4.0).0, square(R - 4.0).1, BACKGROUND);
-            }
-            Marker::Up => {
-                drawing.polygon(vec![(x, y - R - 2.0), (x + R + 2.0, y + R), (x - R - 2.0, y + R)], colour)
-            }
-            Marker::Down => {
-                drawing.polygon(vec![(x, y + R + 2.0), (x + R + 2.0, y - R), (x - R - 2.0, y - R)], colour)
-            }
-            Marker::Diamond => {
-                let r = R + 3.0;
-                drawing.polygon(vec![(x, y - r), (x + r, y), (x, y + r), (x - r, y)], colour);
-            }
-            Marker::Cross => {
-                drawing.line(&[(x - R, y - R), (x + R, y + R)], 5, colour);
-                drawing.line(&[(x - R, y + R), (x + R, y - R)], 5, colour);
-            }
-            Marker::Plus => {
-                drawing.line(&[(x - R - 1.0, y), (x + R + 1.0, y)], 5, colour);
-                drawing.line(&[(x, y - R - 1.0), (x, y + R + 1.0)], 5, colour);
-            }
+    pub(super) fn mark(self, area: &Area<'_>, (x, y): (i32, i32)) -> anyhow::Result<()> {
+        let Marker { corners, is_filled } = self.marker;
+        let colour = if is_filled { self.colour } else { WHITE };
+        let outline = self.colour.stroke_width(if is_filled { 1 } else { 4 });
+        if corners.is_empty() {
+            area.draw(&Circle::new((x, y), 9, colour.filled()))?;
+            area.draw(&Circle::new((x, y), 9, outline))?;
+            return Ok(());
         }
-    }
-
-    /// Draws a line through points in the style of this tracker.
-    pub(super) fn line(self, drawing: &mut Drawing, points: &[Point]) {
-        if self.is_ceiling {
-            drawing.dashes(points, 3, self.colour);
-        } else {
-            drawing.line(points, 4, self.colour);
-        }
+        let closed = corners.iter().chain(&corners[..1]).map(|(dx, dy)| (x + dx, y + dy));
+        let closed: Vec<_> = closed.collect();
+        area.draw(&Polygon::new(&closed[1..], colour.filled()))?;
+        area.draw(&PathElement::new(closed, outline))?;
+        Ok(())
     }
 }

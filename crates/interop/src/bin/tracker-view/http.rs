@@ -4,17 +4,18 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, Result, ensure};
-use shoal_interop::bencode;
+use shoal_wire::http::bencode::{self, Dictionary, Value};
 
 use super::{ANSWER_WAIT, OBSERVER_ID, OBSERVER_PORT, compact_peers};
 
 /// Scrapes a torrent (BEP 48) and returns its seeders, completed downloads and leechers.
 pub(crate) fn scrape(tracker: SocketAddr, info_hash: &[u8; 20]) -> Result<[u32; 3]> {
     let reply = get(tracker, &format!("/scrape?info_hash={}", percent_encoded(info_hash)))?;
-    let counts = bencode::entry(&reply, b"files").and_then(|files| bencode::entry(files, info_hash));
+    let files = dictionary(&reply)?.get(b"files").and_then(Value::dictionary);
+    let counts = files.and_then(|files| files.get(info_hash)).and_then(Value::dictionary);
     let counts = counts.with_context(|| format!("no counts: {}", String::from_utf8_lossy(&reply)))?;
     let count = |key: &str| {
-        let value = bencode::entry(counts, key.as_bytes()).and_then(bencode::integer);
+        let value = counts.get(key.as_bytes()).and_then(Value::integer);
         u32::try_from(value.with_context(|| format!("no {key}"))?).context("an unexpected count")
     };
     Ok([count("complete")?, count("downloaded")?, count("incomplete")?])
@@ -24,10 +25,15 @@ pub(crate) fn scrape(tracker: SocketAddr, info_hash: &[u8; 20]) -> Result<[u32; 
 pub(crate) fn peers(tracker: SocketAddr, info_hash: &[u8; 20]) -> Result<Vec<SocketAddr>> {
     let reply = announce(tracker, info_hash, "started")?;
     announce(tracker, info_hash, "stopped")?;
-    let list = |key: &[u8]| bencode::entry(&reply, key).and_then(bencode::bytes);
+    let dictionary = dictionary(&reply)?;
+    let list = |key: &[u8]| dictionary.get(key).and_then(Value::bytes);
     let v4 = list(b"peers").with_context(|| format!("no peers: {}", String::from_utf8_lossy(&reply)))?;
     let v6 = list(b"peers6").unwrap_or_default();
     Ok([compact_peers(v4, 6)?, compact_peers(v6, 18)?].concat())
+}
+
+fn dictionary(reply: &[u8]) -> Result<Dictionary<'_>> {
+    bencode::decode(reply)?.dictionary().context("no dictionary")
 }
 
 /// Returns the body of a resource. Any status other than 200 is an error.

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
-use super::{Client, TIMEOUT, peer_bytes, ports};
-use crate::siege::http::{HttpClient, Response, announce_target, get, get_and_close, percent};
+use super::{Client, TIMEOUT, ports};
+use crate::siege::http::{HttpClient, Response, announce_target, get, get_and_close, peers, percent};
 use crate::siege::tls::TlsClient;
 use crate::siege::udp::{ensure_contains, random_hash};
 
@@ -80,34 +80,5 @@ impl Client for HttpPair {
             }
         }
         Ok(())
-    }
-}
-
-/// Returns the compact peers of a family in a bencoded reply.
-fn peers(body: &[u8], source: IpAddr) -> Result<&[u8]> {
-    let key: &[u8] = if source.is_ipv4() { b"5:peers" } else { b"6:peers6" };
-    let Some(at) = body.windows(key.len()).position(|window| window == key) else {
-        // A family without peers may be left out.
-        return Ok(&[]);
-    };
-    let rest = &body[at + key.len()..];
-    let colon = rest.iter().position(|&byte| byte == b':').context("no length of peers")?;
-    let length: usize = core::str::from_utf8(&rest[..colon])?.parse().context("no length of peers")?;
-    let peers = rest.get(colon + 1..colon + 1 + length).context("peers are truncated")?;
-    ensure!(peers.len().is_multiple_of(peer_bytes(source)), "an incomplete peer");
-    Ok(peers)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::siege::udp::compact;
-
-    #[test]
-    fn peers_of_a_family_are_found() {
-        let ip: IpAddr = [127, 1, 0, 2].into();
-        let body = [b"d8:intervali9e5:peers6:".as_slice(), &compact(ip, 4001), b"e"].concat();
-        assert_eq!(peers(&body, ip).unwrap(), compact(ip, 4001));
-        assert!(peers(b"d8:intervali9ee", ip).unwrap().is_empty());
     }
 }

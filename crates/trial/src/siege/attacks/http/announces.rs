@@ -1,6 +1,6 @@
 //! Announces over connections: the promises about peers, tested over HTTP, HTTPS, WS and WSS and both families.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -223,17 +223,8 @@ fn poison_from(
     Ok(())
 }
 
-/// Returns the compact peers of a reply (BEP 23, BEP 7).
+/// Returns the compact peers of both families in a reply.
 fn peers(body: &[u8]) -> impl Iterator<Item = &[u8]> {
-    [(&b"5:peers"[..], 6), (&b"6:peers6"[..], 18)]
-        .into_iter()
-        .flat_map(move |(key, width)| text_after(body, key).unwrap_or_default().chunks_exact(width))
-}
-
-/// Returns the bencoded string behind a key.
-fn text_after<'b>(body: &'b [u8], key: &[u8]) -> Option<&'b [u8]> {
-    let start = body.windows(key.len()).position(|window| window == key)? + key.len();
-    let colon = start + body[start..].iter().position(|byte| *byte == b':')?;
-    let length: usize = core::str::from_utf8(&body[start..colon]).ok()?.parse().ok()?;
-    body.get(colon + 1..colon + 1 + length)
+    let of = |client, bytes| http::peers(body, client).unwrap_or_default().chunks_exact(bytes);
+    of(Ipv4Addr::LOCALHOST.into(), 6).chain(of(Ipv6Addr::LOCALHOST.into(), 18))
 }

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use shoal_base::Event;
+use shoal_wire::http::bencode::{self, Value};
 
 use super::learning::{learn, random_ports};
 use crate::siege::address::{honest_v4, hostile_v4};
@@ -186,7 +187,7 @@ fn full_scrape(context: &Context<'_>, torrents: &[[u8; 20]]) -> Result<Vec<[u8; 
     let mut client = HttpClient::open(source, context.http(source), None, TIMEOUT * 5)?;
     let response = client.request(&get_and_close("/scrape"))?;
     ensure!(response.status == 200, "the full scrape has status {}", response.status);
-    let listed = hashes(&response.body).into_iter();
+    let listed = hashes(&response.body)?.into_iter();
     let order: Vec<[u8; 20]> = listed.filter(|hash| own.contains(hash)).collect();
     ensure!(order.len() * 2 >= torrents.len(), "the full scrape has only {} torrents", order.len());
     Ok(order)
@@ -215,19 +216,12 @@ fn announce_torrents(
     flow
 }
 
-/// Finds each info hash of a full scrape by `20:` before it and the start of its counts after it.
-fn hashes(body: &[u8]) -> Vec<[u8; 20]> {
-    let (mut found, mut at) = (Vec::new(), 0);
-    while let Some(entry) = body.get(at..at + 26) {
-        match entry.strip_prefix(b"20:").and_then(|rest| rest.split_first_chunk::<20>()) {
-            Some((hash, b"d8:")) => {
-                found.push(*hash);
-                at += 26;
-            }
-            _ => at += 1,
-        }
-    }
-    found
+/// Returns each info hash of a full scrape (BEP 48).
+fn hashes(body: &[u8]) -> Result<Vec<[u8; 20]>> {
+    let scrape = bencode::decode(body)?.dictionary();
+    let files = scrape.and_then(|scrape| scrape.get(b"files")).and_then(Value::dictionary);
+    let hashes = files.context("no torrents in the full scrape")?.iter();
+    hashes.map(|(hash, _)| hash.try_into().context("an info hash of another length")).collect()
 }
 
 #[cfg(test)]
@@ -240,6 +234,6 @@ mod tests {
             [b"20:".as_slice(), &[byte; 20], b"d8:completei0e10:downloadedi0e10:incompletei1ee"].concat()
         };
         let body = [b"d5:filesd".as_slice(), &entry(b'z'), &entry(b'2'), b"ee"].concat();
-        assert_eq!(hashes(&body), [[b'z'; 20], [b'2'; 20]]);
+        assert_eq!(hashes(&body).unwrap(), [[b'z'; 20], [b'2'; 20]]);
     }
 }
