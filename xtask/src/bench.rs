@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use shoal_testkit::tools;
 
-use crate::shell::{build_release, cargo, run};
+use crate::shell::{build_dist, cargo, run};
 
 /// The arguments of a benchmark.
 #[derive(Args)]
@@ -90,7 +90,7 @@ impl Bench {
             }
             Self::Cluster(BenchArguments { arguments }) => ("shoal", &["cluster"][..], with_lab(arguments)?),
             Self::Xdp(BenchArguments { arguments }) => {
-                build_release("shoal")?;
+                build_dist("shoal")?;
                 ("shoal-compare", &["xdp"][..], with_lab(arguments)?)
             }
             Self::Limits(BenchArguments { arguments }) => ("shoal-engine", &["limits"][..], arguments),
@@ -111,7 +111,7 @@ impl Bench {
 
 /// Builds `shoal-lab`, which puts load on a tracker, and adds its path to the arguments of a benchmark.
 fn with_lab(arguments: Vec<String>) -> Result<Vec<String>> {
-    build_release("shoal-lab")?;
-    let lab = tools::target_directory()?.join("release/shoal-lab");
+    build_dist("shoal-lab")?;
+    let lab = tools::target_directory()?.join("dist/shoal-lab");
     Ok([vec!["--lab".to_owned(), lab.display().to_string()], arguments].concat())
 }

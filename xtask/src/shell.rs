@@ -42,9 +42,9 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Builds a package of the release profile by itself, so that it is not built with features that only another one needs.
-pub(crate) fn build_release(package: &str) -> Result<()> {
-    run(&mut cargo(&["build", "--locked", "--release", "--package", package]))
+/// Builds a package with the profile `dist` by itself, so that it is not built with features that only another one needs.
+pub(crate) fn build_dist(package: &str) -> Result<()> {
+    run(&mut cargo(&["build", "--locked", "--profile", "dist", "--package", package]))
 }
 
 /// Runs a command without printing it, and returns its output.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use shoal_testkit::tools;
 
-use crate::shell::{build_release, run, title};
+use crate::shell::{build_dist, run, title};
 
 /// The arguments of `shoal-lab soak`, which declares and documents them.
 #[derive(Args)]
@@ -21,9 +21,9 @@ impl Soak {
     pub(crate) fn run(self) -> Result<()> {
         title("soak");
         for package in ["shoal", "shoal-lab"] {
-            build_release(package)?;
+            build_dist(package)?;
         }
-        let lab = tools::target_directory()?.join("release/shoal-lab");
+        let lab = tools::target_directory()?.join("dist/shoal-lab");
         run(Command::new(lab).arg("soak").args(&self.arguments))
     }
 }
