@@ -29,6 +29,7 @@ fn run_steps(steps: &mut Steps) -> Result<test::Counts> {
     steps.run("documentation", document)?;
     steps.run("dependencies", deny)?;
     steps.run("XDP program", || Bpf::COMPARE.run())?;
+    steps.run("without features", test::without_features)?;
     steps.run("build", test::build)?;
     steps.run("siege", siege::run_short)?;
     let mut counts = test::Counts::default();

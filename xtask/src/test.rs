@@ -39,6 +39,13 @@ pub(crate) fn build() -> Result<()> {
     shell::run(nextest("run")?.arg("--no-run"))
 }
 
+/// Runs the unit tests of the program without its optional parts.
+pub(crate) fn without_features() -> Result<()> {
+    title("without features");
+    let arguments = ["test", "--locked", "--quiet", "--package", "shoal", "--no-default-features", "--lib"];
+    shell::run(&mut command("cargo", &arguments))
+}
+
 /// Runs the tests that [`build`] has built, and prints the slowest.
 pub(crate) fn run_built() -> Result<Counts> {
     title("tests");

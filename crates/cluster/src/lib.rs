@@ -9,10 +9,13 @@ mod connection;
 mod credentials;
 pub mod credit;
 mod events;
+mod figures;
 mod jetstream;
+mod metrics;
 mod node;
 pub mod protocol;
 pub mod shared;
+mod stats;
 mod swarms;
 
 use std::sync::Arc;
@@ -34,7 +37,7 @@ use credit::{CreditLink, CreditThreads};
 use node::NodeThread;
 use shared::{Copy, NodeKeys, SharedState, SharedThread, Targets};
 use swarms::ClusterSwarms;
-pub use swarms::{Recorded, Shared, SwarmCounters};
+pub use swarms::{Shared, SwarmCounters};
 
 /// Maximum number of messages of this node that wait for the connection. Their batches are 16 KiB or so.
 const OUTGOING_MESSAGES_MAX: usize = 1024;

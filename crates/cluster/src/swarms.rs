@@ -10,8 +10,9 @@ use crate::protocol::{Damaged, Deltas, Node, NodeId, Scope, Swarms, decode_delta
 use shoal_base::metrics::Counter;
 use shoal_base::{Delta, Presence};
 use shoal_engine::Now;
-use shoal_engine::credit::RecordedCredits;
-use shoal_engine::replication::{Applier, RecordedDeltas, Replica, ReplicaExport, ReplicationCounters};
+use shoal_engine::replication::{
+    Applier, Recorded, RecordedDeltas, Replica, ReplicaExport, ReplicationCounters,
+};
 use shoal_engine::webtorrent::{NodeCounters, Nodes};
 use shoal_net::Waker;
 use shoal_relay::Mailboxes;
@@ -33,17 +34,6 @@ const CONNECTED: u8 = b'C';
 
 /// How often memory is freed that was not needed since.
 const TRIM_MS: u64 = 2_000;
-
-/// The changes that workers record for other nodes.
-#[derive(Debug, Default)]
-pub struct Recorded {
-    /// Changes of the peers that have addresses.
-    pub addresses: Vec<RecordedDeltas>,
-    /// Changes of the peers of WebTorrent.
-    pub presences: Vec<RecordedDeltas<Presence>>,
-    /// The announces of users.
-    pub credits: Vec<RecordedCredits>,
-}
 
 /// The parts of the tracker that other nodes change and read.
 pub struct Shared {

@@ -78,7 +78,7 @@ pub(super) async fn live(State(sources): State<Arc<Sources>>) -> Response {
 )]
 pub(super) async fn ready(State(control): State<Control>) -> Response {
     let draining = control.drain.current().is_some();
-    let joining = control.sources.cluster.as_ref().is_some_and(|cluster| !cluster.status.latest().is_ready);
+    let joining = control.sources.cluster.as_ref().is_some_and(|cluster| !cluster.is_ready());
     if draining || joining {
         return json(StatusCode::SERVICE_UNAVAILABLE, &NotReady { ready: false, draining, joining });
     }

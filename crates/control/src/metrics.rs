@@ -3,7 +3,6 @@
 //! Nothing is counted here. Every series exists from the start, at 0, so that its first increase is seen as one. Each module has the
 //! metrics of one subject, `page` writes them, and [`Metrics`] puts them in order.
 
-mod cluster;
 mod connections;
 mod data_path;
 mod datagrams;
@@ -25,7 +24,7 @@ use prometheus_client::registry::Registry;
 use shoal_session::SessionCounters;
 
 pub(crate) use self::connections::ended as ended_connections;
-use self::page::Page;
+pub use self::page::{Page, Unit};
 pub(crate) use self::process::memory_kinds;
 pub use self::sources::{Sources, WorkerSources};
 use super::counters::ControlCounters;
@@ -66,7 +65,7 @@ impl Collector for Metrics {
         requests::encode_tokens(sources, &mut page)?;
         requests::encode_access_log(&sources.access_log, &mut page)?;
         page.sums::<ControlCounters>([&sources.control].into_iter())?;
-        sources.cluster.iter().try_for_each(|observed| cluster::encode(observed, &mut page))?;
+        sources.cluster.iter().try_for_each(|node| node.encode(&mut page))?;
         page.info(
             "shoal_build",
             "Version of the program, and its I/O back end for datagrams.",

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub use cluster::{Cluster, ClusterNode, CreditStats, SharedStateStats, state_name};
+pub use cluster::{Cluster, ClusterNode, CreditStats, SharedStateStats};
 pub use collect::collect;
 
 /// Counts by name: the kind of a request, or a reason.

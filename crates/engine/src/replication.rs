@@ -15,6 +15,7 @@ mod replica;
 pub use admission::{RefusedPeer, ReplicationCounters};
 pub use applier::Applier;
 pub use recorder::{
-    DELTAS_MAX, PRESENCE_RING_BYTES, PRESENCES_MAX, RING_BYTES, RecordedDeltas, Recorder, presence_ring, ring,
+    DELTAS_MAX, PRESENCE_RING_BYTES, PRESENCES_MAX, RING_BYTES, Recorded, RecordedDeltas, Recorder,
+    presence_ring, ring,
 };
 pub use replica::{BLOCK_BYTES_MAX, Damaged, Replica, ReplicaExport};

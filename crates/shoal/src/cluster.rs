@@ -1,22 +1,43 @@
-//! The process as a node of a cluster: what the state that all nodes share changes here.
+//! The process as a node of a cluster.
+//!
+//! The feature `cluster` makes it possible. Without it, the program has no client of NATS, and a configuration with servers is
+//! refused.
 
-use shoal_cluster::shared::{ApplyValues, ConnectionKeys};
+#[cfg(not(feature = "cluster"))]
+mod absent;
+#[cfg(feature = "cluster")]
+mod node;
 
+use std::sync::Arc;
+
+use shoal_config::Config;
+use shoal_runtime::lists::ListControl;
+use shoal_runtime::live::Live;
+use shoal_runtime::published::Published;
+use shoal_session::tls::Server;
+
+#[cfg(not(feature = "cluster"))]
+pub(crate) use self::absent::{ClusterFiles, Leaving, Node, Shared, bytes, check, shared};
+#[cfg(feature = "cluster")]
+pub(crate) use self::node::{ClusterFiles, Leaving, Node, Shared, bytes, check, shared};
 use crate::reload::Reloader;
 use crate::state::StateKeys;
 
-impl ApplyValues for Reloader {
-    fn apply(&self, values: Vec<(String, String)>) -> Result<(), String> {
-        self.apply_cluster(values).map(drop)
-    }
+/// The parts of the process that the node uses.
+pub(crate) struct NodeParts<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) files: ClusterFiles,
+    /// The parts that other nodes change and read, if the tracker is a node.
+    pub(crate) shared: Option<Shared>,
+    pub(crate) live: Arc<Published<Live>>,
+    pub(crate) wakers: Vec<shoal_net::Waker>,
+    pub(crate) keys: StateKeys,
+    /// The server whose tickets all nodes accept, if TLS is served.
+    pub(crate) tickets: Option<Server>,
 }
 
-impl ConnectionKeys for StateKeys {
-    fn connections(&self) -> [u8; 16] {
-        self.connections()
-    }
-
-    fn adopt_connections(&self, key: [u8; 16]) {
-        self.adopt_connections(key);
-    }
+/// The parts of the process that the state of all nodes changes.
+pub(crate) struct Changed {
+    pub(crate) lists: ListControl,
+    pub(crate) reloader: Arc<Reloader>,
 }

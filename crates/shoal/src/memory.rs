@@ -431,6 +431,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "cluster")]
     fn a_node_of_a_cluster_has_a_part_for_what_it_shares() {
         let root = machine(&[MEMINFO]);
         let fixed = |shares: &str| {

@@ -21,9 +21,9 @@ use shoal_runtime::random;
 use shoal_session::{ClientHeader, ListenerProtocols, Origins, WebSocketSettings};
 use shoal_store::Store;
 
+use crate::cluster;
 use crate::processors;
 use crate::state::StateKeys;
-use shoal_cluster as cluster;
 
 // The buffers can hold everything that the configuration accepts.
 const _: () = {
@@ -194,22 +194,17 @@ pub(crate) fn access_log_bytes(config: &Config) -> u64 {
     (rings * shoal_engine::access_log::RING_BYTES) as u64
 }
 
-/// Returns the memory of a node of a cluster: the rings of its workers, its messages, the state that all nodes share, and the credit
-/// of users.
+/// Returns the memory of a node of a cluster: the rings of its workers, and the node itself.
 pub(crate) fn cluster_bytes(config: &Config) -> u64 {
     if !config.is_node() {
         return 0;
     }
     let of_worker = 2 * replication::RING_BYTES + replication::PRESENCE_RING_BYTES;
-    let of_credit = if config.cluster.credit_stream.is_some() {
-        let rings = Protocol::ALL.len() * workers(config).get();
-        // As much again is sorted.
-        2 * rings * shoal_engine::credit::RING_BYTES + cluster::credit::BYTES_MAX
-    } else {
-        0
-    };
-    let of_shared = if config.shares_state() { cluster::shared::BYTES_MAX } else { 0 };
-    (of_worker * workers(config).get() + cluster::MESSAGES_BYTES_MAX + of_shared + of_credit) as u64
+    let rings = Protocol::ALL.len() * workers(config).get();
+    // As much again is sorted.
+    let of_credit = 2 * rings * shoal_engine::credit::RING_BYTES;
+    let of_credit = if config.cluster.credit_stream.is_some() { of_credit } else { 0 };
+    (of_worker * workers(config).get() + of_credit + cluster::bytes(config)) as u64
 }
 
 /// Maximum number of signatures that are verified for each second and worker. One takes 20 to 100 µs, so they take a third of a

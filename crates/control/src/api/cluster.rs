@@ -11,10 +11,10 @@ use utoipa::ToSchema;
 use super::blocking;
 use crate::auth::Caller;
 use crate::body::JsonBody;
+use crate::cluster::{SharedValue, SharedValues};
 use crate::extract::Path;
 use crate::problem::{Problem, ProblemBody};
 use crate::{Control, audit};
-use shoal_cluster::shared::{SharedState, Value};
 use shoal_runtime::lists::is_line;
 
 /// Maximum length of a value.
@@ -57,7 +57,7 @@ pub(crate) struct NewValue {
 )]
 pub(super) async fn show(State(control): State<Control>) -> Result<Json<ClusterValues>, Problem> {
     let values = shared(&control)?.values().into_iter();
-    let values = values.map(|(key, Value { value, by })| ClusterValue { key, value, by });
+    let values = values.map(|(key, SharedValue { value, by })| ClusterValue { key, value, by });
     Ok(Json(ClusterValues { values: values.collect() }))
 }
 
@@ -85,15 +85,15 @@ pub(super) async fn set(
         return Err(Problem::new(StatusCode::BAD_REQUEST, error));
     }
     let details = serde_json::json!({ "key": key, "value": value });
-    let (operations, set) = (Arc::clone(&control.operations), Value { value, by: caller.name.clone() });
+    let (operations, set) = (Arc::clone(&control.operations), SharedValue { value, by: caller.name.clone() });
     let (stored_key, stored) = (key.clone(), set.clone());
     let make = blocking(move || {
         let others = state.values().into_iter().filter(|(other, _)| *other != stored_key);
-        let values = others.map(|(key, Value { value, .. })| (key, value));
+        let values = others.map(|(key, SharedValue { value, .. })| (key, value));
         let values: Vec<_> = values.chain([(stored_key.clone(), stored.value.clone())]).collect();
         let refuse = |error: String| Problem::new(StatusCode::BAD_REQUEST, error);
         operations.check_values(&values).map_err(refuse)?;
-        Ok(state.set_value(&stored_key, &stored)?)
+        Ok(state.set(&stored_key, &stored)?)
     });
     audit::change(&control, &caller, "cluster value", details, make).await?;
     Ok(Json(ClusterValue { key, value: set.value, by: set.by }))
@@ -117,7 +117,7 @@ pub(super) async fn unset(
 ) -> Result<Json<ClusterValues>, Problem> {
     let state = shared(&control)?;
     let details = serde_json::json!({ "key": key });
-    let make = blocking(move || match state.unset_value(&key)? {
+    let make = blocking(move || match state.unset(&key)? {
         true => Ok(()),
         false => {
             let error = format!("the cluster has no value of {key}; GET /api/v1/cluster/values lists all");
@@ -128,8 +128,8 @@ pub(super) async fn unset(
     show(State(control)).await
 }
 
-fn shared(control: &Control) -> Result<Arc<SharedState>, Problem> {
-    let shared = control.sources.cluster.as_ref().and_then(|cluster| cluster.shared.clone());
+fn shared(control: &Control) -> Result<Arc<dyn SharedValues>, Problem> {
+    let shared = control.sources.cluster.as_ref().and_then(|cluster| cluster.values());
     shared.ok_or_else(|| {
         let error = "the tracker shares no state with others: cluster.servers is [], or cluster.shared_state is false";
         Problem::new(StatusCode::CONFLICT, error)

@@ -8,11 +8,11 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-pub(super) use prometheus_client::registry::Unit;
+pub use prometheus_client::registry::Unit;
 use shoal_base::metrics::{Export, HistogramCounts};
 
 /// The page.
-pub(super) struct Page<'e> {
+pub struct Page<'e> {
     encoder: DescriptorEncoder<'e>,
 }
 
@@ -22,7 +22,10 @@ impl<'e> Page<'e> {
     }
 
     /// Appends a counter. `_total` is appended to its name.
-    pub(super) fn counters<L: EncodeLabelSet>(
+    ///
+    /// # Errors
+    /// Fails if the page cannot be written.
+    pub fn counters<L: EncodeLabelSet>(
         &mut self,
         name: &str,
         help: &str,
@@ -36,7 +39,10 @@ impl<'e> Page<'e> {
     }
 
     /// Appends all metrics of the counters of the workers, added up.
-    pub(super) fn sums<E: Export>(&mut self, workers: impl Iterator<Item = impl AsRef<E>>) -> fmt::Result {
+    ///
+    /// # Errors
+    /// Fails if the page cannot be written.
+    pub fn sums<E: Export>(&mut self, workers: impl Iterator<Item = impl AsRef<E>>) -> fmt::Result {
         shoal_base::metrics::sums(workers).into_iter().try_for_each(|metric| {
             let help = metric.help.concat();
             match metric.label {
@@ -53,20 +59,29 @@ impl<'e> Page<'e> {
     }
 
     /// Appends a counter without labels.
-    pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+    ///
+    /// # Errors
+    /// Fails if the page cannot be written.
+    pub fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         let metric = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         ConstCounter::new(value).encode(metric)
     }
 
     /// Appends a counter of seconds and fractions of them, without labels.
-    pub(super) fn seconds_counter(&mut self, name: &str, help: &str, seconds: f64) -> fmt::Result {
+    ///
+    /// # Errors
+    /// Fails if the page cannot be written.
+    pub fn seconds_counter(&mut self, name: &str, help: &str, seconds: f64) -> fmt::Result {
         let unit = Some(&Unit::Seconds);
         let metric = self.encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
         ConstCounter::new(seconds).encode(metric)
     }
 
     /// Appends a gauge. The unit is appended to its name.
-    pub(super) fn gauges<L: EncodeLabelSet, N: EncodeGaugeValue>(
+    ///
+    /// # Errors
+    /// Fails if the page cannot be written.
+    pub fn gauges<L: EncodeLabelSet, N: EncodeGaugeValue>(
         &mut self,
         name: &str,
         help: &str,
@@ -81,7 +96,10 @@ impl<'e> Page<'e> {
     }
 
     /// Appends a histogram. The unit is appended to its name, and its values are divided by `scale`.
-    pub(super) fn histograms<L: EncodeLabelSet>(
+    ///
+    /// # Errors
+    /// Fails if the page cannot be written.
+    pub fn histograms<L: EncodeLabelSet>(
         &mut self,
         name: &str,
         help: &str,
@@ -105,20 +123,29 @@ impl<'e> Page<'e> {
     }
 
     /// Appends a gauge without labels.
-    pub(super) fn gauge(&mut self, name: &str, help: &str, unit: Option<Unit>, value: u64) -> fmt::Result {
+    ///
+    /// # Errors
+    /// Fails if the page cannot be written.
+    pub fn gauge(&mut self, name: &str, help: &str, unit: Option<Unit>, value: u64) -> fmt::Result {
         let metric = self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
         ConstGauge::new(value).encode(metric)
     }
 
     /// Appends a gauge of seconds and fractions of them, without labels.
-    pub(super) fn seconds_gauge(&mut self, name: &str, help: &str, seconds: f64) -> fmt::Result {
+    ///
+    /// # Errors
+    /// Fails if the page cannot be written.
+    pub fn seconds_gauge(&mut self, name: &str, help: &str, seconds: f64) -> fmt::Result {
         let unit = Some(&Unit::Seconds);
         let metric = self.encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
         ConstGauge::new(seconds).encode(metric)
     }
 
     /// Appends an info metric, which consists of labels only. `_info` is appended to its name.
-    pub(super) fn info(&mut self, name: &str, help: &str, labels: impl EncodeLabelSet) -> fmt::Result {
+    ///
+    /// # Errors
+    /// Fails if the page cannot be written.
+    pub fn info(&mut self, name: &str, help: &str, labels: impl EncodeLabelSet) -> fmt::Result {
         self.encoder.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(&labels)
     }
 }

@@ -11,10 +11,10 @@ use shoal_session::SessionCounters;
 use shoal_session::tls::Certificate;
 use shoal_store::Store;
 
+use crate::cluster::Node;
 use crate::counters::ControlCounters;
 use crate::insight::Insight;
 use crate::operations::{Build, DataPathFigures};
-use shoal_cluster::Observed;
 use shoal_runtime::counters::RecordCounters;
 use shoal_runtime::counters::ReloadCounters;
 use shoal_runtime::counters::SnapshotCounters;
@@ -64,7 +64,7 @@ pub struct Sources {
     /// The largest swarms, the clients, and the feed of changes.
     pub insight: Arc<Insight>,
     /// The node of a cluster, if the tracker is part of one.
-    pub cluster: Option<Arc<Observed>>,
+    pub cluster: Option<Arc<dyn Node>>,
     /// The XDP data path, if there is one.
     pub data_path: Option<Arc<dyn DataPathFigures>>,
 }

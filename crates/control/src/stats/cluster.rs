@@ -1,13 +1,9 @@
 //! The node of a cluster, as the statistics tell it.
 
 use serde::{Deserialize, Serialize};
-use shoal_cluster::protocol::{NodeState, NodeStatus, Status};
 use utoipa::ToSchema;
 
 use super::CountMap;
-use shoal_cluster::Observed;
-use shoal_cluster::credit;
-use shoal_cluster::shared::{Phase, Summary};
 
 /// The node of a cluster and what it knows of the others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -117,117 +113,4 @@ pub struct ClusterNode {
     pub behind: u64,
     /// Deltas a second that it has sent lately.
     pub deltas_per_s: f64,
-}
-
-impl Cluster {
-    /// Returns the state of the node at this moment, a quarter of a second old at most.
-    pub fn collect(observed: &Observed) -> Self {
-        let (link, flow) = (&observed.link, observed.link.flow());
-        let status = observed.status.latest();
-        let Status { name, id, state, is_ready, nodes, counters } = &*status;
-        let counts =
-            |counts: &[(&str, u64)]| counts.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
-        let counters = serde_json::to_value(counters).and_then(serde_json::from_value);
-        Self {
-            name: observed.cluster.clone(),
-            node: name.clone(),
-            id: id.clone(),
-            state: state_name(*state),
-            ready: *is_ready,
-            connected: link.is_connected(),
-            connects: link.connects(),
-            server: link.server(),
-            fault: link.fault(),
-            messages: counts(&[("in", flow.messages_in), ("out", flow.messages_out)]),
-            bytes: counts(&[("in", flow.bytes_in), ("out", flow.bytes_out)]),
-            dropped: counts(&[
-                ("overflow", link.overflowed()),
-                ("slow_consumer", link.slow_consumer()),
-                ("unsent", link.unsent()),
-                ("too_large", link.too_large()),
-            ]),
-            counters: counters.unwrap_or_default(),
-            nodes: nodes.iter().map(ClusterNode::from).collect(),
-            shared: observed.shared.as_ref().map(|shared| shared.summary().into()),
-            credit: observed.credit.as_ref().map(|credit| credit.summary().into()),
-        }
-    }
-}
-
-impl From<Summary> for SharedStateStats {
-    fn from(summary: Summary) -> Self {
-        let entries = summary.entries().map(|(kind, count)| (kind.to_owned(), count)).into();
-        let ignored = summary.ignored.map(|(reason, count)| (reason.to_owned(), count)).into();
-        let Summary { phase, bucket, unwritten, fill_fault, values_fault, syncs, .. } = summary;
-        let (state, fault) = match phase {
-            Phase::Followed => ("followed", fill_fault),
-            Phase::Away(reason) => ("away", reason),
-            Phase::Unavailable(reason) => ("unavailable", Some(reason)),
-        };
-        Self {
-            bucket,
-            state: state.to_owned(),
-            fault,
-            unwritten: unwritten as u64,
-            values_fault,
-            entries,
-            ignored,
-            syncs,
-        }
-    }
-}
-
-impl From<credit::Summary> for CreditStats {
-    fn from(summary: credit::Summary) -> Self {
-        let (state, fault) = match summary.phase {
-            credit::Phase::Accepted => ("accepted", None),
-            credit::Phase::Away(reason) => ("away", reason),
-            credit::Phase::Refused(reason) => ("refused", Some(reason)),
-        };
-        let counts =
-            |counts: &[(&str, u64)]| counts.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
-        Self {
-            stream: summary.stream,
-            state: state.to_owned(),
-            fault,
-            stored: summary.stored,
-            waiting: summary.waiting,
-            spool_bytes: summary.spool_bytes,
-            lost: counts(&summary.lost),
-            skipped: counts(&summary.skipped),
-        }
-    }
-}
-
-impl From<&NodeStatus> for ClusterNode {
-    fn from(status: &NodeStatus) -> Self {
-        let NodeStatus { name, id, state, heard_ms_ago, round_trip_ms, lag_ms, behind, deltas_per_s } =
-            status;
-        Self {
-            name: name.clone(),
-            id: id.clone(),
-            state: state_name(*state),
-            seen_ms_ago: *heard_ms_ago,
-            round_trip_ms: *round_trip_ms,
-            lag_ms: *lag_ms,
-            behind: *behind,
-            deltas_per_s: *deltas_per_s,
-        }
-    }
-}
-
-/// Returns the name of a state, as the protocol spells it.
-pub fn state_name(state: NodeState) -> String {
-    serde_json::to_value(state).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn states_have_names() {
-        assert_eq!(state_name(NodeState::OtherVersion), "other-version");
-        assert_eq!(state_name(NodeState::Alone), "alone");
-    }
 }

@@ -8,8 +8,8 @@ use shoal_net::SocketProbe;
 use shoal_session::SessionCounters;
 
 use super::{
-    Certificate, Client, Cluster, Connections, CountMap, Datagrams, List, ListSource, Memory, MemoryUse,
-    Processing, Refusals, Relays, Stats, SwarmTotals, TopSwarm, Traffic, Worker,
+    Certificate, Client, Connections, CountMap, Datagrams, List, ListSource, Memory, MemoryUse, Processing,
+    Refusals, Relays, Stats, SwarmTotals, TopSwarm, Traffic, Worker,
 };
 use crate::metrics::{ended_connections, memory_kinds};
 use crate::process;
@@ -60,7 +60,7 @@ pub fn collect(sources: &Sources) -> Stats {
         lists: lists(&sources.lists),
         list_sources: list_sources(&sources.lists),
         reloads: reloads.map(|(name, number)| count(name, number)).into(),
-        cluster: sources.cluster.as_deref().map(Cluster::collect),
+        cluster: sources.cluster.as_deref().map(|node| node.stats()),
     }
 }
 

@@ -38,6 +38,17 @@ pub struct RecordedDeltas<T = Delta> {
     lost: Arc<Counter>,
 }
 
+/// The changes that workers record for other nodes.
+#[derive(Debug, Default)]
+pub struct Recorded {
+    /// Changes of the peers that have addresses.
+    pub addresses: Vec<RecordedDeltas>,
+    /// Changes of the peers of WebTorrent.
+    pub presences: Vec<RecordedDeltas<Presence>>,
+    /// The announces of users.
+    pub credits: Vec<crate::credit::RecordedCredits>,
+}
+
 /// Returns the two ends of a ring.
 #[must_use]
 pub fn ring() -> (Recorder, RecordedDeltas) {

@@ -14,6 +14,7 @@ use super::running::{ControlTask, Running};
 use crate::access_log::{AccessLog, Reopener};
 use crate::broker::Broker;
 use crate::certificates::Certificates;
+use crate::cluster::{Changed, ClusterFiles, Node, NodeParts};
 use crate::hand_over::HandOver;
 use crate::operations::Process;
 use crate::reload::Reloader;
@@ -23,15 +24,13 @@ use crate::signals::OperatorSignals;
 use crate::state::Saver;
 use crate::version;
 use crate::{overload, service_status};
-use shoal_cluster::shared::{ApplyValues, Copy, NodeKeys, Targets};
-use shoal_cluster::{Cluster, ClusterSettings};
 use shoal_control::drain::Drain;
 use shoal_control::operations::DataPathFigures;
 use shoal_control::public_statistics;
 use shoal_control::{self, Control, Sources, Tokens};
 use shoal_runtime::counters::ReloadCounters;
 use shoal_runtime::division::Division;
-use shoal_runtime::lists::{self, ListControl, SharedEntries};
+use shoal_runtime::lists::{self, ListControl};
 use shoal_runtime::log::LogFilter;
 
 /// Everything that the start consumes or reads, apart from the data plane.
@@ -45,8 +44,8 @@ pub(super) struct Parts<'a> {
     pub(super) sandbox: Sandbox,
     pub(super) manager: ServiceManager,
     pub(super) files: Reloadable,
-    /// The settings of a node, if the tracker is one, and its copy of the state that all nodes share.
-    pub(super) cluster: (Option<ClusterSettings>, Copy),
+    /// The files of a node.
+    pub(super) cluster: ClusterFiles,
     pub(super) signals: OperatorSignals,
     /// Changes that the manager does not know of yet.
     pub(super) socket_changes: SocketChanges,
@@ -108,9 +107,8 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
     });
     let list_control = sources.list_control.clone();
     if let Some(cluster) = &mut cluster {
-        let targets =
-            Targets { lists: list_control.clone(), reloader: Arc::clone(&reloader) as Arc<dyn ApplyValues> };
-        cluster.apply_shared(targets, config)?;
+        let changed = Changed { lists: list_control.clone(), reloader: Arc::clone(&reloader) };
+        cluster.apply_shared(changed, config)?;
     }
     drop(tokio::spawn(signals.upgrade.obey(Arc::clone(&hand_over))));
     let drain = Drain::new(list_control.clone());
@@ -137,19 +135,19 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
 /// Starts the node of a cluster, if the tracker is one.
 fn start_cluster(
     config: &Config,
-    (settings, copy): (Option<ClusterSettings>, Copy),
+    cluster: ClusterFiles,
     files: &Reloadable,
     data_plane: &mut DataPlane,
-) -> anyhow::Result<Option<Cluster>> {
-    let Some((settings, shared)) = settings.zip(data_plane.node.take()) else { return Ok(None) };
-    let keys = NodeKeys {
+) -> anyhow::Result<Option<Node>> {
+    Node::start(NodeParts {
+        config,
+        files: cluster,
+        shared: data_plane.node.take(),
         live: Arc::clone(&data_plane.publisher.live),
         wakers: data_plane.publisher.wakers.clone(),
-        state: Arc::new(data_plane.offered.keys.clone()),
-        configured: config.connection_id.key.0,
+        keys: data_plane.offered.keys.clone(),
         tickets: files.certificates.as_ref().map(Certificates::server),
-    };
-    Cluster::start(settings, shared, (copy, keys)).map(Some)
+    })
 }
 
 /// Returns everything that metrics, the status page and the other pages of the control listener are made of.
@@ -157,11 +155,11 @@ fn sources(
     data_plane: &mut DataPlane,
     files: &Reloadable,
     division: &Division,
-    cluster: Option<&Cluster>,
+    cluster: Option<&Node>,
     reloads: &Arc<ReloadCounters>,
 ) -> Sources {
-    let cluster = cluster.map(Cluster::observed);
-    let shared = cluster.as_ref().and_then(|observed| observed.shared.clone());
+    let shared = cluster.and_then(Node::entries);
+    let cluster = cluster.map(Node::observed);
     let DataPlane { threads, publisher, insight, snapshots, .. } = data_plane;
     let certificates = files.certificates.iter().chain(&files.control_certificates);
     Sources {
@@ -178,7 +176,7 @@ fn sources(
         list_control: ListControl {
             lists: Arc::clone(&files.lists),
             publisher: Arc::clone(publisher),
-            shared: shared.map(|state| state as Arc<dyn SharedEntries>),
+            shared,
         },
         token_keys: files.token_keys.counters(),
         access_log: threads.access_log.as_ref().map(AccessLog::counters).unwrap_or_default(),

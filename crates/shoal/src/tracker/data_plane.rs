@@ -19,6 +19,7 @@ use super::swarms::OpenedSwarms;
 use crate::access_log::{AccessLog, OpenTarget};
 use crate::bound::{self, Bound, ControlSockets};
 use crate::certificates::Certificates;
+use crate::cluster;
 use crate::frozen_swarms::FrozenSwarms;
 use crate::hand_over::{Offered, Predecessor};
 use crate::keeper::{self, Connections};
@@ -29,7 +30,6 @@ use crate::sandbox::WorkerLimits;
 use crate::settings;
 use crate::state::{Saver, State};
 use crate::xdp::{DataPath, DataPathThread};
-use shoal_cluster as cluster;
 use shoal_control::insight::{Collector, Insight};
 use shoal_runtime::clock;
 use shoal_runtime::counters::SnapshotCounters;
@@ -199,7 +199,7 @@ impl DataPlane {
             addresses: [udp, http, tls],
         } = Prepared::new(parts, predecessor.as_mut()).await?;
         let mut pool = WorkerPool::start(endpoints, &setup)?;
-        let node = setup.node.clone().map(|waker| shared_with_nodes(&setup, &mut pool, waker));
+        let node = setup.node.clone().map(|waker| cluster::shared(&setup, &mut pool, waker));
         let access_log = access_target.map(|target| target.start(pool.take_access_records()));
         let access_log = access_log.transpose().context("cannot start the thread of the access log")?;
         let WorkerSetup { backend, insight, live, store, webtorrent, statistics, phase, .. } = setup;
@@ -250,19 +250,5 @@ impl DataPlane {
             node,
             control,
         })
-    }
-}
-
-/// Returns the parts that other nodes of a cluster change and read. The `waker` is that of their thread.
-fn shared_with_nodes(setup: &WorkerSetup, pool: &mut WorkerPool, waker: Waker) -> cluster::Shared {
-    let webtorrent = setup.webtorrent.as_ref();
-    cluster::Shared {
-        store: setup.store.clone(),
-        webtorrent: webtorrent
-            .map(|webtorrent| (Arc::clone(&webtorrent.swarms), Arc::clone(&webtorrent.mailboxes))),
-        live: Arc::clone(&setup.live),
-        recorded: pool.take_recorded(),
-        wakers: pool.wakers(),
-        waker,
     }
 }

@@ -13,14 +13,13 @@ use shoal_config::{Config, ListSource};
 
 use crate::access_log::{self, OpenTarget};
 use crate::certificates::Certificates;
+use crate::cluster::{self, ClusterFiles};
 use crate::frozen_swarms::FrozenSwarms;
 use crate::hand_over::Predecessor;
 use crate::privileges::Identity;
 use crate::sandbox::needs::{self, Need, Use};
 use crate::settings;
 use crate::state::State;
-use shoal_cluster::ClusterSettings;
-use shoal_cluster::shared::{self, Copy};
 use shoal_control::TokenSet;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::lists::Lists;
@@ -33,8 +32,8 @@ pub(super) struct Files {
     /// The target of the access log, if there is one.
     pub(super) access_target: Option<OpenTarget>,
     pub(super) reloadable: Reloadable,
-    /// The settings of a node, if the tracker is one, and its copy of the state that all nodes share.
-    pub(super) cluster: (Option<ClusterSettings>, Copy),
+    /// The files of a node.
+    pub(super) cluster: ClusterFiles,
 }
 
 /// The files that a reload reads again.
@@ -75,25 +74,22 @@ impl Files {
         let control_tokens = tokens.map_err(Failure::Configuration)?;
         let token_keys = read_apart("the keys of tokens", config, TokenKeys::load).await?;
         let token_keys = token_keys.map_err(Failure::Configuration)?;
-        let cluster = read_apart("the files of the cluster", config, ClusterSettings::read).await??;
-        let copy_file = shared::copy_file(config);
-        let read_copy = move |_: &Config| Copy::read(copy_file.as_deref());
-        let copy = read_apart("the copy of the shared state", config, read_copy).await?;
-        if let Some(key) = copy.connection_key().filter(|_| config.state.keys) {
+        let cluster = read_apart("the files of the cluster", config, ClusterFiles::read).await??;
+        if let Some(key) = cluster.connection_key().filter(|_| config.state.keys) {
             state.keys.adopt_connections(key);
         }
         let mut lists = Lists::new(settings::list_key()?, Budget::new(lists_bytes));
         let read_lists = move |config: &Config| {
             if config.shares_state() {
-                lists.share(|key| copy.tables(key), copy.bans());
+                cluster.share(&mut lists);
             }
             let access = lists.read_all(config);
-            (Arc::new(Mutex::new(lists)), access, copy)
+            (Arc::new(Mutex::new(lists)), access, cluster)
         };
-        let (lists, access, copy) = read_apart("lists", config, read_lists).await?;
+        let (lists, access, cluster) = read_apart("lists", config, read_lists).await?;
         let access_target = access_log::open(&config.log.access)?;
         let reloadable = Reloadable { lists, token_keys, certificates, control_certificates, control_tokens };
-        Ok(Self { state, access, access_target, reloadable, cluster: (cluster, copy) })
+        Ok(Self { state, access, access_target, reloadable, cluster })
     }
 }
 
@@ -122,7 +118,7 @@ pub(crate) fn check(config: &Config) -> Result<(), Failure> {
     if matches!(config.tokens.jwks, Some(ListSource::Path(_))) {
         TokenKeys::load(config).map_err(Failure::Configuration)?;
     }
-    ClusterSettings::read(config).map(drop)
+    cluster::check(config)
 }
 
 /// Reads files on a separate thread, and waits for it.

@@ -13,13 +13,13 @@ use tokio::task::JoinHandle;
 
 use super::data_plane::Threads;
 use crate::bound::ControlSockets;
+use crate::cluster::{Leaving, Node};
 use crate::frozen_swarms;
 use crate::hand_over::HandOver;
 use crate::service_manager::ServiceManager;
 use crate::signals::Signals;
 use crate::state::StateKeys;
 use crate::xdp::DataPathThread;
-use shoal_cluster::{Cluster, Leaving};
 use shoal_control::drain::Drain;
 use shoal_control::{self, Control, LocalSocket};
 use shoal_runtime::failure::Failure;
@@ -38,7 +38,7 @@ pub(super) struct Running {
     pub(super) keys: StateKeys,
     pub(super) store: Arc<Store>,
     pub(super) drain: Drain,
-    pub(super) cluster: Option<Cluster>,
+    pub(super) cluster: Option<Node>,
     pub(super) threads: Threads,
     pub(super) manager: ServiceManager,
 }
@@ -76,7 +76,7 @@ impl Running {
             error = pool.failure() => Err(error.into()),
             error = keeper.failure() => Err(error.into()),
             error = collector.failure() => Err(error.into()),
-            error = failure_of(cluster.as_mut(), Cluster::failure) => Err(error.into()),
+            error = failure_of(cluster.as_mut(), Node::failure) => Err(error.into()),
             error = failure_of(data_path.as_mut(), DataPathThread::failure) => Err(error.into()),
         }
     }
@@ -84,7 +84,7 @@ impl Running {
     /// Serves the connections that the new process did not get, to their end. The thread of the hand-over ends this process.
     pub(super) async fn outlive(self, signals: &mut Signals) -> Result<(), Failure> {
         // The new process is a node of its own.
-        let _leaving = self.cluster.map(Cluster::leave);
+        let _leaving = self.cluster.map(Node::leave);
         self.status.abort();
         drop(self.control);
         process::exit(signals.next().await.exit_code());
@@ -110,7 +110,7 @@ impl Running {
         hand_over.close_sockets();
         // Datagrams that arrive from now on wait in the sockets.
         drop(data_path);
-        let leaving = cluster.map(Cluster::leave);
+        let leaving = cluster.map(Node::leave);
         tokio::select! {
             stopped = tokio::time::timeout(STOP_TIME_MAX, pool.stop()) => {
                 stopped.context("a worker did not stop in time")??;

@@ -3,15 +3,16 @@
 use core::fmt;
 use core::time::Duration;
 
-use shoal_cluster::protocol::{Counters, NodeState, Status};
 use shoal_engine::replication::ReplicationCounters;
 use shoal_engine::webtorrent::NodeCounters;
 
-use super::page::{Page, Unit};
+use shoal_control::metrics::{Page, Unit};
+
+use crate::credit;
+use crate::protocol::{Counters, NodeState, Status};
+use crate::shared::{Phase, Summary};
 use crate::stats::state_name;
-use shoal_cluster::credit;
-use shoal_cluster::shared::{Phase, Summary};
-use shoal_cluster::{Observed, SwarmCounters};
+use crate::{Observed, SwarmCounters};
 
 /// Every state of another node.
 const STATES: [NodeState; 6] = [
@@ -23,7 +24,7 @@ const STATES: [NodeState; 6] = [
     NodeState::Lost,
 ];
 
-pub(super) fn encode(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
+pub(crate) fn encode(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
     let status = observed.status.latest();
     encode_link(observed, page)?;
     encode_nodes(&status, page)?;
