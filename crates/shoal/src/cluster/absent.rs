@@ -46,7 +46,7 @@ pub(crate) const fn bytes(_: &Config) -> usize {
     0
 }
 
-pub(crate) const fn shared(_: &WorkerSetup, _: &mut WorkerPool, _: Waker) -> Shared {
+pub(crate) fn shared(_: &WorkerSetup, _: &mut WorkerPool, _: Waker) -> Shared {
     Shared
 }
 
