@@ -194,7 +194,13 @@ impl Reader<'_> {
         let Some(place) = self.sections.iter().position(|section| section.name == section_name) else {
             let names = self.sections.iter().map(|section| section.name);
             let fault = unknown("section", section_name, names, |name| format!("[{name}]"));
-            self.refuse(format!("[{section_name}]"), file.provenance(span), fault);
+            let names: Vec<_> = keys.keys().map(|key| format!("{section_name}.{}", key.get_ref())).collect();
+            let with = if names.is_empty() {
+                String::new()
+            } else {
+                format!(" with {}", abbreviate(&names.join(", ")))
+            };
+            self.refuse(format!("[{section_name}]{with}"), file.provenance(span), fault);
             return;
         };
         let mut entries: Vec<_> = keys.iter().collect();

@@ -98,6 +98,11 @@ fn a_wrong_value_is_reported_with_its_key_its_place_and_the_accepted_values() {
 fn a_key_that_is_gone_is_refused_by_name() {
     let refusal = refusal("[http]\nio = \"epoll\"");
     assert!(refusal.starts_with("http.io (shoal.toml, line 2): no such key"), "{refusal}");
+    let of_section = self::refusal("[scrape]\nhashes_max = 20");
+    assert!(
+        of_section.starts_with("[scrape] with scrape.hashes_max (shoal.toml, line 1): no such section"),
+        "{of_section}"
+    );
     let problems = read_both("", &[("SHOAL_HTTP_IO", "epoll")]).expect_err("refused");
     assert!(
         problems[0].starts_with("SHOAL_HTTP_IO (environment variable SHOAL_HTTP_IO): no such"),

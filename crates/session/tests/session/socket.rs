@@ -288,6 +288,21 @@ fn a_protocol_violation_is_answered_by_a_close_frame() {
 }
 
 #[test]
+fn a_client_that_leaves_its_replies_unread_is_closed() {
+    let mut tracker = tracker();
+    let mut client = Client::new(&mut tracker);
+    tracker.service.set_backlog(client.handle, 1);
+    // Each reply has more than 50 bytes, and 256 KiB of them may wait.
+    for _ in 0..(256 << 10) / 50 {
+        client.send(&mut tracker, &announce(ALICE));
+        if client.next == Next::Linger {
+            break;
+        }
+    }
+    assert_eq!((client.read()[0].code(), client.next), (1008, Next::Linger));
+}
+
+#[test]
 fn a_message_that_is_too_long_is_known_by_its_head() {
     let longest = vec![b' '; MESSAGE_BYTES_MAX];
     let mut tracker = tracker();

@@ -43,7 +43,7 @@ impl Reloading {
 fn intervals(interval_s: u32, webtorrent_s: u32, more: &str) -> String {
     format!(
         "[announce]\ninterval_s = {interval_s}\ninterval_jitter_s = 0\n\
-         [webtorrent]\ninterval_s = {webtorrent_s}\ninterval_jitter_s = 0\n{more}"
+         [webtorrent]\ninterval_s = {webtorrent_s}\n{more}"
     )
 }
 
@@ -140,11 +140,10 @@ fn a_broken_file_changes_nothing_and_the_log_says_why() {
 fn keys_that_need_a_restart_are_named_and_the_others_apply() {
     let reloading = Reloading::start(&intervals(600, 60, ""));
     let mut clients = Clients::connect(&reloading.tracker);
-    let more = "peer_timeout_s = 700\n[log]\nformat = \"human\"\n[scrape]\nhashes_max = 2\n";
+    let more = "peer_timeout_s = 700\n[log]\nformat = \"human\"\n[address]\nprivate = \"refuse\"\n";
     reloading
         .reload(&intervals(700, 70, more), "`shoal upgrade` or a restart applies: webtorrent.peer_timeout_s");
-    clients.assert_intervals(700, 70);
-    assert_eq!(clients.udp[0].scrape(&[hash(1), hash(2), hash(3)]).len(), 2);
+    clients.assert_refused(true);
 }
 
 #[test]

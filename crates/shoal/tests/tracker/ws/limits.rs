@@ -150,20 +150,6 @@ fn who_does_not_read_its_own_replies_is_closed() {
     assert_eq!(other.ask(&announce('t', 'o', 0))["incomplete"], 1);
 }
 
-/// Replies are many times as long as what is asked here, and more of them come at once than may wait.
-#[test]
-fn who_asks_for_more_than_may_wait_is_closed() {
-    let way = Way::PLAIN;
-    let tracker = way.start(&[]);
-    let mut greedy = Browser::open(way, &tracker);
-    // It is long enough that the replies to one input are too many.
-    let hashes: Vec<String> = ('a'..='y').map(name).collect();
-    let scrape = frame(&json!({"action": "scrape", "info_hash": hashes}));
-    drop(greedy.try_send_raw(&scrape.repeat(1000)));
-    assert_eq!(greedy.close_code(), Some(1008));
-    assert_eq!(lost(&tracker, "reply_queue_full"), 1);
-}
-
 #[test]
 fn a_client_has_so_many_bytes_handed_on_and_is_answered_all_the_same() {
     let way = Way::PLAIN;
