@@ -32,7 +32,7 @@ const DRAW_EVERY: Duration = Duration::from_millis(200);
 enum News {
     Input(Event),
     Signal(i32),
-    Reply(Result<Stats, String>),
+    Reply(Result<Box<Stats>, String>),
 }
 
 /// Shows the screen until the operator quits.
@@ -63,7 +63,7 @@ fn show(client: ControlClient, mut screen: Screen) -> anyhow::Result<()> {
     let asking = thread::spawn(move || {
         let mut questions = questions.into_iter();
         questions.try_for_each(|()| {
-            let reply = ask(&client).map(|reply| reply.stats).map_err(|error| error.to_string());
+            let reply = ask(&client).map(|reply| Box::new(reply.stats)).map_err(|error| error.to_string());
             replies.send(News::Reply(reply))
         })
     });
