@@ -24,6 +24,7 @@ use crate::reload::Reloader;
 use crate::state::StateKeys;
 
 /// The parts of the process that the node uses.
+#[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "only a node uses it"))]
 pub(crate) struct NodeParts<'a> {
     pub(crate) config: &'a Config,
     pub(crate) files: ClusterFiles,
@@ -37,6 +38,7 @@ pub(crate) struct NodeParts<'a> {
 }
 
 /// The parts of the process that the state of all nodes changes.
+#[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "only a node uses it"))]
 pub(crate) struct Changed {
     pub(crate) lists: ListControl,
     pub(crate) reloader: Arc<Reloader>,

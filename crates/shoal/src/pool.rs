@@ -183,6 +183,7 @@ impl WorkerPool {
     }
 
     /// Takes the changes that workers record for other nodes. Later calls return none.
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "only a node uses it"))]
     pub(crate) fn take_recorded(&mut self) -> Recorded {
         std::mem::take(&mut self.recorded)
     }

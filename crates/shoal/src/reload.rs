@@ -97,6 +97,7 @@ impl Reloader {
     ///
     /// # Errors
     /// Returns why everything stays as it was.
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "only a node uses it"))]
     pub(crate) fn apply_cluster(&self, values: Vec<(String, String)>) -> Result<Differences, String> {
         *self.cluster_values() = Some(values);
         self.reload()

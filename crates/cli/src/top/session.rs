@@ -82,7 +82,7 @@ fn show(client: ControlClient, mut screen: Screen) -> anyhow::Result<()> {
             Ok(News::Signal(SIGCONT)) => Action::Redraw,
             Ok(News::Signal(_)) => Action::Quit,
             Ok(News::Reply(reply)) => {
-                screen.take(reply, clock::monotonic_ms());
+                screen.take(reply.map(|stats| *stats), clock::monotonic_ms());
                 Action::Nothing
             }
             Ok(News::Input(_)) | Err(_) => Action::Nothing,
