@@ -9,7 +9,7 @@
 
 mod blocklist;
 mod full_scrape;
-mod handout;
+mod peer_list;
 
 use core::fmt::Write;
 use core::net::{IpAddr, SocketAddr};
@@ -26,7 +26,7 @@ use shoal_wire::http::reply::{self, AnnounceReply, RetryIn, ScrapeFile, ScrapeFo
 
 pub use self::blocklist::{Blocklist, BlocklistFormat};
 pub use self::full_scrape::FullScrape;
-use self::handout::Handout;
+use self::peer_list::PeerList;
 use crate::Now;
 use crate::access_log::{AccessLog, AnnouncedPeer, LoggedClient, Record, saturated};
 use crate::caller::Caller;
@@ -54,7 +54,7 @@ pub struct Responder {
     pace: Pace,
     sampler: Sampler,
     /// The peers of the current reply.
-    handout: Handout,
+    peer_list: PeerList,
     /// The torrents of the current scrape.
     info_hashes: Vec<InfoHash>,
     /// The error text for the current query.
@@ -79,7 +79,7 @@ impl Responder {
             policy,
             pace: Pace::default(),
             sampler: Sampler::off(),
-            handout: Handout::new(),
+            peer_list: PeerList::new(),
             info_hashes: Vec::with_capacity(SCRAPE_HASHES_MAX),
             error_text: String::new(),
             access_log: None,
@@ -331,10 +331,10 @@ impl Responder {
         };
         let decision = self.policy.admit(&request, now)?;
         let address = SocketAddr::new(ip, announce.port);
-        let (handout, info_hash) = (&mut self.handout, &announce.info_hash);
+        let (peer_list, info_hash) = (&mut self.peer_list, &announce.info_hash);
         let caller =
             &mut Caller { ip, policy: &self.policy, tally: &mut self.tally, now, rng: &mut self.rng };
-        let given = handout.announce(&self.store, info_hash, address, decision, caller)?;
+        let given = peer_list.announce(&self.store, info_hash, address, decision, caller)?;
         if let Some(recorder) = &mut self.recorder {
             recorder.record(given.change, decision.action, info_hash, (ip, announce.port));
         }

@@ -26,7 +26,7 @@ mod verdict;
 mod websocket;
 mod wire;
 
-pub use attack::{Attack, Bars, Layer, Mode, Setting};
+pub use attack::{Attack, Layer, Limits, Mode, Setting};
 pub use attacks::ATTACKS;
 pub use context::Check;
 pub use honest::Protocol;

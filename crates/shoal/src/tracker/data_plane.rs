@@ -22,8 +22,8 @@ use crate::certificates::Certificates;
 use crate::cluster;
 use crate::frozen_swarms::FrozenSwarms;
 use crate::hand_over::{Offered, Predecessor};
-use crate::keeper::{self, Connections};
 use crate::listening::Listening;
+use crate::memory_thread::{self, Connections};
 use crate::phase::{Phase, WorkerPhase};
 use crate::pool::{Endpoints, WorkerPool, WorkerSetup};
 use crate::sandbox::WorkerLimits;
@@ -78,7 +78,7 @@ pub(super) struct Threads {
     pub(super) saver: Option<Saver>,
     pub(super) access_log: Option<AccessLog>,
     pub(super) collector: PeriodicThread,
-    pub(super) keeper: PeriodicThread,
+    pub(super) memory_thread: PeriodicThread,
     pub(super) pool: WorkerPool,
 }
 
@@ -206,8 +206,8 @@ impl DataPlane {
         let swarms = webtorrent.map(|webtorrent| webtorrent.swarms);
         let list_counters = lists.lock().unwrap_or_else(PoisonError::into_inner).counters();
         let connections = Connections::new(division, pool.budgets(), list_counters);
-        let keeper =
-            keeper::start(store.clone(), connections).context("cannot start the memory keeper thread")?;
+        let memory_thread =
+            memory_thread::start(store.clone(), connections).context("cannot start the memory thread")?;
         let offered = Offered {
             keys: state.keys.clone(),
             lock: state.lock()?,
@@ -240,7 +240,7 @@ impl DataPlane {
         Ok(Self {
             started_unix_s,
             backend,
-            threads: Threads { data_path, saver, access_log, collector, keeper, pool },
+            threads: Threads { data_path, saver, access_log, collector, memory_thread, pool },
             publisher,
             insight,
             statistics,

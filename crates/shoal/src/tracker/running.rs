@@ -64,7 +64,7 @@ impl Running {
     /// Returns why a thread has failed.
     pub(super) async fn end(&mut self, signals: &mut Signals) -> Result<End, Failure> {
         let Self { hand_over, drain, cluster, threads, .. } = self;
-        let Threads { data_path, collector, keeper, pool, .. } = threads;
+        let Threads { data_path, collector, memory_thread, pool, .. } = threads;
         // A stop that comes first ends a hand-over.
         let stop = async |reason: String| {
             if hand_over.stop().await { End::Stop(reason) } else { End::HandedOver }
@@ -74,7 +74,7 @@ impl Running {
             () = drain.exit() => Ok(stop("drained".to_owned()).await),
             () = hand_over.handed() => Ok(End::HandedOver),
             error = pool.failure() => Err(error.into()),
-            error = keeper.failure() => Err(error.into()),
+            error = memory_thread.failure() => Err(error.into()),
             error = collector.failure() => Err(error.into()),
             error = failure_of(cluster.as_mut(), Node::failure) => Err(error.into()),
             error = failure_of(data_path.as_mut(), DataPathThread::failure) => Err(error.into()),
@@ -96,7 +96,7 @@ impl Running {
     /// Returns which worker does not stop.
     pub(super) async fn stop(self, reason: &str, signals: &mut Signals) -> Result<(), Failure> {
         let Self { status, control, hand_over, keys, store, cluster, threads, manager, .. } = self;
-        let Threads { mut pool, keeper, collector, access_log, saver, data_path } = threads;
+        let Threads { mut pool, memory_thread, collector, access_log, saver, data_path } = threads;
         tracing::info!(
             signal = reason,
             "stopping after queued requests are answered; a second signal stops at once"
@@ -130,7 +130,7 @@ impl Running {
             }
         }
         // These threads use the store, and are waited for.
-        drop((keeper, collector));
+        drop((memory_thread, collector));
         frozen_swarms::keep(&store, &keys.to_bytes(), &manager);
         tracing::info!("stopped");
         Ok(())

@@ -114,7 +114,7 @@ pub(crate) fn put_batch<P: Random>(
 }
 
 /// Runs `work` on a store while another thread keeps memory ready for it, as in the tracker.
-pub(crate) fn with_keeper<T>(store: &Store, work: impl FnOnce() -> T) -> T {
+pub(crate) fn with_memory_thread<T>(store: &Store, work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -121,12 +121,12 @@ fn add<P: Random + 'static>(cases: &mut Vec<Case>, fill: Fill, sizes: &[usize]) 
 fn measure<P: Random>(name: &str, fill: Fill, size: usize) -> Vec<Figure> {
     let mut entries = fill.entries(size);
     let (store, before, heap_before) = ready::<P>(fill);
-    let elapsed = data::with_keeper(&store, || {
+    let elapsed = data::with_memory_thread(&store, || {
         let start = data::thread_time();
         fill_up::<P>(&store, &mut entries, |_| {});
         data::thread_time() - start
     });
-    // The tracker's keeper returns what is free within a second.
+    // The tracker's memory thread returns what is free within a second.
     while store.trim() {}
     crate::counting::trim();
     let resident = resident_bytes() - before;
@@ -165,11 +165,11 @@ fn worst_figures(name: &str, worst: f64, at: usize, unit: &str) -> Vec<Figure> {
 }
 
 /// Returns an empty store, and the memory of the process with it. A fill of another store first loads code, libraries
-/// and the keeper's stack, so that any further memory is due to the entries, as in a tracker that has started but has
+/// and the thread's stack, so that any further memory is due to the entries, as in a tracker that has started but has
 /// received no announce.
 fn ready<P: Random>(fill: Fill) -> (Store, f64, f64) {
     let other = data::store();
-    data::with_keeper(&other, || fill_up::<P>(&other, &mut fill.entries(WARM_UP), |_| {}));
+    data::with_memory_thread(&other, || fill_up::<P>(&other, &mut fill.entries(WARM_UP), |_| {}));
     // Otherwise its memory would hide a part of what the entries take.
     drop(other);
     crate::counting::trim();

@@ -85,7 +85,9 @@ impl Stretches {
 fn grow(count: usize, info_hash: impl Fn(&mut fastrand::Rng) -> InfoHash) -> Vec<u64> {
     let (store, mut rng) = (data::store(), fastrand::Rng::with_seed(3));
     let mut stretches = Stretches::default();
-    data::with_keeper(&store, || fill(&store.v4, count, &info_hash, &mut rng, |put| stretches.time(put)));
+    data::with_memory_thread(&store, || {
+        fill(&store.v4, count, &info_hash, &mut rng, |put| stretches.time(put))
+    });
     stretches.longest
 }
 

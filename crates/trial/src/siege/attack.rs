@@ -73,7 +73,7 @@ pub struct Attack {
     /// The limit on open files of the tracker, if lower than usual.
     pub open_files_max: Option<u32>,
     /// The promise in figures.
-    pub bars: Bars,
+    pub limits: Limits,
     /// Runs before the tracker is started, in the folder that [`FOLDER`] stands for in settings.
     pub(crate) prepare: Preparation,
     pub(crate) run: Program,
@@ -95,7 +95,7 @@ pub(crate) const PORT: &str = "TRACKER_PORT";
 
 /// A promise in figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bars {
+pub struct Limits {
     /// The minimum share of honest requests of each protocol that are answered correctly.
     pub honest_share_min: f64,
     /// The maximum number of polls of `/health` that may return another status than 200.
@@ -108,7 +108,7 @@ pub struct Bars {
     pub p99_ms_max: u32,
 }
 
-impl Bars {
+impl Limits {
     /// The default limits.
     pub(crate) const USUAL: Self = Self {
         honest_share_min: 0.99,
@@ -149,7 +149,7 @@ impl Layer {
             is_of_cluster: false,
             is_on_wire: false,
             open_files_max: None,
-            bars: Bars::USUAL,
+            limits: Limits::USUAL,
             prepare: |_| Ok(()),
             run,
             finish: |_| Ok(()),

@@ -100,7 +100,7 @@ fn run_on(
     let tls = TlsClient::new()?;
     let measured =
         measure(attack, &mut tracker, (cluster.as_ref(), wire), &tls, mode).with_context(|| attack.id())?;
-    let breaches = breaches(&attack.bars, &measured, mode);
+    let breaches = breaches(&attack.limits, &measured, mode);
     let log_tail = (!breaches.is_empty()).then(|| tracker.log_tail());
     Ok(Outcome {
         id: attack.id(),
@@ -185,8 +185,8 @@ fn attack_and_recover<'t>(
     let recovery = clients.wait_for_replies(ended).ok();
     measured.resident_after_bytes = loop {
         let resident = tracker.resident_bytes();
-        let is_returned =
-            !attack.bars.is_memory_returned || verdict::is_returned(measured.resident_before_bytes, resident);
+        let is_returned = !attack.limits.is_memory_returned
+            || verdict::is_returned(measured.resident_before_bytes, resident);
         if measure::now() >= ended + MEMORY_RETURN_TIME_MAX || (mode == Mode::Short && is_returned) {
             break resident;
         }

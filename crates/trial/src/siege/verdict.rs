@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use crate::siege::attack::{Bars, Mode};
+use crate::siege::attack::{Limits, Mode};
 use crate::siege::context::Check;
 use crate::siege::honest::Protocol;
 
@@ -114,13 +114,13 @@ impl Measured {
 
 /// Describes every broken promise. The result is empty if the tracker held.
 #[must_use]
-pub fn breaches(bars: &Bars, measured: &Measured, mode: Mode) -> Vec<String> {
+pub fn breaches(limits: &Limits, measured: &Measured, mode: Mode) -> Vec<String> {
     let mut breaches = Vec::new();
-    check_honest(bars, measured, mode, &mut breaches);
+    check_honest(limits, measured, mode, &mut breaches);
     let unhealthy_max = match mode {
         // A worker has to report within a second, which a busy machine sometimes prevents.
-        Mode::Short => bars.unhealthy_max.max(measured.health_polls / UNHEALTHY_ONE_IN_SHORT),
-        Mode::Full => bars.unhealthy_max,
+        Mode::Short => limits.unhealthy_max.max(measured.health_polls / UNHEALTHY_ONE_IN_SHORT),
+        Mode::Full => limits.unhealthy_max,
     };
     if measured.unhealthy > unhealthy_max {
         breaches.push(format!(
@@ -131,10 +131,14 @@ pub fn breaches(bars: &Bars, measured: &Measured, mode: Mode) -> Vec<String> {
     let mib = |bytes: u64| crate::siege::measure::as_f64(bytes) / f64::from(1 << 20);
     let [before, peak, after] =
         [measured.resident_before_bytes, measured.resident_peak_bytes, measured.resident_after_bytes];
-    if peak > bars.resident_bytes_max {
-        breaches.push(format!("{:.0} MiB resident, {:.0} allowed", mib(peak), mib(bars.resident_bytes_max)));
+    if peak > limits.resident_bytes_max {
+        breaches.push(format!(
+            "{:.0} MiB resident, {:.0} allowed",
+            mib(peak),
+            mib(limits.resident_bytes_max)
+        ));
     }
-    if bars.is_memory_returned && !is_returned(before, after) {
+    if limits.is_memory_returned && !is_returned(before, after) {
         breaches.push(format!("{:.0} MiB still resident, {:.0} before", mib(after), mib(before)));
     }
     if measured.recovery_ms.is_none() {
@@ -148,10 +152,10 @@ pub fn breaches(bars: &Bars, measured: &Measured, mode: Mode) -> Vec<String> {
     breaches
 }
 
-fn check_honest(bars: &Bars, measured: &Measured, mode: Mode, breaches: &mut Vec<String>) {
+fn check_honest(limits: &Limits, measured: &Measured, mode: Mode, breaches: &mut Vec<String>) {
     let share_min = match mode {
-        Mode::Short => bars.honest_share_min.min(HONEST_SHARE_MIN_SHORT),
-        Mode::Full => bars.honest_share_min,
+        Mode::Short => limits.honest_share_min.min(HONEST_SHARE_MIN_SHORT),
+        Mode::Full => limits.honest_share_min,
     };
     for honest in &measured.honest {
         let (name, failure) =
@@ -162,7 +166,7 @@ fn check_honest(bars: &Bars, measured: &Measured, mode: Mode, breaches: &mut Vec
         if honest.lost > 0 {
             breaches.push(format!("{name}: {} honest sockets were lost ({failure})", honest.lost));
         }
-        if mode == Mode::Full && honest.p99_ms > f64::from(bars.p99_ms_max) {
+        if mode == Mode::Full && honest.p99_ms > f64::from(limits.p99_ms_max) {
             breaches.push(format!("{name}: p99 of {:.0} ms", honest.p99_ms));
         }
     }
@@ -202,7 +206,7 @@ mod tests {
     fn broken(change: impl FnOnce(&mut Measured), mode: Mode) -> Vec<String> {
         let mut measured = measured();
         change(&mut measured);
-        breaches(&Bars::USUAL, &measured, mode)
+        breaches(&Limits::USUAL, &measured, mode)
     }
 
     #[test]

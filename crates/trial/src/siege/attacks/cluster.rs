@@ -14,7 +14,7 @@ use shoal_cluster::protocol::message::{Heads, Hello, Message, StreamHead, encode
 use shoal_cluster::protocol::{NodeId, SHARDS, Scope, encode_delta, encode_presence};
 
 use self::attacker::{Attacker, delta_subject, hello_subject, node_subject};
-use crate::siege::attack::{Attack, Bars, Layer};
+use crate::siege::attack::{Attack, Layer, Limits};
 use crate::siege::cluster::{metric, status, write_password};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::measure;
@@ -74,7 +74,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         name: "peers-of-one-torrent",
         tries: "millions of peers that do not exist in one torrent",
         promise: "the store stays within its maximum, and honest clients are answered",
-        bars: Bars::SWARMS_STAY,
+        limits: Limits::SWARMS_STAY,
         run: peers_of_one_torrent,
         ..ATTACK
     },
@@ -82,7 +82,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         name: "peers-of-many-torrents",
         tries: "as many torrents with a peer of UDP and one of WebTorrent as can be sent",
         promise: "the store stays within its maximum, and honest clients are answered",
-        bars: Bars { honest_share_min: 0.0, ..Bars::SWARMS_STAY },
+        limits: Limits { honest_share_min: 0.0, ..Limits::SWARMS_STAY },
         run: peers_of_many_torrents,
         ..ATTACK
     },
@@ -105,7 +105,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         tries: "messages of 1 and 8 MB that are header with hundreds of thousands of names, on every subject and as values of the shared state",
         promise: "the memory of both nodes stays within its bound, each header is counted, and no connection is lost",
         // The client library has a buffer as large as the largest message.
-        bars: Bars { is_memory_returned: false, ..Bars::USUAL },
+        limits: Limits { is_memory_returned: false, ..Limits::USUAL },
         run: headers::bombs,
         ..ATTACK
     },
@@ -128,7 +128,7 @@ pub(super) const ATTACKS: &[Attack] = &[
             // The memory of tokens and of credit is part of memory.max.
             ("store.memory_max", "32MiB"),
         ],
-        bars: Bars::SWARMS_STAY,
+        limits: Limits::SWARMS_STAY,
         run: credit::announces,
         ..ATTACK
     },

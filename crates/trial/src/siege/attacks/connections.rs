@@ -12,7 +12,7 @@ use super::holding::{Holding, Reading};
 use crate::siege::address::{
     honest_v4, honest_v6, hostile_block_v4, hostile_site_v6, hostile_v4, hostile_v6, proxy,
 };
-use crate::siege::attack::{Attack, Bars, Layer, Setting};
+use crate::siege::attack::{Attack, Layer, Limits, Setting};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, announce_target, get, get_and_close};
 use crate::siege::measure::count;
@@ -200,7 +200,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         promise: "another client gets a full scrape within a few seconds",
-        bars: Bars::SWARMS_STAY,
+        limits: Limits::SWARMS_STAY,
         ..connections(
             "full-scrape-tricklers",
             "slow readers hold every slot for full scrapes",

@@ -13,7 +13,7 @@ use anyhow::Result;
 use self::operator::TOKENS;
 use super::holding::{Holding, Reading};
 use crate::siege::address::hostile_v4;
-use crate::siege::attack::{Attack, Bars, Layer, Setting};
+use crate::siege::attack::{Attack, Layer, Limits, Setting};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::HttpClient;
 use crate::siege::measure::count;
@@ -61,7 +61,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     control("slow-readers-of-metrics", "a thousand connections read the metrics slowly", readers::metrics),
     Attack {
         promise: "the operator and honest clients are answered, 40 feeds are open at most, and a reader misses no change",
-        bars: Bars::SWARMS_STAY,
+        limits: Limits::SWARMS_STAY,
         ..control(
             "stalled-feeds",
             "a thousand readers of both feeds stop reading, then many torrents change",

@@ -8,7 +8,7 @@ use shoal_base::InfoHash;
 use shoal_wire::udp::Reply;
 
 use crate::siege::address::{honest_v4, hostile_v4, hostile_v6};
-use crate::siege::attack::{Attack, Bars, Layer, Setting};
+use crate::siege::attack::{Attack, Layer, Limits, Setting};
 use crate::siege::context::Context;
 use crate::siege::measure::count;
 use crate::siege::socket;
@@ -28,7 +28,7 @@ const fn datagrams(
     promise: &'static str,
     run: fn(&Context<'_>) -> Result<()>,
 ) -> Attack {
-    Attack { bars: Bars::SWARMS_STAY, ..Layer::Datagrams.attack(name, tries, promise, run) }
+    Attack { limits: Limits::SWARMS_STAY, ..Layer::Datagrams.attack(name, tries, promise, run) }
 }
 
 pub(super) const ATTACKS: &[Attack] = &[

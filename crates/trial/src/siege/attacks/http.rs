@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use anyhow::Result;
 
 use crate::siege::address::{hostile, hostile_v4};
-use crate::siege::attack::{Attack, Bars, Layer};
+use crate::siege::attack::{Attack, Layer, Limits};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{announce_target, get};
 use crate::siege::measure::count;
@@ -73,7 +73,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         settings: announces::FEW_TORRENTS,
-        bars: Bars::SWARMS_STAY,
+        limits: Limits::SWARMS_STAY,
         ..Layer::Http.attack(
             "holding",
             "one source announces more torrents than it may have, with and without TLS",
@@ -82,7 +82,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         )
     },
     Attack {
-        bars: Bars::SWARMS_STAY,
+        limits: Limits::SWARMS_STAY,
         ..Layer::Http.attack(
             "poisoning",
             "one address over HTTP and one IPv6 /48 over HTTPS join a swarm of 50 honest peers",

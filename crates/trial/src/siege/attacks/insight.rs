@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::control::operator::{beside, document};
 use super::holding::{Holding, Reading};
 use crate::siege::address::{honest_v4, hostile_v4, hostile_v6};
-use crate::siege::attack::{Attack, Bars, Layer, Setting};
+use crate::siege::attack::{Attack, Layer, Limits, Setting};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, announce_target, get};
 use crate::siege::measure;
@@ -51,7 +51,7 @@ const fn insight(
     settings: &'static [Setting],
     run: fn(&Context<'_>) -> Result<()>,
 ) -> Attack {
-    Attack { settings, bars: Bars::SWARMS_STAY, ..Layer::Insight.attack(name, tries, SERVED, run) }
+    Attack { settings, limits: Limits::SWARMS_STAY, ..Layer::Insight.attack(name, tries, SERVED, run) }
 }
 
 pub(super) const ATTACKS: &[Attack] = &[

@@ -13,7 +13,7 @@ use flate2::write::GzEncoder;
 use rustix::process::Signal;
 use shoal_testkit::web_server::{Handler, TestServer, paths, reply};
 
-use crate::siege::attack::{Attack, Bars, Layer};
+use crate::siege::attack::{Attack, Layer, Limits};
 use crate::siege::context::Context;
 
 /// The memory that the tracker may take.
@@ -29,12 +29,12 @@ const LINES_FULL: u32 = 13_000_000;
 
 const SETTINGS: &[(&str, &str)] = &[("memory.max", MEMORY_MAX), ("store.memory_max", "auto")];
 
-const BARS: Bars = Bars { resident_bytes_max: MEMORY_BYTES_MAX, ..Bars::USUAL };
+const LIMITS: Limits = Limits { resident_bytes_max: MEMORY_BYTES_MAX, ..Limits::USUAL };
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         settings: &[SETTINGS[0], SETTINGS[1], ("access.networks_deny", "TRACKER_FOLDER/deny")],
-        bars: BARS,
+        limits: LIMITS,
         prepare: |folder| Ok(fs::write(folder.join("deny"), "203.0.113.0/24\n")?),
         ..Layer::Lists.attack(
             "huge-file",
@@ -50,7 +50,7 @@ pub(super) const ATTACKS: &[Attack] = &[
             ("access.networks_deny", "http://127.0.77.1:8077/networks"),
             ("fetch.folder", "TRACKER_FOLDER/fetched"),
         ],
-        bars: BARS,
+        limits: LIMITS,
         prepare: serve,
         ..Layer::Lists.attack(
             "huge-url",
@@ -66,7 +66,7 @@ pub(super) const ATTACKS: &[Attack] = &[
             ("access.torrents_deny", "http://127.0.77.1:8077/names.json,http://127.0.77.1:8077/links.xml"),
             ("fetch.folder", "TRACKER_FOLDER/fetched"),
         ],
-        bars: BARS,
+        limits: LIMITS,
         prepare: serve,
         ..Layer::Lists.attack(
             "bombs",

@@ -14,7 +14,7 @@ use anyhow::Result;
 use shoal_base::Event;
 
 use crate::siege::address::{hostile_site_v6, hostile_v4, hostile_v6};
-use crate::siege::attack::{Attack, Bars, Layer};
+use crate::siege::attack::{Attack, Layer, Limits};
 use crate::siege::context::Context;
 use crate::siege::udp::Peer;
 
@@ -46,7 +46,7 @@ const fn store(
     settings: &'static [(&'static str, &'static str)],
     run: fn(&Context<'_>) -> Result<()>,
 ) -> Attack {
-    Attack { settings, bars: Bars::SWARMS_STAY, ..Layer::Store.attack(name, tries, promise, run) }
+    Attack { settings, limits: Limits::SWARMS_STAY, ..Layer::Store.attack(name, tries, promise, run) }
 }
 
 /// The promise about the cost of keys that are chosen by their order.
@@ -204,7 +204,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         hot_swarm,
     ),
     Attack {
-        bars: Bars { p99_ms_max: 500, ..Bars::SWARMS_STAY },
+        limits: Limits { p99_ms_max: 500, ..Limits::SWARMS_STAY },
         ..store(
             "hot-shard",
             "hundreds of addresses fill the batches of eight workers with announces in one swarm",

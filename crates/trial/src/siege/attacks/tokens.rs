@@ -8,7 +8,7 @@ use shoal_testkit::tokens::{Issuer, encode, message};
 use shoal_wire::udp::Reply;
 
 use crate::siege::address::{honest_v4, hostile, hostile_v4, hostile_v6};
-use crate::siege::attack::{Attack, Bars, Layer};
+use crate::siege::attack::{Attack, Layer, Limits};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{self, HttpClient, announce_target, get};
 use crate::siege::measure::{self, count};
@@ -21,7 +21,7 @@ pub(super) const ATTACKS: &[Attack] = &[Attack {
         ("tokens.jwks", concat!(env!("CARGO_MANIFEST_DIR"), "/keys/jwks.json")),
         ("tokens.required", "false"),
     ],
-    bars: Bars { resident_bytes_max: 512 << 20, ..Bars::SWARMS_STAY },
+    limits: Limits { resident_bytes_max: 512 << 20, ..Limits::SWARMS_STAY },
     ..Layer::Tokens.attack(
         "random-tokens",
         "announces over UDP, HTTP and WebSockets with different tokens without a pause, all of them well-formed with wrong signatures",

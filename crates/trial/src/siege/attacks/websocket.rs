@@ -10,7 +10,7 @@ use shoal_wire::websocket::frame::Opcode;
 
 use super::holding::{Holding, Reading};
 use crate::siege::address::{honest_v4, hostile, hostile_v4, hostile_v6};
-use crate::siege::attack::{Attack, Bars, Layer, Setting};
+use crate::siege::attack::{Attack, Layer, Limits, Setting};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::measure;
 use crate::siege::measure::count;
@@ -34,7 +34,7 @@ const FEW_SLOTS: &[Setting] = &[
 /// The metric of the connections that were closed because memory was short.
 const SHED: &str = "shoal_connections_ended_total{reason=\"evicted_memory\"} ";
 
-const SIXTY_FOUR_MIB: Bars = Bars { resident_bytes_max: 64 << 20, ..Bars::USUAL };
+const SIXTY_FOUR_MIB: Limits = Limits { resident_bytes_max: 64 << 20, ..Limits::USUAL };
 
 const SERVED: &str = "honest clients are answered, and memory stays within its bound";
 
@@ -45,7 +45,7 @@ const fn websocket(name: &'static str, tries: &'static str, run: fn(&Context<'_>
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         settings: LITTLE_MEMORY,
-        bars: SIXTY_FOUR_MIB,
+        limits: SIXTY_FOUR_MIB,
         promise: "the process stays within memory.max of 64 MiB, and memory is returned",
         ..websocket("half-messages", "thousands of sockets with half a message of 256 KiB each", |context| {
             half_messages(context, hostile_v4)
@@ -53,7 +53,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         settings: LITTLE_MEMORY,
-        bars: SIXTY_FOUR_MIB,
+        limits: SIXTY_FOUR_MIB,
         promise: "the process stays within memory.max of 64 MiB, and memory is returned",
         ..websocket("half-messages-v6", "the same over IPv6 from many networks of one /48", |context| {
             half_messages(context, hostile_v6)
@@ -61,13 +61,13 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         settings: LITTLE_MEMORY,
-        bars: SIXTY_FOUR_MIB,
+        limits: SIXTY_FOUR_MIB,
         promise: "the process stays within memory.max of 64 MiB, and memory is returned",
         ..websocket("half-messages-tls", "the same over TLS and both families", half_messages_over_tls)
     },
     Attack {
         settings: LITTLE_MEMORY,
-        bars: SIXTY_FOUR_MIB,
+        limits: SIXTY_FOUR_MIB,
         promise: "a client with one long message keeps its connection",
         ..websocket(
             "divided-half-messages",
@@ -77,7 +77,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     },
     Attack {
         settings: LITTLE_MEMORY,
-        bars: SIXTY_FOUR_MIB,
+        limits: SIXTY_FOUR_MIB,
         promise: "the process stays within memory.max of 64 MiB, and memory is returned",
         ..websocket("unread-answers", "sockets that scrape without a pause and read nothing", unread_answers)
     },

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 use shoal_base::InfoHash;
 
-use crate::siege::attack::{Attack, Bars, Layer, Mode, Setting};
+use crate::siege::attack::{Attack, Layer, Limits, Mode, Setting};
 use crate::siege::cluster::metric;
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::measure::{as_f64, count, now};
@@ -85,7 +85,7 @@ const LIMITING: &[Setting] = &[
 const ATTACK: Attack = Attack {
     is_on_wire: true,
     settings: SETTINGS,
-    bars: Bars::SWARMS_STAY,
+    limits: Limits::SWARMS_STAY,
     finish: check_frames,
     ..Layer::Xdp.attack("", "", "", |_| Ok(()))
 };

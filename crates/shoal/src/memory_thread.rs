@@ -1,9 +1,9 @@
-//! The keeper: a thread that serves no requests and manages memory.
+//! The memory thread serves no requests and manages the memory of the process.
 //!
 //! It asks the kernel to back the store's memory with huge pages ahead of need: a first touch may take the kernel
 //! some milliseconds, for which no request should wait. It returns unused memory of the allocator to the system.
 //! It also enforces `memory.max`: memory that cannot be counted exactly, such as the overhead of the allocator,
-//! shows in the resident memory, and the keeper deducts it from the memory that connections may hold.
+//! shows in the resident memory, and the thread deducts it from the memory that connections may hold.
 
 use std::io;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use shoal_runtime::division::Division;
 use shoal_runtime::lists::ListCounters;
 use shoal_runtime::periodic::PeriodicThread;
 
-/// The period of the keeper. A huge page, of which one is ready ahead, holds fifty thousand torrents.
+/// The period of the thread. A huge page, of which one is ready ahead, holds fifty thousand torrents.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// Pieces of free memory that the keeper returns to the kernel in a period, each of which takes some tens of
+/// Pieces of free memory that the thread returns to the kernel in a period, each of which takes some tens of
 /// microseconds.
 const TRIMS_PER_PERIOD: usize = 16;
 
@@ -41,7 +41,7 @@ const IDLE_BYTES_MAX: u64 = 1 << 20;
 /// The share of the ceiling that stays free for allocations between two checks.
 const RESERVE_SHARE: u64 = 32;
 
-/// The memory limits of connections, as far as the keeper sets them.
+/// The memory limits of connections, as far as the thread sets them.
 pub(crate) struct Connections {
     budgets: Vec<Arc<Budget>>,
     /// The ceiling of the process.
@@ -64,7 +64,7 @@ pub(crate) struct Connections {
 /// Fails if the kernel provides no more threads.
 pub(crate) fn start(store: Arc<Store>, mut connections: Connections) -> io::Result<PeriodicThread> {
     let mut periods = 0_u32;
-    PeriodicThread::start("keeper", PERIOD, move || {
+    PeriodicThread::start("memory", PERIOD, move || {
         store.make_ready();
         let _may_have_more = (0..TRIMS_PER_PERIOD).all(|_| store.trim());
         if periods.is_multiple_of(WATCH_PERIODS) {

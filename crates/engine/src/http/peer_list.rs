@@ -16,7 +16,7 @@ const PEERS_MAX: usize = 1000;
 
 /// Buffers for the peers of one reply.
 #[derive(Debug)]
-pub(super) struct Handout {
+pub(super) struct PeerList {
     v4: Box<[PeerV4]>,
     v6: Box<[PeerV6]>,
 }
@@ -40,7 +40,7 @@ struct Joined {
     other: usize,
 }
 
-impl Handout {
+impl PeerList {
     /// Creates buffers for as many peers as any reply may have.
     pub(super) fn new() -> Self {
         Self {
