@@ -104,7 +104,7 @@ const EXCEPTIONS: [(&str, &str, &str); 11] = [
     ("crates/compare/src/accounting.rs", "guests", "virtual machines, as in proc_stat(5)"),
     ("crates/compare/src/configuration.rs", "nobody", "the name of a Unix user"),
     ("crates/compare/src/template.rs", "nobody", "the name of a Unix user"),
-    ("crates/interop/src/proxies/hitch.rs", "nobody", "the name of a Unix user"),
+    ("crates/testkit/src/interop/proxies/hitch.rs", "nobody", "the name of a Unix user"),
     ("crates/lab/tests/conform/opentracker.rs", "nobody", "the name of a Unix user"),
     ("crates/compare/src/result.rs", "deaf", "a field of earlier results"),
     ("crates/compare/tests/report/webtorrent.rs", "deaf", "a field of earlier results"),

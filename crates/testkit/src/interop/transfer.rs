@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 
-use crate::client::{Participant, Role};
-use crate::network::Family;
-use crate::payload::{Payload, Pieces};
-use crate::route::{Route, Swarm};
-use crate::testbed::Testbed;
-use crate::tracker::{Counts, Setting};
+use crate::interop::client::{Participant, Role};
+use crate::interop::network::Family;
+use crate::interop::payload::{Payload, Pieces};
+use crate::interop::route::{Route, Swarm};
+use crate::interop::testbed::Testbed;
+use crate::interop::tracker::{Counts, Setting};
 
 /// How long clients without a tracker may look for each other. With a tracker they need half of it.
 const NO_TRACKER_WAIT: Duration = Duration::from_secs(15);

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::{LaunchOptions, PEER_PORT, Role};
-use crate::network::Host;
-use shoal_testkit::tools::{self, TRANSMISSION};
+use crate::interop::network::Host;
+use crate::tools::{self, TRANSMISSION};
 
 /// WebTorrent as published for browsers: a single module.
 const WEBTORRENT_BUNDLE: &str = "webtorrent/dist/webtorrent.min.js";
@@ -19,7 +19,7 @@ const TRANSMISSION_CONTROL: &str = "127.0.0.1:9091";
 /// libtorrent (PyPI package `libtorrent`), driven by a Python script.
 pub(super) fn libtorrent(host: &Host, options: &LaunchOptions<'_>) -> Result<Command> {
     let mut script = host.command_at(&tools::python()?)?;
-    script.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src/client/libtorrent_client.py"));
+    script.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src/interop/client/libtorrent_client.py"));
     script.arg(options.torrent).arg(options.downloads).arg(PEER_PORT.to_string()).env("HOME", options.state);
     if let Some(certificate) = options.certificate {
         script.env("SSL_CERT_FILE", certificate);
@@ -129,7 +129,7 @@ pub(super) fn rtorrent(host: &Host, options: &LaunchOptions<'_>) -> Result<Comma
 /// WebTorrent (npm package `webtorrent`) in Chromium (Debian package `chromium`), driven by a script for Node.js.
 pub(super) fn webtorrent(host: &Host, options: &LaunchOptions<'_>) -> Result<Command> {
     let mut driver = host.command("node")?;
-    driver.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src/client/webtorrent/driver.mjs"));
+    driver.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src/interop/client/webtorrent/driver.mjs"));
     driver.arg(tools::program("chromium")?).arg(tools::node_module(WEBTORRENT_BUNDLE)?);
     driver.arg(options.torrent).arg(options.downloads).arg(options.state);
     driver.arg(if options.role == Role::Seeder { "seeder" } else { "leecher" });

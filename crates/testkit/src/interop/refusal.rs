@@ -5,11 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::client::{Participant, Role};
-use crate::network::Family;
-use crate::payload::{Payload, Pieces};
-use crate::testbed::Testbed;
-use crate::tracker::hex;
+use crate::interop::client::{Participant, Role};
+use crate::interop::network::Family;
+use crate::interop::payload::{Payload, Pieces};
+use crate::interop::testbed::Testbed;
+use crate::interop::tracker::hex;
 
 /// The words of the operator.
 pub const REASON: &str = "removed after a notice";

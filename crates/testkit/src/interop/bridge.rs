@@ -5,12 +5,12 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::client::{Participant, Role};
-use crate::network::Family;
-use crate::payload::{Payload, Pieces};
-use crate::route::{Route, Swarm};
-use crate::testbed::Testbed;
-use crate::tracker::Counts;
+use crate::interop::client::{Participant, Role};
+use crate::interop::network::Family;
+use crate::interop::payload::{Payload, Pieces};
+use crate::interop::route::{Route, Swarm};
+use crate::interop::testbed::Testbed;
+use crate::interop::tracker::Counts;
 
 /// The participants of the scenario.
 #[derive(Clone, Copy, Debug)]

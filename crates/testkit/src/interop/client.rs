@@ -9,8 +9,8 @@ use std::process::Command;
 use anyhow::Result;
 use rustix::process::{Pid, Signal};
 
-use crate::network::Host;
-use crate::route::{Protocol, Route, Swarm};
+use crate::interop::network::Host;
+use crate::interop::route::{Protocol, Route, Swarm};
 
 /// The port on which every client accepts connections from peers.
 pub const PEER_PORT: u16 = 6881;

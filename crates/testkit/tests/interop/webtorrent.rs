@@ -11,16 +11,16 @@
 use std::path::Path;
 
 use anyhow::Result;
-use shoal_interop::bridge::BridgedTransfer;
-use shoal_interop::client::Client::{Libtorrent, Transmission, WebTorrent};
-use shoal_interop::client::Participant;
-use shoal_interop::client::Role::{Leecher, Seeder};
-use shoal_interop::network::Family;
-use shoal_interop::route::Route;
-use shoal_interop::route::Route::{HitchWss, NginxWs, NginxWss, NodeWs, Udp, Ws, Wss};
-use shoal_interop::signalling;
-use shoal_interop::tracker::Setting;
-use shoal_interop::transfer::Transfer;
+use shoal_testkit::interop::bridge::BridgedTransfer;
+use shoal_testkit::interop::client::Client::{Libtorrent, Transmission, WebTorrent};
+use shoal_testkit::interop::client::Participant;
+use shoal_testkit::interop::client::Role::{Leecher, Seeder};
+use shoal_testkit::interop::network::Family;
+use shoal_testkit::interop::route::Route;
+use shoal_testkit::interop::route::Route::{HitchWss, NginxWs, NginxWss, NodeWs, Udp, Ws, Wss};
+use shoal_testkit::interop::signalling;
+use shoal_testkit::interop::tracker::Setting;
+use shoal_testkit::interop::transfer::Transfer;
 
 use super::{TRACKER_VIEW, transfer};
 

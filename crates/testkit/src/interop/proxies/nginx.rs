@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 
 use super::{ProxyEnvironment, create_directory};
-use crate::process::Process;
-use crate::route::{HTTP_PORT, HTTPS_PORT, NGINX_STREAM_PORT, PROXY_HEADER_TLS_PORT, TRACKER_PORT};
-use shoal_testkit::tools::{NGINX, NGINX_STREAM};
+use crate::interop::process::Process;
+use crate::interop::route::{HTTP_PORT, HTTPS_PORT, NGINX_STREAM_PORT, PROXY_HEADER_TLS_PORT, TRACKER_PORT};
+use crate::tools::{NGINX, NGINX_STREAM};
 
 pub(super) fn start(environment: ProxyEnvironment<'_>) -> Result<Process> {
     let directory = create_directory(environment, "nginx")?;

@@ -9,12 +9,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
-use crate::metrics::Metrics;
-use crate::network::Host;
-use crate::process::{Process, wait_for};
-use crate::route::{HTTPS_PORT, Protocol, TRACKER_PORT};
-use crate::workers;
-use shoal_testkit::tools;
+use crate::interop::metrics::Metrics;
+use crate::interop::network::Host;
+use crate::interop::process::{Process, wait_for};
+use crate::interop::route::{HTTPS_PORT, Protocol, TRACKER_PORT};
+use crate::interop::workers;
+use crate::tools;
 
 /// The default address of the control listener of `shoal`.
 const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6970);

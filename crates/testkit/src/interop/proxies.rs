@@ -10,10 +10,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
-use crate::ingress::Certificate;
-use crate::network::Host;
-use crate::process::{Process, wait_for};
-use crate::route::{HITCH_V1_PORT, HITCH_V2_PORT, NGINX_STREAM_PORT, Route};
+use crate::interop::ingress::Certificate;
+use crate::interop::network::Host;
+use crate::interop::process::{Process, wait_for};
+use crate::interop::route::{HITCH_V1_PORT, HITCH_V2_PORT, NGINX_STREAM_PORT, Route};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use shoal_testkit::tools;
+use crate::tools;
 
 /// A network namespace, and a mount namespace that it shares with the other namespaces of the test.
 #[derive(Debug)]

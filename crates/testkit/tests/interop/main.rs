@@ -27,15 +27,15 @@
 use std::path::Path;
 
 use anyhow::Result;
-use shoal_interop::client::Client::{Aria2, Libtorrent, Rtorrent, Transmission};
-use shoal_interop::client::Participant;
-use shoal_interop::client::Role::{self, Leecher, Seeder};
-use shoal_interop::network::Family;
-use shoal_interop::payload::Pieces;
-use shoal_interop::route::Route::{
+use shoal_testkit::interop::client::Client::{Aria2, Libtorrent, Rtorrent, Transmission};
+use shoal_testkit::interop::client::Participant;
+use shoal_testkit::interop::client::Role::{self, Leecher, Seeder};
+use shoal_testkit::interop::network::Family;
+use shoal_testkit::interop::payload::Pieces;
+use shoal_testkit::interop::route::Route::{
     HitchV1, HitchV2, Http, Https, NginxHttp, NginxHttps, NginxStream, NodeUdp, Udp,
 };
-use shoal_interop::transfer::Transfer;
+use shoal_testkit::interop::transfer::Transfer;
 
 /// The program that queries the tracker.
 const TRACKER_VIEW: &str = env!("CARGO_BIN_EXE_tracker-view");
@@ -195,7 +195,7 @@ mod across_nodes {
 
 /// The tracker has the XDP data path on its only interface.
 mod xdp {
-    use shoal_interop::tracker::Setting;
+    use shoal_testkit::interop::tracker::Setting;
 
     use super::*;
 

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::network::Family;
-use crate::payload::{Payload, Pieces};
-use crate::route::Route;
-use crate::testbed::Testbed;
-use shoal_testkit::tools;
+use crate::interop::network::Family;
+use crate::interop::payload::{Payload, Pieces};
+use crate::interop::route::Route;
+use crate::interop::testbed::Testbed;
+use crate::tools;
 
 /// The directory of the package below `node_modules`.
 const PACKAGE: &str = "bittorrent-tracker";
@@ -24,7 +24,7 @@ pub fn run(family: Family, route: Route, tracker_view: &Path) -> Result<()> {
     Testbed::new(family, payload, &[route], &[], tracker_view)?.run(|testbed| {
         testbed.run_program(PACKAGE, |host, info_hash, certificate| {
             let mut node = host.command("node")?;
-            node.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src/signalling/client.mjs"));
+            node.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src/interop/signalling/client.mjs"));
             node.arg(tools::node_module(PACKAGE)?).arg(info_hash).arg(route.url());
             if let Some(certificate) = certificate {
                 node.env("NODE_EXTRA_CA_CERTS", certificate);

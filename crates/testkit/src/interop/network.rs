@@ -9,13 +9,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
 
+use crate::network::Side;
+use crate::network::vlan::Vlan;
 use anyhow::{Context, Result};
-use shoal_testkit::network::Side;
-use shoal_testkit::network::vlan::Vlan;
 use tempfile::TempDir;
 
-use crate::namespace::Namespace;
-use shoal_testkit::tools;
+use crate::interop::namespace::Namespace;
+use crate::tools;
 
 /// The name of the tracker's host. Some clients do not accept an IPv6 address in a URL.
 pub const TRACKER_NAME: &str = "tracker.test";

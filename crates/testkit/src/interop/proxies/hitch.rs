@@ -5,9 +5,9 @@ use std::fs;
 use anyhow::{Context, Result};
 
 use super::{ProxyEnvironment, create_directory};
-use crate::process::Process;
-use crate::route::{HITCH_V1_PORT, HITCH_V2_PORT, PROXY_HEADER_PORT};
-use shoal_testkit::tools::HITCH;
+use crate::interop::process::Process;
+use crate::interop::route::{HITCH_V1_PORT, HITCH_V2_PORT, PROXY_HEADER_PORT};
+use crate::tools::HITCH;
 
 /// The version of the PROXY header that hitch writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

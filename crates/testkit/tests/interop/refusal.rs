@@ -9,10 +9,10 @@
 use std::path::Path;
 
 use anyhow::Result;
-use shoal_interop::client::Client::{Libtorrent, Transmission, WebTorrent};
-use shoal_interop::client::Participant;
-use shoal_interop::refusal::{self, REASON};
-use shoal_interop::route::Route::{Http, Udp, Ws};
+use shoal_testkit::interop::client::Client::{Libtorrent, Transmission, WebTorrent};
+use shoal_testkit::interop::client::Participant;
+use shoal_testkit::interop::refusal::{self, REASON};
+use shoal_testkit::interop::route::Route::{Http, Udp, Ws};
 
 use super::TRACKER_VIEW;
 

@@ -9,15 +9,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-use crate::client::{Client, LaunchOptions, PEER_PORT, Participant, QUIT_SIGNAL, Role};
-use crate::cluster::{NatsHost, SecondNode};
-use crate::ingress::Ingress;
-use crate::metrics::Metrics;
-use crate::network::{Family, Host, Network, TRACKER_NAME};
-use crate::payload::Payload;
-use crate::process::{Process, wait_for};
-use crate::route::{Protocol, Route, Swarm};
-use crate::tracker::{Counts, Setting, Tracker, hex};
+use crate::interop::client::{Client, LaunchOptions, PEER_PORT, Participant, QUIT_SIGNAL, Role};
+use crate::interop::cluster::{NatsHost, SecondNode};
+use crate::interop::ingress::Ingress;
+use crate::interop::metrics::Metrics;
+use crate::interop::network::{Family, Host, Network, TRACKER_NAME};
+use crate::interop::payload::Payload;
+use crate::interop::process::{Process, wait_for};
+use crate::interop::route::{Protocol, Route, Swarm};
+use crate::interop::tracker::{Counts, Setting, Tracker, hex};
 
 /// Clients check files, look for peers and announce at their own pace. A busy machine doubles the time.
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(60);

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::network::{Host, NODE_NAME, Network};
-use crate::process::{Process, wait_for};
-use crate::tracker::{Setting, Tracker};
-use shoal_testkit::tools;
+use crate::interop::network::{Host, NODE_NAME, Network};
+use crate::interop::process::{Process, wait_for};
+use crate::interop::tracker::{Setting, Tracker};
+use crate::tools;
 
 /// The name of the host of the NATS server, and the setting that makes a tracker use it.
 const NATS_NAME: &str = "nats.test";

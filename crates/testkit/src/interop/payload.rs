@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sha1::{Digest, Sha1};
 
-use crate::bencode::Value;
+use crate::interop::bencode::Value;
 
 /// Path components and sizes of the files. Pieces span files, since no size is a multiple of the piece length.
 const FILES: [(&[&str], usize); 3] =

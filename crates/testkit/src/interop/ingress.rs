@@ -7,10 +7,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::network::{Host, Network, PROXY_NAME, TRACKER_NAME};
-use crate::proxies::{Proxies, ProxyEnvironment};
-use crate::route::{HTTPS_PORT, PROXY_HEADER_PORT, PROXY_HEADER_TLS_PORT, Route, TRACKER_PORT};
-use shoal_testkit::tools;
+use crate::interop::network::{Host, Network, PROXY_NAME, TRACKER_NAME};
+use crate::interop::proxies::{Proxies, ProxyEnvironment};
+use crate::interop::route::{HTTPS_PORT, PROXY_HEADER_PORT, PROXY_HEADER_TLS_PORT, Route, TRACKER_PORT};
+use crate::tools;
 
 /// The ingress of one tracker.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! The routes by which announces reach the tracker, and the URLs of each.
 
-use crate::network::{NODE_NAME, PROXY_NAME, TRACKER_NAME};
+use crate::interop::network::{NODE_NAME, PROXY_NAME, TRACKER_NAME};
 
 /// How the announces of a client reach the tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
