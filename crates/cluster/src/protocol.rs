@@ -15,6 +15,10 @@
 //! | `shoal.NAME.hello` | the state of each node, every second |
 //! | `shoal.NAME.node.ID` | requests and replies to one node |
 //! | `shoal.NAME.credit` | announces of users, for other programs |
+//!
+//! No node needs another one, or a clock that agrees with others. `tests/simulation` runs nodes, a bus and clients on
+//! virtual time under faults that follow from a seed: nodes that crash or lose the bus, cuts, loss, reordering,
+//! repetition, delay, garbage. A thousand schedules run in each test, and `SHOAL_SIMULATION_SEED` replays one.
 
 mod allowance;
 mod api;

@@ -13,8 +13,7 @@
 //! instead of two. Ordinary pages are combined into huge ones as soon as a whole huge page of them is in use
 //! ([`Arena::settle`]).
 //!
-//! Between huge pages and small ones lies a limit because a half-used huge page would matter in a small store. A first
-//! touch of a huge page may take the kernel milliseconds, so a thread that serves no requests calls
+//! A first touch of a huge page may take the kernel milliseconds, so a thread that serves no requests calls
 //! [`Arena::make_ready`] ahead of need. Most systems give files in memory no huge pages by themselves, so that call
 //! asks for each (`MADV_COLLAPSE`). On a machine with several NUMA nodes, the pages come from all of them in turn
 //! (`mbind`), because every worker uses every shard.
