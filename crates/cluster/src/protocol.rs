@@ -5,7 +5,7 @@
 //! heals by itself. Sequence numbers, resends and snapshots only make that quicker.
 //!
 //! [`Node`] is the whole protocol of one node as a state machine: messages and the time in, messages and changes of the
-//! swarms ([`Swarms`]) out. This crate must not touch sockets, threads, clocks or the store, so that many nodes, a lossy
+//! swarms ([`Swarms`]) out. This module must not touch sockets, threads, clocks or the store, so that many nodes, a lossy
 //! bus and years of faults run in one test. It does not know NATS either: any bus will do that passes messages by
 //! subjects, loses some, and keeps the order between one sender and one receiver most of the time.
 //!
