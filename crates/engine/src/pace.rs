@@ -15,7 +15,7 @@
 //! Only scrapes are shed. Sending the reply is the larger part of the cost of a UDP announce, so a refusal saves
 //! little, and silence makes the client send it again. Announces of peers that came before their time cannot be told
 //! from announces whose reply was lost. Connection ids are stateless, so a connect or an announce that is answered is
-//! never wasted. What the kernel drops when a buffer is full is therefore as good a choice as any.
+//! never wasted. The choice that the kernel makes when a buffer is full is therefore as good as any.
 //!
 //! Connects need no queue of their own. They are answered in the first pass of a batch, and a batch takes a fraction of
 //! a millisecond.
