@@ -2,6 +2,9 @@
 //!
 //! The toolchain of the repository contains the sanitizer's runtime, but the option is unstable, so the task sets
 //! `RUSTC_BOOTSTRAP`. The standard library itself is not instrumented.
+//!
+//! The sanitizer does not see accesses by the kernel, and knows nothing of mappings. The arena of the store therefore
+//! tells it which pages are free, so that an access to one is an error.
 
 use std::env;
 

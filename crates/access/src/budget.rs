@@ -3,6 +3,11 @@
 //! Whatever holds entries of a list, or reads some, has a [`Share`] of one [`Budget`] and names what it takes before it
 //! takes it. A share that does not fit takes nothing from then on. It goes on to count, so that the operator learns how much
 //! memory the list would need.
+//!
+//! A table names its memory at the peak of its construction, and holds its share until it is dropped. An old table that
+//! a worker or the log still uses is therefore counted. A list that does not fit is read to its end without being
+//! stored. The table of networks is built anew from all lists whenever one of them changes, so it is charged apart from
+//! its lists.
 
 use core::fmt;
 use std::sync::Arc;

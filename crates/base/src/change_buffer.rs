@@ -1,4 +1,10 @@
 //! The torrents of one shard whose counts have changed since the buffer was last emptied, and the watch over all shards.
+//!
+//! The buffer of a shard is changed under the lock that the change holds anyway. That is one place for all causes:
+//! joins, departures, changes of role, downloads, expiry, eviction, removal. Queues of the workers were the
+//! alternative, which would have to be passed through every call of the stores. A torrent that changes again and again
+//! takes one place. The buffers have room for 65,536 changes or more of each family. Beyond that, readers start over.
+//! Torrents of private networks that are kept apart are not part of it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -15,6 +15,22 @@
 //! connection or does not, for all subjects alike, so a second connection without them would have moved the problem. The library is
 //! therefore built with a patch (`vendor/async-nats`) that bounds headers before they are parsed, for every subject. Those beyond are
 //! left out and counted; the message comes without them, so that no stream of messages has a gap.
+//!
+//! Neither workers nor the control listener call the client library. It connects again at pauses of up to four seconds,
+//! forever. Messages of the node that wait while NATS is away are dropped and counted, since they would be out of date.
+//! A connection that was lost has lost messages, even if it is back before the node has looked. The node therefore
+//! follows the number of connections, and not only whether there is one.
+//!
+//! NATS tells its clients of other servers. The tracker ignores these: the sandbox permits the ports of the configured
+//! servers only, and certificates need not cover what servers call each other. 8 MiB without a message are bytes
+//! without an end.
+//!
+//! Two alternatives to the patch of the client library were rejected. `CONNECT` with `headers: false` would make the
+//! server strip headers of JetStream as well, which the shared state needs. A client of our own would have to follow
+//! TLS, nkeys, JWTs and reconnects of NATS.
+//!
+//! The log has one line when NATS is away, another one for another reason, and one when it is back. The client library
+//! logs each attempt as an error, so its lines of the levels up to "info" are left out.
 
 use std::collections::VecDeque;
 use std::io;

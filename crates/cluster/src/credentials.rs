@@ -2,6 +2,8 @@
 //!
 //! Files are checked at the start and read again at each connection, so that credentials can be replaced while the tracker
 //! runs. Their contents appear in no log.
+//!
+//! Nkeys are the reason for a second implementation of Ed25519 in the tree: the client signs with `nkeys` only.
 
 use std::path::{Path, PathBuf};
 

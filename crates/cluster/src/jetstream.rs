@@ -4,6 +4,14 @@
 //! A watch is an ephemeral pull consumer. Pulls bound the messages that wait here, and need no further permission. A watch
 //! never continues after a fault: its owner opens another one, which begins with all keys that there are. So nothing is
 //! missed, also if the stream is another one by then.
+//!
+//! Pulls bound the messages that wait by 256. A watch reads everything, at most 32 MiB, so an interrupted watch, a
+//! moved leader and another bucket are one case. The JetStream part of the client library was the alternative. It
+//! answers flow control in a task that panics without a connection, and continues an ordered watch at a sequence number
+//! of a stream that may be another one.
+//!
+//! Replies and values arrive at inboxes below the subjects of the cluster, so that a node may subscribe to nothing
+//! else.
 
 use core::fmt;
 use std::time::Duration;

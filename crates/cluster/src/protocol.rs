@@ -5,7 +5,7 @@
 //! heals by itself. Sequence numbers, resends and snapshots only make that quicker.
 //!
 //! [`Node`] is the whole protocol of one node as a state machine: messages and the time in, messages and changes of the
-//! swarms ([`Swarms`]) out. This crate must not touch sockets, threads, clocks or the store, so that many nodes, a lossy
+//! swarms ([`Swarms`]) out. This module must not touch sockets, threads, clocks or the store, so that many nodes, a lossy
 //! bus and years of faults run in one test. It does not know NATS either: any bus will do that passes messages by
 //! subjects, loses some, and keeps the order between one sender and one receiver most of the time.
 //!
@@ -15,6 +15,10 @@
 //! | `shoal.NAME.hello` | the state of each node, every second |
 //! | `shoal.NAME.node.ID` | requests and replies to one node |
 //! | `shoal.NAME.credit` | announces of users, for other programs |
+//!
+//! No node needs another one, or a clock that agrees with others. `tests/simulation` runs nodes, a bus and clients on
+//! virtual time under faults that follow from a seed: nodes that crash or lose the bus, cuts, loss, reordering,
+//! repetition, delay, garbage. A thousand schedules run in each test, and `SHOAL_SIMULATION_SEED` replays one.
 
 mod allowance;
 mod api;

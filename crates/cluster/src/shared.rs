@@ -6,6 +6,9 @@
 //!
 //! Nothing here delays a request to the tracker. Without the bucket, a node goes on with what it knows: from the bucket, or
 //! after a restart from the copy in the directory of the state ([`copy`]).
+//!
+//! The lists know a trait (`SharedEntries`) and a further source, and nothing of NATS. Values of the configuration are
+//! a layer above the environment, read and checked by the same code and applied by a reload.
 
 mod apply;
 mod contents;

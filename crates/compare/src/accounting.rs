@@ -1,6 +1,9 @@
 //! The cost of processes: the kernel's account of CPU time, the busy share of processors, and resident memory.
 //!
 //! Reading `/proc` takes about a millisecond on the processors of the load, so it happens at most a few times a second.
+//!
+//! The CPU time is that of the process alone, from the exact account of the scheduler if the kernel provides it. It is
+//! divided into user and system time by samples (`sampling`), or by the ticks of the kernel if it permits no samples.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -9,6 +9,8 @@
 //!
 //! They have the priority of the tracker. They need no privilege, which a limit by the kernel (`cpu.max`, a real-time
 //! class) would, and it is visible whether the tracker always had work: `Usage::ready_share`.
+//!
+//! The report marks rounds in which the tracker had work for less than 98 % of the time as generator-bound.
 
 use std::io;
 use std::sync::Arc;

@@ -11,6 +11,9 @@
 //!
 //! Each protocol is a module with a list of cases: [`udp`], [`http`] and [`webtorrent`]. TLS is not a protocol of its own:
 //! the cases of the latter two run over plain TCP and over TLS.
+//!
+//! The tests of the tracker run the same cases over each back end and address family. The tests of this crate run them
+//! against test trackers that break one rule each.
 #![forbid(unsafe_code)]
 
 mod answers;

@@ -1,4 +1,8 @@
 //! The record of changes by the control listener.
+//!
+//! Changes go the way of the operator's own. Entries of lists go into files, as `shoal access` writes them. A ban goes
+//! into its file, and with that into the table of networks. A drain is a policy that refuses announces. All changes run
+//! on a thread apart, one after another, because a file system can hang. Each is recorded before it is made.
 
 use axum::http::StatusCode;
 use serde_json::Value;

@@ -1,4 +1,7 @@
 //! Reads the bodies of requests, in bounded time and memory.
+//!
+//! Small bodies are read as they come. Large bodies, for many torrents at once, are few at a time, and fewer of one
+//! source. Slow ones therefore take bounded memory and keep no small one out.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -6,6 +6,10 @@
 //!
 //! Responses that do not end, like a feed of events, are *streams*. They are counted apart, and a new one is refused if
 //! there are too many, so they take no connections away from other requests.
+//!
+//! Refusing new connections was the alternative. Clients that hold connections would then keep all others out, and on
+//! loopback all clients have the same address. The age of a response that does not end says nothing about its client,
+//! which is why streams are refused beyond their number.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

@@ -1,4 +1,7 @@
 //! Counts of the requests and connections of the control listener. Its thread is the only one that counts.
+//!
+//! Each response is counted by its outcome in `guard`, the outermost stage. The status tells the outcome. Where two
+//! reasons have the same status, the refusal carries its own.
 
 use axum::http::StatusCode;
 use axum::response::Response;

@@ -5,6 +5,9 @@
 //! WebSocket is closed after its refused announce, so that its client connects anew, to another tracker. `/health`
 //! stays as it is, so that nothing restarts it. After a time, it has drained: it ends, or it stays so
 //! until it is told otherwise, as the operator has chosen.
+//!
+//! No sweep closes the WebSockets. Announces are spread over the interval, so the new connections of their clients are,
+//! too, and no worker has to walk over its connections.
 
 use std::time::Duration;
 

@@ -11,6 +11,9 @@
 //!   over, with the cursor at which it starts. It takes that cursor, then reads the counts of all torrents that it knows,
 //!   and then follows from the cursor. The watch of changes begins with the first reader, and ends when there was none for
 //!   some minutes.
+//!
+//! The thread collects twenty times a second. It exchanges the list of a shard for an empty one: it tries the lock and
+//! holds it for tens of nanoseconds. The watch of changes ends when there was no reader for five minutes.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -2,6 +2,9 @@
 //!
 //! The page is one document without any other resource. Its style and script are part of it, and its content security
 //! policy permits exactly these two. It holds no figures, so it is served without a token; what it reads is not.
+//!
+//! The policy of the page names the hashes of its style and script and forbids everything else. The script creates
+//! elements and never parses text as HTML.
 
 use std::io::Write;
 use std::sync::{Arc, LazyLock};

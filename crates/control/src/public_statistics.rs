@@ -2,6 +2,9 @@
 //!
 //! A task renders them at an interval, and workers copy them into responses. A request therefore never collects anything,
 //! and all requests of an interval see the same numbers. They never tell addresses.
+//!
+//! The interval is five seconds, and all texts are published at once. A request costs no more than a refused one, so
+//! statistics need no slots as full scrapes do.
 
 mod figures;
 mod opentracker;

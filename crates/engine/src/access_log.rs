@@ -2,6 +2,11 @@
 //!
 //! This module owns which requests are recorded and what a record has. A responder hands its records over through a ring of
 //! fixed size, and never waits: if the ring is full, the record is lost and counted. It must not format or write anything.
+//!
+//! Each protocol and worker has a ring of its own (`rtrb`). Without an access log, a batch of datagrams costs one
+//! branch, and so does a request over a connection. The pass over a batch that records comes after the replies, and
+//! reads requests and replies again. Refusals are recorded where they are decided, because a reply does not tell its
+//! reason. Addresses are reduced to networks before they enter the ring.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;

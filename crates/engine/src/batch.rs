@@ -5,6 +5,21 @@
 //! of a group share one. A group keeps the order of arrival, and all requests to a swarm are in the same group, so they are
 //! applied as they arrived. The order of the groups does not matter: where another worker holds the lock, the group of
 //! datagrams comes last.
+//!
+//! A dependent cache miss costs a few hundred nanoseconds, and 64 of them together little more than one. The passes
+//! therefore prefetch the lines of all swarms, then their entries, then the peers of the small and the heads of the
+//! large ones, then the peers of these, and only then apply everything. A sample can be prefetched because its random
+//! numbers are known in advance: the seed of each announce is drawn early and used twice. `cargo xtask bench store
+//! --filter batch` prints the gain.
+//!
+//! A shard whose lock is taken comes last in a pass, so a worker waits for another one only if there is nothing else
+//! left to do. A worker never holds two locks. A torrent of a scrape is a request of its own in its group.
+//!
+//! The pass that loads the entries compares only tags, and notes where each swarm probably is (`Place`). Later passes
+//! look there first and compare the identity, since a request before theirs may have moved the swarm. The pass that
+//! loads peers relies on the large swarm that was found without a comparison: at worst, it loads the wrong lines. It
+//! looks for the announcer in its role, and in both roles only if the client says that it is new, has completed, or
+//! leaves.
 
 use arrayvec::ArrayVec;
 use shoal_base::transport::datagram::BATCH_MAX;

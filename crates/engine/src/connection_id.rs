@@ -19,6 +19,10 @@
 //! Nodes that share a key recognize an id that is made in another way by its version. A change of the format takes the
 //! next version and another key, derived from the configured one. Both versions are accepted for one release before any
 //! node issues the new one. Otherwise half of the clients of a mixed cluster would have to connect again.
+//!
+//! SipHash-1-3 would save 28 of the 175 instructions of a connect. But it leaves four rounds between an address that an
+//! attacker has chosen and the id. Differences that pass through four rounds with a probability of 2⁻³⁵ are published
+//! (Dobraunig, Mendel and Schläffer 2014), which is too close to the number of guesses in two minutes.
 
 use core::fmt;
 use core::net::IpAddr;

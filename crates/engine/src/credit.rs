@@ -3,6 +3,10 @@
 //! This module owns that decision for every protocol: an announce that was served, with a token that names its user. A
 //! responder hands it over through a ring of fixed size ([`CreditRecorder`]) and never waits: if the ring is full, the announce
 //! is lost and counted. Without a recorder, nothing here is called.
+//!
+//! The fields of an announce are read from the request again, so that others need not carry them. The user is read from
+//! the token at each announce, in a microsecond. The cache of tokens knows tokens by their tags only. A subject of 64
+//! bytes for each would triple its memory for trackers that credit no user.
 
 use std::sync::Arc;
 

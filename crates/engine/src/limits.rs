@@ -3,6 +3,9 @@
 //! A source is an IPv4 address or an IPv6 /64, the least that a customer gets. A /56 and a /48 are several customers or
 //! one attacker, so they have limits too, wider ones ([`shoal_base::source::Width`]). All of these have buckets in one table of a fixed size
 //! ([`shoal_base::source::Rates`]), which all workers share and which outlives a reload.
+//!
+//! Without limits, a request costs one branch. With limits, the lines of a batch of datagrams are read ahead. The
+//! policy that replaces another one takes the table over.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};

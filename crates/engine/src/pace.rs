@@ -7,6 +7,18 @@
 //!
 //! An attacker that overloads a worker on purpose denies scrapes, which would mostly be lost in the full buffer anyway. Announces
 //! compete for the buffer in either case, and gain from the scrapes that are not served.
+//!
+//! A worker is overloaded if no poll round of a while left its queues empty. The smallest length of a queue in a while,
+//! and not the mean, tells an overload from a burst (CoDel, RFC 8289). The measurement costs two comparisons for each
+//! poll round and nothing for a request. A worker whose store has no peers when it begins has the pace of a cold start.
+//!
+//! Only scrapes are shed. Sending the reply is the larger part of the cost of a UDP announce, so a refusal saves
+//! little, and silence makes the client send it again. Announces of peers that came before their time cannot be told
+//! from announces whose reply was lost. Connection ids are stateless, so a connect or an announce that is answered is
+//! never wasted. The choice that the kernel makes when a buffer is full is therefore as good as any.
+//!
+//! Connects need no queue of their own. They are answered in the first pass of a batch, and a batch takes a fraction of
+//! a millisecond.
 
 /// How overloaded a worker is. Each stage includes those before it.
 ///

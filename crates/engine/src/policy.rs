@@ -7,6 +7,9 @@
 //! The decision is made before any swarm is touched, without allocation. Afterwards the store may still refuse a peer,
 //! for lack of memory. A policy is immutable and shared by all workers. Limits that count requests keep their counts
 //! behind it, as atomics.
+//!
+//! A client at port 0 receives peers of the swarm but is not registered: it accepts no connections but makes some. The
+//! peer's claimed address (`ip`) is never part of a request.
 
 use core::net::IpAddr;
 use std::sync::Arc;

@@ -10,6 +10,9 @@
 //!
 //! Anything that is wrong with a token apart from its signature is found first, at the price of a request, and counts
 //! against nothing: clients repeat tokens that have expired.
+//!
+//! A token is looked for only if tokens are configured, and after all other rules, because a signature costs more than
+//! an announce.
 
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, Ordering};

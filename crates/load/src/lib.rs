@@ -5,6 +5,10 @@
 //!
 //! A [`Session`] is opened by [`udp::open`], [`http::open`] or [`ws::open`]. Its loops exist once, in `driver`, and the
 //! protocols implement its trait `Protocol`. The protocols over TCP share `stream`.
+//!
+//! A session has one thread for each processor that it may use. Each thread has its own sockets, connected to the
+//! tracker from different addresses and ports, and simulates the peers behind them. Requests are encoded once, as
+//! templates, and then patched.
 
 mod clock;
 mod connection;

@@ -20,6 +20,10 @@
 //! `unsafe` is only in the modules that pass pointers to the kernel: `shared`, `ring`, `ring::provided`,
 //! `socket::options`, `segmentation`, `mmsg::{receive, send}`,
 //! `uring::{receive, slot}` and the end of `uring`.
+//!
+//! io_uring and `recvmmsg`/`sendmmsg` behave the same: one black-box suite runs over both. `docs/benchmarking.md` has
+//! the figures that decided the default. Memory that io_uring may use stays mapped, even if its owner is dropped, until
+//! the ring has seen that no operation is left.
 
 mod backend;
 mod counters;

@@ -10,6 +10,19 @@
 //! 3. Each worker thread calls [`StreamIo::open`] on its own listeners, passes [`StreamIo::readiness`] to its datagram
 //!    back end ([`crate::DatagramIo::watch`]) so that it waits for both in one place, and then calls [`StreamIo::poll`] in
 //!    a loop.
+//!
+//! Connections have one back end, over epoll. An io_uring back end was measured, improved, measured again and removed
+//! (`bench-runs/ways-tried.md`). A worker waits in one place, its datagram back end, which also watches the epoll set
+//! of its connections. Either datagram back end therefore works with streams, and neither side knows the other.
+//!
+//! A Unix socket has one listener for all workers, each of which watches it exclusively (EPOLLEXCLUSIVE). That works
+//! only if a worker waits in the epoll set that contains the listener. `mmsg` therefore waits in the set of the
+//! connections if a listener is shared. After an accept, the worker moves behind the others in the queue of the
+//! listener. `uring` waits in its ring, so there a connection still wakes all idle workers.
+//!
+//! The kernel hands a connection over when its first bytes have arrived (TCP_DEFER_ACCEPT), because in all these
+//! protocols the client sends first. A connection with a single request costs accept, receive, send and close, and one
+//! without input costs the worker nothing at first.
 
 mod accept;
 mod connection;

@@ -5,6 +5,10 @@
 //!
 //! A reply is written into the frame of its request, and goes back the way that the request came. No system call is made for
 //! a datagram: a round takes one for sending, and a worker without frames one for waiting.
+//!
+//! A frame has 4 KiB: a request in its first half, and room for the reply at its end. The headers of the reply are
+//! written before the payload once its length is known, and the same frame goes into the transmit ring. The engine
+//! writes its reply there as it writes it into the buffers of the other back ends.
 
 mod queue;
 

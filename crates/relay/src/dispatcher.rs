@@ -8,6 +8,10 @@
 //! ([`Dispatcher::set_unsent`]). Messages of other peers are dropped when the queue is long, before they are encoded.
 //! Replies to the connection's own messages have a separate limit ([`QueueLimits`]). A peer can therefore neither fill
 //! the queue of another one nor keep its replies from it.
+//!
+//! With TLS, the bytes of a connection are sealed when they leave, in as few records as possible. Messages for a
+//! connection of another worker are collected during the poll round and handed over afterwards. For these, the decision
+//! about the queue is made where the mailbox is emptied.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

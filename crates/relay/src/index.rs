@@ -4,6 +4,9 @@
 //! Litwin's "Linear hashing: a new tool for file and table addressing" (1980). A call therefore moves at most the
 //! entries of two segments, whatever the size of the swarm, while a single table would be rehashed as a whole under the
 //! lock of its shard.
+//!
+//! With a million peers in one swarm, the longest call takes 0.2 ms of CPU (`cargo xtask bench relay`). A single table
+//! took 47 to 73 ms, but 0.5 µs less per join on average. The list of peers grows and shrinks by 8,192 at a time.
 
 use core::cell::Cell;
 

@@ -2,6 +2,10 @@
 //!
 //! Each worker has one mailbox, into which all other workers put batches of messages. The lock of a mailbox is held for
 //! a swap of two buffers, or for a copy of the messages that one worker has written in one poll round.
+//!
+//! An event descriptor wakes the other worker if its mailbox was empty. A model checker (loom) searches the
+//! interleavings of two senders and a receiver for a lost message or wake-up. A mailbox is bounded, and messages that
+//! do not fit are lost: to the client, such a message is a peer that never answered.
 
 use std::sync::Arc;
 

@@ -5,6 +5,16 @@
 //! same id, chosen by an attacker perhaps, and peers of other nodes may have it too. Their pending offers are therefore
 //! found by the keys of the offers, so that an answer costs one look-up whatever others have announced, and goes to no
 //! other connection than the one that made the offer.
+//!
+//! Any number of connections may announce the same id: one tracker under two URLs, or a client that is back before the
+//! tracker notices the end of its old connection. None waits or is refused. When the first connection leaves, the next
+//! that announces takes its place. A new connection with a known id makes the tracker ping the first one. If that stays
+//! silent for `webtorrent.ping_interval_s`, it ends as after any ping. A connection that owes a pong is not pinged
+//! again, so another client cannot put off its end. One with a backlog is pinged when it has read that.
+//!
+//! In an earlier design a peer id belonged to one connection, and others waited until a ping had shown whether that was
+//! alive. It took queues of claims with limits of their own, questions to the kernel about slow clients, and messages
+//! between nodes, and it still refused clients with two connections.
 
 use crate::index::Index;
 use crate::swarm::Peer;

@@ -2,6 +2,9 @@
 //!
 //! An answer is relayed only to a peer that made the offer, so that a client cannot write to a peer that did not ask
 //! for it.
+//!
+//! An answer is relayed for two minutes and once. An offer is remembered by a keyed hash of its id, of the peer id that
+//! made it, and of the peer and the connection that received it.
 
 use shoal_base::PeerId;
 

@@ -7,6 +7,11 @@
 //! for pending offers either.
 //!
 //! Every peer that joins or leaves must be reported, with the source under which it was counted.
+//!
+//! Pending offers are most of what a peer can take. Each peer stores its source in seven bytes of former padding: a
+//! hash of 24 bits for the /32 or /24, and the further bytes of the address under a mask, so that the hashes of all its
+//! networks follow from them. A download is counted once a lifetime per peer id, and eight times per source and
+//! torrent.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;

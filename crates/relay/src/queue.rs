@@ -1,4 +1,15 @@
 //! The outbound queue of one connection, and its limits.
+//!
+//! The queue of a connection is the content of its buffer plus the bytes that its socket has not accepted. Messages of
+//! other clients are dropped beyond 128 KiB, before they are encoded: answers at the full limit, offers at half of it.
+//! While there is a backlog, the limit for offers is a quarter for any group of sources that takes up an eighth of the
+//! full limit in the queue. Groups are three bits of the keyed hash of the source. The queue is therefore at most one
+//! message longer than the limit, and an empty one accepts a message of any size. Messages are lost before connections.
+//! Replies to the client's own messages, and pongs, are counted separately, up to 256 KiB. A client that leaves more
+//! unread is disconnected.
+//!
+//! The client has to read the output of one write within six times `http.send_timeout_s`. With the defaults, a client
+//! that reads 35 kbit/s stays connected, whatever others send.
 
 use shoal_base::transport::stream::Handle;
 

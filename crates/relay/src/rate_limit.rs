@@ -9,6 +9,10 @@
 //! hash, of which the fuller one counts. Memory is therefore bounded for any number of sources and receivers, an idle
 //! bucket needs no maintenance, and a source is limited by the traffic of others only if it shares both its cells with
 //! them. A source can keep 64 receivers at their limit, since it has 64 times the rate of one.
+//!
+//! The bucket of a connection takes 32 bits in its member. The sketch of senders has two rows of 4,096 cells, and the
+//! sketch of receivers has 64 Ki cells a row. An offer counts as 2 KiB at least. The worker of the sender decides, so
+//! offers to other nodes are limited as well. Answers need no bucket, since each belongs to an offer.
 
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -11,6 +11,15 @@
 //!
 //! A peer is identified by its peer id and its connection. The first connection of this node with a peer id is found by
 //! that id; all others, and the peers of other nodes, are found by the id together with the address.
+//!
+//! A draw is uniform over the representatives of other sources and all peers of the announcer's own source, without
+//! repetition, and never the announcer. A sample of all peers comes first. Only if it contains surplus peers of other
+//! sources, these are replaced by further draws, 64 for a place at most, so the rule costs nothing in ordinary swarms.
+//! A leecher takes the place of a seeder as representative. For a seeder, leechers come first and seeders get what is
+//! left over, since there are applications in which all browsers have everything.
+//!
+//! To the swarms, a peer of another node is one whose address is that node. For offers, twice as many peers are drawn,
+//! and those of this node go first. Per torrent, a connection has at most four peer ids.
 
 use core::ops::Range;
 

@@ -1,6 +1,10 @@
 //! Everything that workers take from the configuration and that can change while they run.
 //!
 //! A worker sees a new [`Live`] before its next batch, see [`crate::published`].
+//!
+//! A batch is served under one policy, and no worker ever waits for a reload. Values that a worker computes from keys
+//! are computed again when it adopts a new [`Live`]: in `set_policy` of the responders and `reconfigure` of the
+//! sessions.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};

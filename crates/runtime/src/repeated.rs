@@ -1,4 +1,6 @@
 //! Warnings that clients or a fault can provoke again and again, of which only some are logged.
+//!
+//! One such warning is logged a minute, and the others are counted. Workers log nothing.
 
 use std::time::Duration;
 

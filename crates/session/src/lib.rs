@@ -6,6 +6,10 @@
 //!
 //! [`Service`] is the entry point: there is one for each worker, and a [`Session`] for each connection. Nothing
 //! that a peer sends makes it panic or hold more than a bounded number of bytes of a connection.
+//!
+//! An idle connection owns no buffers. Input is parsed where it was received. Only the beginning of an incomplete
+//! request is buffered, and the buffer is released with the reply. TLS uses rustls without its buffers for the same
+//! reason.
 #![forbid(unsafe_code)]
 
 mod counters;

@@ -8,6 +8,9 @@
 //! when the tracker gives it up or ends, whatever either of them does.
 //!
 //! This module is the tracker's side. `message` has the protocol, and `serve` is the other side.
+//!
+//! An attacker that controls the tracker could use the broker for these two things only: to bind sockets at free
+//! addresses and in the directories of its Unix sockets, and to start the installed program.
 
 mod message;
 mod serve;

@@ -13,6 +13,10 @@
 //! After a crash there is no image. A part of the store, the tables of its shards above all, lies outside the memory file, and
 //! goes with the process. A tracker that stops because a worker panicked makes no image either: the most likely reason
 //! is a mistake in what the memory contains, and the next process would inherit it. Both read the last snapshot.
+//!
+//! The store is frozen by a thread that never lets go of it. The time is the monotonic clock of both processes. After a
+//! panic the locks are free again (they are not poisoned), so a shard may be inconsistent. A snapshot passes every
+//! value through the code that checks it.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};

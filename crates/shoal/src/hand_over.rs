@@ -18,6 +18,14 @@
 //!
 //! If the new process cannot continue in the memory of the old one, because the layout or a setting differs, it gets the swarms
 //! as a snapshot, which takes longer.
+//!
+//! The one rule of the design: until the old process lets go, it has changed nothing that it could not take back. The
+//! last message of the old process and a stop of it decide under one lock which of them comes first (`Progress`).
+//!
+//! Connections move after the pause, so their number does not lengthen it. Those of HTTP are the first. Before, each
+//! worker collects the messages of others for its connections, and none sends any more, so nothing is lost between two
+//! workers. The new process admits each connection by its own limits, under the quota that it had, and reads from no
+//! WebSocket before all have arrived: an offer or an answer to a client that is still in the old process would be lost.
 
 mod message;
 mod predecessor;

@@ -1,9 +1,8 @@
-//! The tracker's program. It connects the other crates and owns everything that they must not touch: the clock,
-//! the threads, the signals, the log and the interaction with the operator.
+//! The tracker's program. It connects the other crates and owns everything that they must not touch: the threads, the
+//! signals, the privileges and the life of the process.
 //!
-//! [`cli`] is the entry point. `tracker` controls the life of a tracker, from the configuration to the last
-//! worker. `pool` and `worker` are its data plane. `control` is the listener for operators, which never delays a
-//! request.
+//! [`cli`] is the entry point. `tracker` controls the life of a tracker, from the configuration to the last worker.
+//! `pool` and `worker` are its data plane. `shoal-control` and `shoal-cluster` run beside them and never delay a request.
 #![deny(unsafe_code)]
 
 #[cfg(test)]

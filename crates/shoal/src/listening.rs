@@ -4,6 +4,11 @@
 //! broker binds what is new, before anything has changed: if that fails, the reload is refused. Each worker takes its part
 //! together with the other values of the same reload ([`shoal_runtime::live::Live`]), because the settings of connections name
 //! listeners by their numbers.
+//!
+//! A worker changes its sockets between two poll rounds. It answers what waits in the sockets that go, and opens a back
+//! end on the new set. Sockets that stay are the same ones, so what arrives in the meantime waits in them. A worker may
+//! not set up rings, so the control plane creates them with their restrictions, and the worker enables them
+//! (`shoal_net::Backend::prepare`).
 
 use std::io;
 use std::num::NonZeroUsize;

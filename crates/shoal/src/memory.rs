@@ -16,6 +16,9 @@
 //! - the swarms of WebTorrent;
 //! - the memory of connections, with a fifth of it reserved for the overhead of the allocator;
 //! - queues: the messages that one poll round of a worker collects for its connections and for other workers.
+//!
+//! The accounts can differ from the truth: the allocator adds overhead, and pieces are scattered. The memory thread sees the
+//! difference in the resident memory and lowers the budgets of the workers.
 
 use std::fs;
 use std::num::NonZeroUsize;

@@ -3,6 +3,9 @@
 //! One thread sets the phase, and each worker follows it between two poll rounds. A worker that leaves passes its
 //! connections on through here, and one that serves takes connections of another process from here. WebSockets among them
 //! wait until all have arrived: before that, a message for another client may find it in neither process.
+//!
+//! A worker of the new process begins paused, with its back end open, so that the pause of the old one is as short as
+//! its image is small.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};

@@ -7,6 +7,8 @@
 //!
 //! It protects the machine from a tracker that runs an attacker's code, and not the tracker from itself: its threads share
 //! their memory, so such code could make another thread act for it, within the limits of the whole process.
+//!
+//! The crates `landlock` and `seccompiler` need no C library.
 
 mod calls;
 mod filter;

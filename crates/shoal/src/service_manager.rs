@@ -11,6 +11,9 @@
 //!
 //! The name of a socket that the manager keeps follows from the socket itself, so that each process that has the socket can
 //! make the manager close it.
+//!
+//! The manager keeps all sockets that the tracker has bound. A process that takes over tells the manager of its sockets
+//! only when it is the main process, and until then gives none up that the old one may go on with.
 
 use std::env;
 use std::io;

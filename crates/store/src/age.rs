@@ -7,6 +7,9 @@
 //!
 //! An age is therefore exact to half a unit of scale 0 for a young swarm, 225 seconds with a timeout of 2,700; and to a
 //! twelfth of itself for any other. In the last scale it ends at [`AgeClock::age_s_max`], at least 1,365 days.
+//!
+//! One scale of hours and one of days was the alternative. The age of a young swarm would then be known to an hour
+//! only, and the age of one of a few days to a day.
 
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -12,6 +12,13 @@
 //! little memory. Behind that, it uses huge pages (`MADV_HUGEPAGE`), because a random access then costs one miss
 //! instead of two. Ordinary pages are combined into huge ones as soon as a whole huge page of them is in use
 //! ([`Arena::settle`]).
+//!
+//! A first touch of a huge page may take the kernel milliseconds, so a thread that serves no requests calls
+//! [`Arena::make_ready`] ahead of need. Most systems give files in memory no huge pages by themselves, so that call
+//! asks for each (`MADV_COLLAPSE`). On a machine with several NUMA nodes, the pages come from all of them in turn
+//! (`mbind`), because every worker uses every shard.
+//!
+//! A sixteenth of the ceiling is reserved for moves and shrinking, so that a full store can always become smaller.
 #![allow(unsafe_code, reason = "the mapping itself; the rest of the crate is safe")]
 
 use core::ffi::c_void;

@@ -4,6 +4,10 @@
 //! more work than its budget allows, even in the middle of a large swarm, so that requests are not delayed. A unit of the
 //! budget is about a cache line of work: a line that is examined, or a peer that is removed and no longer counted. Entries
 //! that move during a sweep may be visited twice or not at all; the next sweep reaches them in time.
+//!
+//! A segment gets fewer lines when the sweep leaves it. Segments are merged only after the sweep, because a merge moves
+//! entries to places that the sweep has already passed. A peer is forgotten between one timeout and about a quarter
+//! more. Exactness would cost a list of peers by age.
 
 use crate::Place;
 use crate::age::AgeTime;

@@ -9,6 +9,9 @@
 //! segment must not help in another. Every word of an input passes through at least three folds before it selects a line.
 //! After a single fold, consecutive inputs, such as the ports of an address, would lie on a lattice
 //! whose spacing could be computed from a few known neighbours.
+//!
+//! The hash is spelled out instead of taken from a crate, because the inputs have fixed sizes and the position must use
+//! the high bits.
 
 use serde::{Deserialize, Serialize};
 

@@ -8,6 +8,11 @@
 //!
 //! Layout: a CRC-32 of the rest; then the header, the free pages, the counts of sources and the shards, in the encoding of
 //! `postcard`.
+//!
+//! The old process writes the image while it holds every lock of the store, and never releases the locks after it has
+//! let go. No thread of it can therefore touch the pages that the new process changes. Heap structures in shared memory
+//! were the alternative. They need an allocator of their own, and every pointer becomes an offset. Where the kernel
+//! refuses a memory file, the store is in private memory, and an upgrade copies it as a snapshot.
 
 use std::io;
 use std::sync::Arc;

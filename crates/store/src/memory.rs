@@ -1,6 +1,10 @@
 //! The memory of one shard: a reserve of pages, and blocks allocated from pages.
 //!
 //! An operation that adds an entry first checks that there is room, so that it cannot run out of memory half-way.
+//!
+//! An operation takes one page for a block, and six before a segment grows or splits. Between operations a shard holds
+//! two to four. Free pages and the reserves of shards are what costs memory, so they are few. The buffers for entries
+//! that move belong to all shards together.
 
 use std::sync::Arc;
 

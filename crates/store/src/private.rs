@@ -4,6 +4,9 @@
 //! it, beside the public one. All of these are in tables of their own, so that no list of torrents contains them. Within
 //! them, a swarm is identified by its info hash under a secret mask of its network: without the mask, no client can
 //! name an info hash whose swarm is that of another network.
+//!
+//! Announces from such networks are rare, so they are served one by one and not in the passes of a batch. Filtering the
+//! peers of replies was the alternative. In a large swarm, neighbours would then hardly ever find each other.
 
 use shoal_base::{Expired, InfoHash, PeerV4, PeerV6, Totals};
 

@@ -9,6 +9,15 @@
 //! candidates: the entry with the fewest downloads goes, to within a power of two, and the oldest among equals. The new entry is
 //! a candidate as well. To displace a torrent with many downloads, an attacker has to complete as many of other torrents,
 //! and of as many torrents as the table holds to displace all; for each torrent, few downloads of a source are counted.
+//!
+//! Entries lie in a `Table` as swarms do, so their memory is in the arena and they grow a segment at a time. With the
+//! same seed, a window of a walk or of an export covers both tables. An announce to an existing swarm never touches the
+//! table. An announce that creates a swarm looks there, and so does a scrape that finds no swarm.
+//!
+//! A list by age was the alternative. It costs eight bytes more and a miss for each change, and a flood of cheap
+//! entries would push all others out. The number of downloads is what costs an attacker something. Ages are hours of
+//! the clock of ages, so they do not jump. The relay has no such table: its swarms are on the heap, and few trackers of
+//! WebTorrent publish counts.
 
 use core::cmp::Reverse;
 use core::fmt::Debug;

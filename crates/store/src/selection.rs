@@ -6,6 +6,13 @@
 //! Candidates are drawn like any sample; in a small swarm, all peers are candidates. A few random candidates of each
 //! source are retained, and the reply is a uniform choice from those. If very few are retained, as in a home network
 //! behind one address or in a laboratory, the others fill up the reply.
+//!
+//! A swarm is marked for good when some source had three peers in it. Up to 256 candidates are drawn, two of each
+//! source are retained, and the others fill up the reply if fewer than 16 are retained. A swarm that no longer fits in
+//! a block counts one slot only, so a source can have two peers a slot without the mark: some ten by chance.
+//!
+//! The selection does not hold against many networks: each source below its share has at most two candidates, but a
+//! hundred sources have two hundred.
 
 use shoal_base::PeerV6;
 use zerocopy::{FromZeros, IntoBytes};

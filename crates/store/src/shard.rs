@@ -1,4 +1,8 @@
 //! One shard: a part of the swarms of one family, with the memory they live in. Only one thread uses it at a time.
+//!
+//! An announce that only renews the stamp of its peer has a short way of its own (`renew`), since most announces are of
+//! this kind. The general way would have the same effect at twice the cost: it is 17 KB of code if the compiler puts it
+//! into one function, and most of its instructions move values between the stack and registers.
 
 mod downloads;
 mod larges;

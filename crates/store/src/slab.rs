@@ -2,6 +2,9 @@
 //!
 //! This module owns the pages that are divided into blocks of one size each. A page whose blocks are all free returns
 //! to the reserve. Free blocks of a page are linked through their own first two bytes.
+//!
+//! There are 38 sizes. The larger ones are those of which a whole number nearly fills a page. The pages of a size are
+//! 98 to 100 % full even while all swarms grow.
 
 use core::num::NonZeroU32;
 

@@ -37,6 +37,8 @@
 //! number of blocks before it (4 bytes), of parts and of peers (8 bytes each).
 //!
 //! A reader that meets a damaged block looks for the next one that is whole.
+//!
+//! Each block has the time when its ages were true. The monotonic clock of another boot means nothing.
 
 mod block;
 mod reader;

@@ -3,6 +3,9 @@
 //! A single peer is stored in the swarm's own slot, a few peers in a block, many in two tables. A swarm grows into the
 //! next form when it has to. It falls back only when it is much smaller, so that it does not alternate between two
 //! forms.
+//!
+//! A swarm without peers is removed, because any client could otherwise fill the store with empty swarms. A peer is an
+//! address and a port. The store holds no peer ids.
 
 use shoal_base::Action;
 use shoal_base::source::{Excess, Networks};

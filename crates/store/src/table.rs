@@ -11,6 +11,30 @@
 //! much larger than the number of segments demands.
 //!
 //! This module owns the entries of a table. It must not know what an entry means.
+//!
+//! Lines are 80 to 95 % full at every size. The bounds of a table:
+//!
+//! | Operation | Bound | Why it holds |
+//! |---|---|---|
+//! | search, visit | two lines | an entry is in no other |
+//! | insertion | two lines, and the other lines of their entries; four growths of the segment | constants; then the entry is refused as one that finds no memory |
+//! | removal | one line | nothing else moves |
+//! | growth, shrinking, split, merge | the entries of one segment, or of two half-empty ones | placed in a buffer; if an entry finds no place there, nothing changes |
+//! | directory | doubles and halves: a copy of 4 bytes an entry, 256 KiB for a swarm of 50 million peers | three eighths of a segment's entries come or go between a split and a merge |
+//! | depth of a segment | 8 bits more than segments of equal size would need, 24 at most | a deeper directory needs 256 times as many announces to find the keys of one segment |
+//! | step of a list | one segment of each family | a segment is the window |
+//! | lists of segments, large swarms, slab pages, free pages | a copy of 44 or 8 bytes each when they grow | amortised; large lists move by remapping |
+//! | large swarm to small | two segments | it stays large until it has shrunk so far |
+//!
+//! Replies reveal which peers share a line, and the full scrape reveals which torrents share a segment, so an attacker
+//! can choose keys that lie together. It gains little. Keys that crowd a few lines make insertions fail, and the
+//! segment then grows. Keys of one segment make it split by later bits. The peers of one source and slot share two
+//! lines, but there are at most eight of them. Where all sources have eight in a slot, lines are a third to a half
+//! full, and a segment that should become smaller mostly finds no place for its entries. Such an attempt costs some ten
+//! microseconds, so only one removal in sixteen makes one, by chance.
+//!
+//! Five alternatives were rejected, see `bench-runs/ways-tried.md`: chained buckets, linear probing over lines that are
+//! split one by one, linear probing in segments, pages as segments, and a dense array with an index beside it.
 
 mod directory;
 

@@ -8,6 +8,18 @@
 //! ends, and then the interface is as before. Another process may take it over ([`Program::replace`]).
 //!
 //! `unsafe` is only in `syscall`, which passes pointers to the kernel, and in `mapped`, which shares memory with it.
+//!
+//! The program contains only work that needs no swarm: connect requests, because an id is a hash of the address and the
+//! time, and refusals by address. It takes no decision of its own, and it makes ids by the SipHash of `shoal-engine`,
+//! so it does not matter who has issued one. It leaves to the kernel what it does not understand, and what its worker
+//! does not take in time.
+//!
+//! The limits of sources are token buckets in a count-min sketch, as in `shoal_base::source`. A map that forgets the
+//! least recently used sources was the alternative. Each packet of a flood from forged addresses would then insert an
+//! entry under a lock and push an honest source out. That costs ten times as much and frees the attacker of its limit.
+//!
+//! The library is aya. libbpf-rs is as well kept, but needs libelf and zlib, and so more than Rust and a C compiler to
+//! build. The object is in the repository. `cargo xtask bpf` builds it again and compares it, which takes clang 14.
 
 use std::error::Error;
 use std::io;

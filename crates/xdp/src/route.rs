@@ -8,6 +8,12 @@
 //! The answer that there is a way back is retained for a second, in 256 KiB for each processor and interface, because a look-up
 //! takes 80 ns, and 190 over IPv6. Announces and scrapes are checked as well as requests for connection ids: an id shows that its
 //! owner was reached, but not that a reply to this frame would be.
+//!
+//! A list of routes and neighbours in user space was the alternative. It would be a second routing table that lags
+//! behind the kernel's. A look-up takes as long as all the rest of the program, so routes are retained with their whole
+//! key: source, MAC address, segment, and a hash of the address that was asked. They lie in memory of each processor,
+//! since two processors that write one entry could make up a route. Refusals are not retained: what follows them, the
+//! socket path, costs far more.
 
 use std::{fs, io};
 

@@ -4,6 +4,10 @@
 //! that begin alike. The numbers of IPv6, which mostly begin alike, have a static search tree ([`Sorted`]). Each level of it is a list of cache lines. The lowest one holds all numbers, and each further one the first
 //! number of every line below. A search reads one line of each level. The upper levels of 100,000 numbers take a few
 //! tens of KiB and stay in the caches of a processor, so a search waits for one or two lines of memory.
+//!
+//! The index of IPv4 takes 256 KiB, and a search costs two cache misses at most. IPv6 addresses are searched by their
+//! upper halves first, since networks narrower than a /64 are rare. Nested prefixes are resolved when the table is
+//! built, at any depth.
 
 /// A cache line of numbers.
 #[derive(Clone, Copy, Debug)]

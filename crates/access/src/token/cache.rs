@@ -8,6 +8,9 @@
 //!
 //! All workers share the cache without a lock. An entry is four words, of which two are the tag of the token combined
 //! with the other two. If two workers write an entry at the same moment, the mixture has another tag, and so is no entry.
+//!
+//! An entry names its key by a number that no other key gets. Removing a key, or changing the rules about claims,
+//! therefore ends its entries without a walk.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,6 @@
 //! The details of an entry: a date, a reference, a reason.
+//!
+//! The details of an entry are one text, and equal texts are held once.
 
 /// Separates the parts of a text of details. A part that contains it, which no line can, gets a space instead.
 const SEPARATOR: char = '\n';

@@ -2,6 +2,9 @@
 //!
 //! A reader may be slow, and the list may change meanwhile. So a walk keeps no table alive: a change ends it, unless it
 //! concerns only tables that the walk has passed.
+//!
+//! The `ETag` is a sum over the entries that depends on neither their order nor the secret key. It therefore stays the
+//! same across restarts and nodes.
 
 use std::sync::{Arc, Weak};
 

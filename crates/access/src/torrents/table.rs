@@ -4,6 +4,9 @@
 //! 20 bytes and its share of a bound, about 21 together, at every size. A lookup reads one bound, then the bucket: two
 //! cache misses that depend on each other, and a line or two. The number of entries in a bucket follows from a secret
 //! hash, so no client can look for a crowded one.
+//!
+//! Two alternatives were rejected. Buckets of a fixed size, three hashes a line, need cuckoo moves to be nine tenths
+//! full, and take 24 bytes for a hash. A filter in front of the table saves nothing where most torrents are listed.
 
 use core::hash::{Hash, Hasher};
 use std::collections::HashMap;

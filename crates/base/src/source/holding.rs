@@ -13,6 +13,12 @@
 //! 10⁻¹².
 //!
 //! Two threads may each admit the last peer of the same source, so it may exceed its limit by as many as there are threads.
+//!
+//! Estimates that decay were the alternative. They need a window of the timeout, forget the peers that a source keeps,
+//! and count a client twice that leaves and comes back.
+//!
+//! The store and the relay share one pair of sketches. The store searches a swarm for other peers of a source to tell
+//! whether a torrent is new to it. The relay does not search: each of its peers counts as a torrent.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -15,6 +15,8 @@
 //!
 //! Cells are plain atomics. If two threads serve the same source at the same moment, one of the two tokens can remain in
 //! the bucket.
+//!
+//! A table with eviction was the alternative. A flood of more sources than it has entries would evict the others.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -14,6 +14,10 @@
 //! All widths have shares of resources that become short: connections, the room of the store and of the relay. A
 //! limit that an operator sets in figures holds for the networks of one customer only ([`Width::is_of_customer`]). With
 //! the wider ones, it would refuse customers of large providers while there is enough for all.
+//!
+//! In a swarm and in a reply, a source is an IPv4 address or an IPv6 /48. This table holds for the store, the relay and
+//! connections alike, because an attacker multiplies whatever one of them counts least. Carriers and hosters put
+//! strangers into a /24 or a /32, so these have large shares.
 
 use core::net::IpAddr;
 

@@ -1,4 +1,7 @@
 //! The state of the screen: the latest statistics, and what the operator has chosen to see of them.
+//!
+//! All text passes `printable`, because names come from clients, and the tracker may be of another version, or another
+//! program.
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,9 @@
 //! The full screen: replies, keys and signals in, pictures out, and the terminal as it was in the end.
 //!
 //! Threads of their own read keys, wait for signals and ask the tracker, so that a tracker that does not reply holds up no key.
+//!
+//! Tables, tabs and the chart are widgets of ratatui. Keys and modes of the terminal are those of crossterm, and the
+//! whole workspace uses the version of signal-hook that crossterm uses.
 
 use std::io::{self, stdout};
 use std::sync::mpsc::channel;

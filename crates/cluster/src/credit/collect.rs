@@ -1,5 +1,9 @@
 //! The thread that takes records from the rings, puts them into batches, and keeps these until the stream has them. It never
 //! waits for the disk: another thread does ([`disk`](mod@super::disk)).
+//!
+//! Batches grow with the queue, from a second to two minutes. The list of batches therefore takes bounded memory, and
+//! the files are full before it is. A batch that is lost leaves a gap in the numbers, so that consumers learn of it.
+//! Only refusals lead to a stream with one copy, since nothing else tells whether the servers could have three.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,8 @@
 //! The task that publishes batches, one at a time: the next one follows when the stream has the last one.
+//!
+//! More batches on their way at a time would be faster over long distances. But a batch that fails among others that do
+//! not would come after them, and consumers could not tell by one number for each run what they have credited. Batches
+//! of 128 KiB make up for it.
 
 use std::sync::Arc;
 use std::time::Duration;

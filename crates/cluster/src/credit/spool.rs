@@ -6,6 +6,11 @@
 //!
 //! A process that is killed loses nothing that was appended. If the host fails, what was appended within the last second before
 //! may be lost. The caller lets another thread wait for the disk, see [`Spool::take_unsynced`].
+//!
+//! Batches of an earlier run keep their run, so the number of the last batch need not survive a crash. Files are never
+//! written over. Locks let the next run take the files of runs that have ended, and at an upgrade each process has its
+//! own. Behind a damaged entry, the next batch is found by its length, or by the run in its head, which no client
+//! knows.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

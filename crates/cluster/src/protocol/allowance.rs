@@ -1,4 +1,10 @@
 //! How much may be done for other nodes in a time.
+//!
+//! A request is small and its reply may be large, so replies have an allowance: batches that are sent again by node and
+//! for all nodes together, parts of a snapshot by the time since the last repetition. Batches that wait count with the
+//! memory of their places, and are copies: a message may be a small part of a large buffer of the client library. A
+//! node whose snapshots fail again and again is asked last, and a node that joins does without it. Sequence numbers
+//! that no node reaches in years are malformed, so that sums of them cannot overflow.
 
 /// An amount that fills up at a rate, to the amount of a second.
 #[derive(Clone, Copy, Debug)]

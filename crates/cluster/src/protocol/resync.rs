@@ -5,6 +5,10 @@
 //! contains. A request for the part behind the last one acknowledges the whole snapshot.
 //!
 //! An export of which all parts were sent keeps none waiting for its slot: it is retained only to repeat its last parts.
+//!
+//! A node that joins fetches the peers of UDP and HTTP from the nearest node that misses nothing. The streams begin
+//! with the batches that part 0 names, so nothing is missed in between and no download is counted twice. The peers of
+//! WebTorrent come from each node for itself, since it alone knows its connections.
 
 use std::collections::{BTreeMap, VecDeque};
 

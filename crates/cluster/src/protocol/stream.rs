@@ -2,6 +2,9 @@
 //!
 //! A batch that comes too early waits for those before it, which are requested again. One that does not come within some seconds
 //! is given up: the stream goes on behind it, and a snapshot has to replace it.
+//!
+//! A batch is given up after three seconds. A hello each second tells the end of each stream with a digest of all
+//! batches, so that a lost last batch, or one that another sender has slipped in, shows.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,9 @@
 //! The copy of the bucket in the directory of the state, with which a tracker starts while NATS is away.
 //!
 //! Each line is an object: the first tells the bucket, all others a key and its value, and whether the bucket lacks it.
+//!
+//! With `state.keys`, the copy has the key of connection ids, so that the first announce after a restart is checked by
+//! it.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};

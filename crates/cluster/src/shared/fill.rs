@@ -4,6 +4,10 @@
 //! that knows entries writes them, in any order, by writes that demand that the key was never written. So nothing that was
 //! removed since comes back, and a fill that was interrupted goes on in the next session, at another node, or after a restart.
 //! A mark that is written last tells nodes that come later that they need not write what they still know.
+//!
+//! A bucket is another one if it was created at another time, or if its last revision is before one that was seen. The
+//! copy tells which keys are unwritten. A takedown therefore outlives the bucket. A node that comes later with the same
+//! or an older revision of the former bucket writes nothing, since what lacks by then was removed.
 
 use std::collections::BTreeSet;
 

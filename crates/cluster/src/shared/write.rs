@@ -1,4 +1,7 @@
 //! Changes of the bucket by this node: they are stored, and apply here, when a function returns.
+//!
+//! A change is written by the thread of its request. It waits until the watch has brought the change back and the
+//! change applies here, so a reply means the same as without a cluster.
 
 use std::time::Duration;
 

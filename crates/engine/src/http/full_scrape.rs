@@ -3,6 +3,9 @@
 //!
 //! Torrents come in the order of the store, not in ascending order of their info hashes as bencoding requires:
 //! sorting tens of millions of them would take as much memory as the store. Clients do not insist on the order.
+//!
+//! The walk takes a segment of the tables of each family at a time. A torrent that exists during the whole walk appears
+//! exactly once, whatever grows or shrinks meanwhile.
 
 use shoal_config::OpentrackerMode;
 use shoal_store::{Listed, Walk};

@@ -4,6 +4,13 @@
 //! torrents with the most peers stay in a table of a fixed size. Its figures are of the past, so a caller
 //! that needs the largest swarms looks up the current counts of all candidates. Walking over the store would be exact, but would read
 //! every torrent for an answer of a few.
+//!
+//! There are 1,024 candidates. Looking up their counts takes about a millisecond, a lock for one look-up at a time, and
+//! the result is retained for a second. A swarm of 2,000 peers is missed after one interval with a probability of e⁻³¹
+//! at the largest distance, and one of 64 peers with one of 1/e. The largest swarms of a busy tracker are therefore
+//! certain, while some swarms of a few dozen peers are missed. A candidate that has become small is dropped by the next
+//! look-up, ten seconds later at most. A hostile client takes a place only with more peers than the candidate that it
+//! displaces.
 
 use std::collections::BTreeMap;
 

@@ -4,6 +4,8 @@
 //! about its readers, and a reader that stalls costs nothing. A torrent that changes again moves to the end of the log.
 //! The log holds a fixed number of torrents. When it is full, it forgets the oldest change, and a reader that has not seen
 //! that one is told to start over: to read the counts of all torrents anew.
+//!
+//! The counts of torrents are looked up when they are read. A change that comes during the look-up is told again.
 
 use core::fmt;
 use core::hash::Hasher;

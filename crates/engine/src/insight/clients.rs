@@ -1,4 +1,7 @@
 //! The software of the clients of about the last hour, by its share of the announces.
+//!
+//! Names have a counter each, so nothing that clients send displaces a name. Versions share a table of 256
+//! (space-saving): a version with more than 1/256 of the announces is in it. Counts decay by e in half an hour.
 
 use crate::insight::sample::Sample;
 use crate::insight::software::{Software, Version, identify};

@@ -2,6 +2,10 @@
 //!
 //! While there are few announces, each is a sample, so that small trackers are seen exactly. With more of them, one in up
 //! to 64 is, at random distances, which no client can predict. Each sample says for how many announces it stands.
+//!
+//! A sample goes through a queue of atomics between two threads, 96 KiB for each worker. A worker leaves about a
+//! thousand samples a second. Distances are uniform between one and twice the mean, from a generator of which clients
+//! see nothing else.
 
 use core::array;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -2,6 +2,10 @@
 //!
 //! A peer was admitted at its node, so the limits of its source count it, but do not refuse it. Lists, networks and the
 //! ceiling of memory hold here as well.
+//!
+//! A message has enough deltas for each shard that all passes over up to 64 of them share one lock. A completed
+//! download is counted by the rule for local ones. A delta that was sent again after a loss is older than the traffic
+//! beside it. It yields to a peer that has announced here since, as far as stamps can tell.
 
 use core::net::IpAddr;
 use std::sync::Arc;

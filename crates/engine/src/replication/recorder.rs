@@ -2,6 +2,9 @@
 //!
 //! A responder never waits: a delta for which there is no room is lost and counted. The next announce of the peer in a later
 //! period, or a comparison with other nodes, replaces it.
+//!
+//! A worker has two rings, which are read one after the other, so announces of one peer over both protocols within some
+//! milliseconds may change places.
 
 use core::net::IpAddr;
 use std::sync::Arc;

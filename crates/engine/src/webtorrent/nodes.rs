@@ -6,6 +6,10 @@
 //!
 //! It must not know how messages travel. A node that does not take its messages loses them: its queue is bounded, like that
 //! of a connection.
+//!
+//! An offer carries the source of its sender, since it may arrive before the batch that tells of the sender. Other
+//! nodes know one peer of each id at a node, and offers for it go to the first connection with that id. The source of a
+//! peer comes as keyed hashes, so that the peer counts towards the share of that source.
 
 use std::sync::Arc;
 

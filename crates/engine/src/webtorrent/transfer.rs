@@ -3,6 +3,11 @@
 //! This module owns what one process has to know of a client of the other. Offers that wait for an answer move with the
 //! client that made them. Their keys are made of the connections of the old process, so a client that moves is known by its
 //! former connection too, until those offers have expired.
+//!
+//! A WebSocket takes its peers along: it leaves the swarms of the old process and joins those of the new one with its
+//! role, age and download. The limits of its source count it there, but do not refuse it. Room and lists do. The old
+//! process names the sources of its peers before its first connection, since the image counts them as well, and the new
+//! process subtracts them.
 
 use core::net::IpAddr;
 use std::collections::HashMap;

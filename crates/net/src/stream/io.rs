@@ -3,6 +3,11 @@
 //! A connection is read as soon as it is accepted, because the kernel hands it over with its first bytes
 //! (TCP_DEFER_ACCEPT). A connection with a single request therefore never enters the epoll set. Events are
 //! level-triggered, so an event that a poll round does not handle comes up again.
+//!
+//! While a peer does not read its reply, nothing more is read from it. A connection therefore holds at most one reply
+//! and one input, and a peer that does not read is disconnected after its time limit. The unsent bytes in the kernel
+//! are limited as well (TCP_NOTSENT_LOWAT). Otherwise the kernel would buffer some MiB for each client that does not
+//! read, from memory that all connections of the host share.
 
 use std::fmt;
 use std::io;

@@ -8,6 +8,11 @@
 //! memory among many connections would outlast one that holds more on a single connection, for example because others
 //! send much to it. An exact choice would need an order of sources in each class. Instead, a few accounts of the
 //! largest classes are examined, different ones each time.
+//!
+//! Each account has a fixed part (the connection itself, the state of TLS), which the peer does not influence, and a
+//! variable part. A worker over its budget examines some accounts of the highest eight classes. If the source with the
+//! most connections holds more than the source of that account, a connection of the former is closed instead. A
+//! connection whose memory does not change costs one comparison.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

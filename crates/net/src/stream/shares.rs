@@ -13,6 +13,19 @@
 //! are chosen only if no class before theirs has more than a small part of all connections ([`SPARED_PART`]), even if they
 //! are those of the greediest source. And the choice among them is random, since the oldest would be those of honest
 //! clients. Each class that is busy retains that part, so clients can always come, whatever connections an attacker holds.
+//!
+//! A connection is in a group for each of its networks: two for IPv4, five for IPv6. A wide network is several
+//! customers or one attacker, and the tracker cannot tell which, so the network gets the benefit of the doubt for a few
+//! connections. A newcomer whose networks have as high a rank as the victim's is refused instead, or replaces what its
+//! network itself can spare. Shares apply within one worker, since each worker has its own part of the connections.
+//!
+//! A half request costs an attacker one packet, and an honest WebSocket is worth an hour of waiting for offers. A
+//! WebSocket with a peer in a swarm therefore goes last. A class of busy connections is spared while it has no more
+//! than an eighth of all: otherwise a flood of one class would evict the few honest connections of every class before
+//! it, and if WebSockets took all slots, newcomers would evict each other. Within a class, the order is the order of
+//! entry, and being busy does not change it, or an attacker would outlast honest clients by sending more. The random
+//! choice rotates the queue by up to 15 elements, so that no array of members is needed. An element is passed over some
+//! seven times before it is chosen.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;

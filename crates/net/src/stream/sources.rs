@@ -2,6 +2,11 @@
 //!
 //! Only networks of one customer are counted ([`Width::is_of_customer`]). The wider ones have no maximum of their own, but a
 //! share when a worker is full, see [`super::shares`].
+//!
+//! A connection can move to another source when a proxy names its client, or to another limit when it becomes a
+//! WebSocket. The session first asks whether the source has capacity, because it can send a refusal. The connection
+//! moves to its new groups right after that call. Other workers may take the last free place in between, so a limit can
+//! be exceeded by one connection for each worker.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;

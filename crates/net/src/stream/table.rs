@@ -7,6 +7,11 @@
 //! A connection can enter a phase again and again. So that this does not keep it open forever, waits for the rest of
 //! requests add up until the connection is idle, and so do waits for the peer to read replies. A connection whose time
 //! is used up is overdue as soon as it enters the phase again.
+//!
+//! The phases are idle, lingering, open as a WebSocket, sending, and in a request. WebSockets have no time limit. One
+//! that has been silent for long is pinged, and closed if it stays silent. Waits for the peer to read replies add up
+//! except for the first tenth of a second of each. A connection whose sum has reached its limit enters the phase at the
+//! head of the queue.
 
 use std::net::IpAddr;
 use std::sync::Arc;

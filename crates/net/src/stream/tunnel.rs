@@ -6,6 +6,10 @@
 //!
 //! While one side does not read, nothing is read for it from the other one, so a tunnel holds little more than one input
 //! for each side, and the back pressure reaches the sender. An idle tunnel holds no buffer.
+//!
+//! TLS sessions have secrets that no library exports in a form that it takes back. To the new process, a tunnel is a
+//! plain connection. To close one, the old process ends its input. The session knows that it is tunnelled, and then
+//! says 1012. So the old process decides when, and the new one at which boundary of a message.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

@@ -2,6 +2,9 @@
 //!
 //! The program passes frames on only as long as fewer are on their way than the socket has room for, and leaves the others to
 //! the kernel. It knows how many it has passed on; this module tells it how many of these have come through.
+//!
+//! A full ring would drop packets, which is why the difference never reaches its size. The ordinary sockets of the same
+//! worker serve the rest.
 
 use std::sync::{Arc, OnceLock};
 

@@ -7,6 +7,15 @@
 //! A worker that hangs does not delay the removal for longer than two seconds. It may then bring a swarm back by the old
 //! rules. As long as swarms are not permitted, every worker with the new rules looks for each torrent in the lists, so no
 //! announce is told of the peers of that swarm, and they expire.
+//!
+//! The exemption of torrents with a swarm saves look-ups: only an announce that found no swarm is looked up in the
+//! lists. With ten million hashes, that saves a quarter of the user part of a reply. Scrapes need no look-up at all,
+//! since a torrent that is not served has no swarm. Before the exemption applies, every announce is looked up, after a
+//! pass that prefetches the entries of the whole batch.
+//!
+//! Some hundred peers are removed at a time under the lock of a shard. If a small table has changed, its entries tell
+//! which swarms go. After other changes, a walk over all torrents finds them. If a worker did not acknowledge the new
+//! rules, the exemption is not published, and the next change is followed by a walk.
 
 use std::sync::Arc;
 use std::thread;

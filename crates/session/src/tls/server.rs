@@ -1,4 +1,10 @@
 //! The configuration that all TLS connections of a listener share: versions, ciphers, certificates, tickets.
+//!
+//! Workers share certificates and the keys of tickets, since a client may return to any of them. Each worker has a
+//! rustls configuration of its own (`Server::for_worker`). Handshakes share the lock of the certificates, which they
+//! only read, and the counts of references to them. A resumption brings a new ticket: most clients use a ticket once,
+//! so without a new one every second connection would be a full handshake, which with RSA costs many times as much.
+//! Sealing a ticket takes some 1.4 of the 100 µs of a resumed handshake.
 
 use std::fmt;
 use std::sync::Arc;

@@ -7,6 +7,9 @@
 //! | for another family of addresses | it fails with EAFNOSUPPORT | the resolver of the C library asks for such sockets and does without |
 //! | `clone3` | it fails with ENOSYS | its flags are out of sight of a filter; the C library uses `clone` then |
 //! | that starts a program or reaches out of the process | the process ends | no code of the tracker contains one, so another's code runs |
+//!
+//! The control plane has one list of system calls. Each worker adds a shorter one when its ring is open. The kernel
+//! combines filters, and a call without conditions on its arguments costs a look into the kernel's bitmap.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;

@@ -1,6 +1,9 @@
 //! The files, directories and ports that a running tracker needs, and why: one list, from the configuration alone.
 //!
 //! The sandbox permits these and no others. A reload may need more than the start; the same list then tells what.
+//!
+//! Each entry has the key that names the path or port, and its use. The rules of Landlock follow from the list
+//! (`rules`), and so does the check of a reload. A new key with a path is one line here.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,6 @@
 //! Reads a snapshot into the store, before the tracker serves.
+//!
+//! Serving meanwhile would answer sooner, but with few peers, and clients would not ask again for half an hour.
 
 use std::fs::File;
 use std::io;

@@ -3,6 +3,9 @@
 //!
 //! One thread does all of it, several times a second. A program takes the next time slot by itself, and leaves connect requests to the
 //! workers if this thread is late for longer.
+//!
+//! The program has a clock without a date. It is told the present slot and when that ends. The thread compares
+//! everything with the policy four times a second.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

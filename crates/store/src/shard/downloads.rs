@@ -1,4 +1,8 @@
 //! Completed downloads: which ones count, where their number is while the torrent has peers, and how it is retained afterwards.
+//!
+//! A small table remembers which peer completed which download in the last timeout. A peer that joined as a seeder has
+//! downloaded nothing. To make the table forget one entry, an attacker has to complete some thousand other downloads in
+//! the same shard.
 
 use shoal_base::InfoHash;
 use shoal_base::source::Download;

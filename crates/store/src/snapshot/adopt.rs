@@ -6,6 +6,9 @@
 //! knew them.
 //!
 //! As in a restore, no limit of a source applies, and the ceiling of memory does.
+//!
+//! Ages count as up to two ticks older than they are. The mark that the download of a peer was counted comes along, so
+//! that no node counts it again.
 
 use shoal_base::{PeerV4, PeerV6};
 

@@ -4,6 +4,11 @@
 //! same way. Selectors never change, so a swarm that exists during the whole export is exported, and so is a peer that
 //! stays in its swarm. Nothing is exported twice, except peers of a large swarm that becomes a small one meanwhile. The
 //! parts of one call are as of one moment, the whole is not.
+//!
+//! A call exports an eighth of a segment of one shard, some hundred swarms, whose blocks are prefetched in a first
+//! pass. Two alternatives cost more. Copying pages on write doubles the memory in the worst case and stops workers at
+//! page faults. A log of changes would write every announce. Shards take turns, so that several threads can restore
+//! blocks that follow each other without waiting for the same lock.
 
 use shoal_base::{InfoHash, PeerV4, PeerV6};
 

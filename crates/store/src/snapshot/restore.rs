@@ -2,6 +2,10 @@
 //!
 //! They come as [`Export`](super::Export) has left them, in any order and from several threads. No limit of a source applies,
 //! since their peers were admitted before; the ceiling of memory does.
+//!
+//! A swarm that fits in a block is built at once, in its final form. Tables get their size before, since growing step by
+//! step places each entry ten times. With the keys of the last run, swarms come in the order of the tables, so that
+//! their lines are in the cache (`bench-runs/ways-tried.md` has figures).
 
 use shoal_base::source::Networks;
 use shoal_base::{InfoHash, PeerV4, PeerV6};

@@ -2,6 +2,9 @@
 //!
 //! The load announces to torrents with even numbers only. The peers of the others come from the fill alone, and are the
 //! ones that are counted before and after an event.
+//!
+//! This load is not the driver of `shoal-load`. The driver repeats a fill until it succeeds, gives up on a silent
+//! tracker, and forgets a request when its time is over, so it could not recognise a second answer.
 
 use std::io;
 use std::net::SocketAddr;

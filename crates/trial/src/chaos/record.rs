@@ -1,4 +1,6 @@
 //! The record of each request: when it was due, when it was answered, how often, and what went wrong.
+//!
+//! A lane keeps nothing but these records, 16 bytes for each request.
 
 use std::time::Duration;
 

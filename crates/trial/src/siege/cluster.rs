@@ -1,4 +1,7 @@
 //! The rest of the cluster of a tracker under attack: NATS, and another node.
+//!
+//! Honest clients use both nodes. The attacker is a client of NATS that can publish anything (`nats`), or a false
+//! server.
 
 use std::fs;
 use std::path::Path;

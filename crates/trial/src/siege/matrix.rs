@@ -3,6 +3,9 @@
 //! A promise that was tested on one path only has often failed on another one. Each promise therefore names its attacks for
 //! every path, or says why it has none there. The tests fail if a path is missing, if an attack tests no promise, or if a
 //! page does not show what this module says.
+//!
+//! The paths are UDP, XDP, HTTP, HTTPS, WS, WSS, IPv4, IPv6 and cluster. To add an attack, name it in `promises` and
+//! run `cargo xtask siege --short --page docs/siege.md`.
 
 use std::fmt::Write as _;
 

@@ -2,6 +2,9 @@
 //!
 //! The program starts itself again inside a new network namespace, whose only interface is loopback. The namespace
 //! disappears when the last process of the siege ends. Without root, a user namespace is created as well.
+//!
+//! The namespace owns all of 127.0.0.0/8 and, apart from the honest clients, one IPv6 /32. An attack can therefore use
+//! as many sources, /64s and /48s as it needs.
 
 use std::env;
 use std::fs;

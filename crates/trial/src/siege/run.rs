@@ -1,4 +1,7 @@
 //! The run of one attack, from the start of its tracker to the verdict.
+//!
+//! A run starts a tracker, starts honest clients of every protocol, and waits until each has received a reply. It runs
+//! the attack while it samples memory and polls `/health`, waits for recovery, and stops the tracker.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;

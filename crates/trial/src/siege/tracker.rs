@@ -1,6 +1,9 @@
 //! The process of the tracker under attack: starts it with its own configuration, observes it and stops it.
 //!
 //! The tracker listens only on addresses of the siege's network, each time on other ports, and ends with the siege.
+//!
+//! A setting that the tracker does not know is left out. The same attacks can therefore run against earlier versions,
+//! and show that they succeed there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};

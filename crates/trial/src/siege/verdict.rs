@@ -1,6 +1,8 @@
 //! The verdict on an attack, which compares the measurements with the promises.
 //!
 //! It depends on figures only, so that it can be tested without a tracker. It must not know any attack.
+//!
+//! The short mode judges counts and states, because it runs on busy machines. The full mode judges time as well.
 
 use serde::Serialize;
 

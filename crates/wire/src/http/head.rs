@@ -6,6 +6,9 @@
 //!
 //! A request without `Host` is accepted, although RFC 9112, 3.2 requires servers to refuse it in HTTP/1.1. Some clients
 //! omit the field, and Shoal serves the same content under every name, so nothing depends on it.
+//!
+//! A second parser reads the few request lines that httparse rejects (raw bytes, HTTP/1.2). A property test checks that
+//! the two agree on everything else, since request smuggling exploits two parsers that disagree.
 
 use core::mem::MaybeUninit;
 

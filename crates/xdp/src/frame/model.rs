@@ -2,6 +2,10 @@
 //!
 //! The model reads frames by [`parse`], and builds replies by [`Head`]. It is slow and plain. Connection ids and
 //! the state of token buckets are its caller's.
+//!
+//! The program cannot be tested in Rust. A test therefore gives the program and this model the same tens of thousands
+//! of frames (`BPF_PROG_TEST_RUN`): verdict, counter and every byte must agree. The back end reads frames by the same
+//! `frame`.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

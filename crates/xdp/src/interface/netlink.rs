@@ -1,4 +1,6 @@
 //! The network interfaces of the host and their VLANs, as the kernel lists them (`rtnetlink(7)`).
+//!
+//! The program has the VLANs in one table by number and protocol. Frames without a tag have the place of number 0.
 
 use std::io;
 

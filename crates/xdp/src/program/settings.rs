@@ -1,4 +1,8 @@
 //! The settings of the program, and its counts.
+//!
+//! Settings change as a whole. Several copies lie in an array that is mapped into the process, and one of them is
+//! active. The thread writes an inactive copy and then its number, so an update takes no system call and no packet sees
+//! half of one.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,8 @@
 //! The commands of `bpf` about links, in the form of `union bpf_attr` (`linux/bpf.h`). The library for the rest of it would
 //! attach a program without a link where the kernel refuses a link, and such a program outlives its process.
+//!
+//! After the sandbox is entered, a running tracker only writes to maps that are open and moves its link
+//! (`BPF_LINK_UPDATE`). The seccomp filter of the control plane permits these commands.
 #![allow(unsafe_code, reason = "the kernel takes pointers")]
 
 use std::mem::MaybeUninit;
