@@ -8,7 +8,7 @@
 //! | [`metrics`] | counters, each declared once with its name and its help |
 //! | [`source`] | what each source of requests holds, and what it may hold |
 //! | [`change_buffer`] | the torrents of a shard that have changed |
-//! | [`file`] | reading files that any program may replace at any moment |
+//! | [`mod@file`] | reading files that any program may replace at any moment |
 //!
 //! The crate does not know about encodings (`shoal-wire`), decisions (`shoal-engine`) or storage (`shoal-store`), so that all
 //! of these can depend on it. It has no sockets, threads or clocks.

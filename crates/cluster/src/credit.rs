@@ -1,9 +1,9 @@
 //! Credit: the announces of users on their way to a stream of JetStream, from which another program credits the users.
 //!
-//! The responders record announces in rings ([`shoal_engine::credit`]). The thread `credit` ([`collect`]) takes them, puts them
-//! into batches, and keeps the batches until the stream has them: in files if there is a directory for them ([`spool`]), and
-//! otherwise in memory. The thread `credit-disk` ([`mod@disk`]) waits for the disk meanwhile, and adopts the files of runs that
-//! have ended ([`adopt`]). A task on the thread of the connection publishes one batch at a time ([`mod@publish`]), so that they are
+//! The responders record announces in rings ([`shoal_engine::credit`]). The thread `credit` (`collect`) takes them, puts them
+//! into batches, and keeps the batches until the stream has them: in files if there is a directory for them (`spool`), and
+//! otherwise in memory. The thread `credit-disk` (``mod@disk``) waits for the disk meanwhile, and adopts the files of runs that
+//! have ended (`adopt`). A task on the thread of the connection publishes one batch at a time (``mod@publish``), so that they are
 //! in the stream in their order, also after faults.
 //!
 //! A batch has the same message id whenever it is published. It consists of the run, which is another one after each start, and

@@ -1,11 +1,11 @@
 //! The state that all nodes of a cluster share: entries of lists, bans, values of the configuration, and secret keys.
 //!
-//! It lies in a bucket of JetStream ([`super::jetstream`]), whose keys and values [`entry`] declares. A task on the thread of the
-//! connection follows the bucket ([`session`]) and adopts the keys ([`keys`]). It hands everything else to the thread
-//! `shared` ([`apply`]), which may wait for the lists and the disk. Changes are written from the threads of their requests.
+//! It lies in a bucket of JetStream (`super::jetstream`), whose keys and values `entry` declares. A task on the thread of the
+//! connection follows the bucket (`session`) and adopts the keys (`keys`). It hands everything else to the thread
+//! `shared` (`apply`), which may wait for the lists and the disk. Changes are written from the threads of their requests.
 //!
 //! Nothing here delays a request to the tracker. Without the bucket, a node goes on with what it knows: from the bucket, or
-//! after a restart from the copy in the directory of the state ([`copy`]).
+//! after a restart from the copy in the directory of the state (`copy`).
 //!
 //! The lists know a trait (`SharedEntries`) and a further source, and nothing of NATS. Values of the configuration are
 //! a layer above the environment, read and checked by the same code and applied by a reload.

@@ -24,7 +24,7 @@ use super::counters::{ConnectionEnd, ControlCounters};
 use super::problem::Problem;
 
 /// Maximum number of connections that are not streams, of all sources and of one. With the streams, they fit in the
-/// descriptors that are reserved ([`crate::descriptors`]).
+/// descriptors that are reserved (`crate::descriptors`).
 const CONNECTIONS_MAX: usize = 64;
 const CONNECTIONS_PER_SOURCE_MAX: usize = 48;
 

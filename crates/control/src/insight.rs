@@ -3,11 +3,11 @@
 //! This module owns the thread that collects what workers leave (`shoal_engine::insight`), and answers the questions of the control
 //! listener. It takes the locks of the store for a look-up at a time, and never while it waits for anything else.
 //!
-//! - [`Insight::torrent`] and [`Insight::torrents`]: current counts of named torrents.
-//! - [`Insight::peers`]: the peers of a torrent.
-//! - [`Insight::top`]: the largest swarms.
-//! - [`Insight::clients`]: the software of clients.
-//! - [`Insight::changes`] and [`Insight::wait_for_changes`]: the feed of changes. A reader without a cursor is told to start
+//! - `Insight::torrent` and `Insight::torrents`: current counts of named torrents.
+//! - `Insight::peers`: the peers of a torrent.
+//! - `Insight::top`: the largest swarms.
+//! - `Insight::clients`: the software of clients.
+//! - `Insight::changes` and `Insight::wait_for_changes`: the feed of changes. A reader without a cursor is told to start
 //!   over, with the cursor at which it starts. It takes that cursor, then reads the counts of all torrents that it knows,
 //!   and then follows from the cursor. The watch of changes begins with the first reader, and ends when there was none for
 //!   some minutes.

@@ -1,7 +1,7 @@
 //! The metrics for Prometheus, generated for each request from the counters of the workers.
 //!
 //! Nothing is counted here. Every series exists from the start, at 0, so that its first increase is seen as one. Each module has the
-//! metrics of one subject, `page` writes them, and [`Metrics`] puts them in order.
+//! metrics of one subject, `page` writes them, and `Metrics` puts them in order.
 
 mod connections;
 mod data_path;

@@ -3,7 +3,7 @@
 //!
 //! Owns the load that keeps its schedule whatever the tracker does ([`load`]), the tracker and the ways to disturb it
 //! ([`tracker`], [`event`]), and the verdict ([`threshold`]);
-//! and the soak of the XDP data path ([`soak`]), whose load is a closed loop. It must not share a decision with the tracker under
+//! and the soak of the XDP data path (`soak`), whose load is a closed loop. It must not share a decision with the tracker under
 //! test.
 //!
 //! The load keeps a [`record::Record`] of each request. All figures are computed from the records when the load has

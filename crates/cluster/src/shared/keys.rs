@@ -6,7 +6,7 @@
 //! Any node may be the first whose workers change the keys of tickets. If several do so within a second, the keys that are in the
 //! bucket first are those of all, and clients with a ticket of the others begin new sessions.
 //!
-//! Workers take the key of connection ids with the rest of [`Live`](shoal_runtime::live::Live), and accept the ids of
+//! Workers take the key of connection ids with the rest of [`Live`], and accept the ids of
 //! the key before for their time. That costs nothing until an id does not match. A value that cannot be read is written
 //! again.
 

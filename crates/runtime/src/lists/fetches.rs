@@ -2,7 +2,7 @@
 //!
 //! The threads start when there is a URL, and run as long as the program. Each takes the URL that is due, fetches and
 //! reads its content, and only then locks the lists. So a slow server delays neither files nor other URLs, unless
-//! [`THREADS_MAX`] servers are slow at once; each fetch has a time limit. A parser that panics has a bug, and its content is
+//! `THREADS_MAX` servers are slow at once; each fetch has a time limit. A parser that panics has a bug, and its content is
 //! a fault of the source like any other: the list keeps its entries, and the thread goes on.
 
 use std::io::BufRead;

@@ -4,7 +4,7 @@
 //! meanwhile. A change of the file during the reading shows at the next look, for which the thread asks.
 //!
 //! These are files of more than 8 MiB and compressed files. A thread with little weight reads them
-//! ([`background`](crate::background)). Only SIGHUP, `shoal access reload` and the start wait for such a file, with the
+//! ([`background`]). Only SIGHUP, `shoal access reload` and the start wait for such a file, with the
 //! lock. Contents of URLs are parsed by the threads that fetch them. Directories of .torrent files and additions are
 //! parsed by the thread that watches, with the usual weight.
 
