@@ -231,7 +231,7 @@ impl<'s> Figures<'s> {
             let (half, most) = (quantile(times, 0.5), quantile(times, 0.99));
             row![words(&times.protocol), of_now(0.5), of_now(0.99), half, most]
         });
-        let none = "No samples yet, or insight.latency is off.";
+        let none = "No samples yet.";
         Section::new("Time of requests in the tracker", columns, none, rows)
     }
 
