@@ -165,7 +165,7 @@ macro_rules! labels {
 /// `by label: Type` makes it a counter for each value of an enum of [`labels!`].
 ///
 /// ```
-/// crate::metrics::labels! {
+/// shoal_base::metrics::labels! {
 ///     /// The colour of a ball.
 ///     pub enum Colour {
 ///         /// Red.
@@ -174,7 +174,7 @@ macro_rules! labels {
 ///         Blue = "blue",
 ///     }
 /// }
-/// crate::metrics::counters! {
+/// shoal_base::metrics::counters! {
 ///     /// The counters of a juggler.
 ///     pub struct Juggling {
 ///         /// Throws, by the colour of the ball.
@@ -185,7 +185,7 @@ macro_rules! labels {
 /// }
 /// let juggling = Juggling::default();
 /// juggling.throws.of(Colour::Blue).increment();
-/// let metrics = crate::metrics::Export::metrics(&juggling);
+/// let metrics = shoal_base::metrics::Export::metrics(&juggling);
 /// assert_eq!(metrics[0].series, [("red", 0), ("blue", 1)]);
 /// ```
 #[macro_export]
