@@ -5,6 +5,10 @@
 //! workers never wait for the node, and without NATS the tracker starts and serves alone.
 #![deny(unsafe_code)]
 
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: shoal_testkit::allocator::CountingAllocator = shoal_testkit::allocator::CountingAllocator;
+
 mod connection;
 mod credentials;
 pub mod credit;

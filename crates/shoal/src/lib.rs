@@ -5,10 +5,6 @@
 //! `pool` and `worker` are its data plane. `shoal-control` and `shoal-cluster` run beside them and never delay a request.
 #![deny(unsafe_code)]
 
-#[cfg(test)]
-#[global_allocator]
-static ALLOCATOR: shoal_testkit::allocator::CountingAllocator = shoal_testkit::allocator::CountingAllocator;
-
 mod access_log;
 mod activation;
 mod advice;
