@@ -34,7 +34,6 @@ pub use self::apply::{ApplyValues, SharedThread, Targets};
 use self::contents::{Contents, Ignored, Parts, Secrets};
 pub use self::copy::Copy;
 use self::entry::Key;
-pub use self::entry::Value;
 use self::fill::{Fill, Filled};
 pub use self::keys::{ConnectionKeys, NodeKeys};
 use self::session::Bucket;

@@ -3,6 +3,7 @@
 use core::fmt::{self, Debug};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use shoal_runtime::lists::SharedError;
 
 use crate::metrics::Page;
@@ -31,7 +32,7 @@ pub trait SharedValues: Send + Sync {
     /// Returns the keys and their values.
     fn values(&self) -> Vec<(String, SharedValue)>;
 
-    /// Sets a key at all nodes. May block.
+    /// Sets a key at all nodes. The value must have been checked. May block.
     ///
     /// # Errors
     /// Fails if the shared state cannot be changed now.
@@ -45,10 +46,11 @@ pub trait SharedValues: Send + Sync {
 }
 
 /// The value of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedValue {
     /// The value, as an environment variable would have it.
     pub value: String,
     /// The name of the token that set it.
+    #[serde(default)]
     pub by: String,
 }

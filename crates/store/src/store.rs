@@ -48,7 +48,7 @@ impl Store {
     /// filled.
     ///
     /// # Errors
-    /// As there.
+    /// Fails if the kernel refuses the reservation.
     pub fn with_shards(settings: &Settings, shards: usize) -> std::io::Result<Self> {
         Self::build(settings, shards, None)
     }
@@ -56,7 +56,7 @@ impl Store {
     /// As [`with_shards`](Self::with_shards), with the memory in a file, so that another process can take it over.
     ///
     /// # Errors
-    /// As there.
+    /// Fails if the kernel refuses the reservation.
     pub fn in_file(settings: &Settings, shards: usize, file: MemoryFile) -> std::io::Result<Self> {
         Self::build(settings, shards, Some(file))
     }

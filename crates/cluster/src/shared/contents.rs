@@ -8,8 +8,9 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use shoal_base::InfoHash;
 
-use super::entry::{Banned, ConnectionSecret, Key, TicketSecrets, VALUE_BYTES_MAX, Value};
+use super::entry::{Banned, ConnectionSecret, Key, TicketSecrets, VALUE_BYTES_MAX, can_show};
 use super::{ENTRIES_BYTES_MAX, Filled};
+use shoal_control::cluster::SharedValue;
 use shoal_runtime::lists::bans::Ban;
 use shoal_runtime::lists::{SharedTorrent, Which};
 
@@ -55,7 +56,7 @@ pub(super) struct Contents {
     torrents: [Torrents; 2],
     /// The bans with their revisions.
     pub(super) bans: BTreeMap<IpNet, (Ban, u64)>,
-    pub(super) config: BTreeMap<String, Value>,
+    pub(super) config: BTreeMap<String, SharedValue>,
     /// The mark that the bucket has had the entries of another one.
     pub(super) filled: Option<Filled>,
     /// The memory of the entries, in all places.
@@ -95,7 +96,7 @@ impl EntryBytes for (Ban, u64) {
     }
 }
 
-impl EntryBytes for Value {
+impl EntryBytes for SharedValue {
     fn bytes(&self) -> usize {
         VALUE_BYTES + VALUE_TEXTS * (self.value.len() + self.by.len())
     }
@@ -217,7 +218,7 @@ impl Contents {
                 Ok(Parts { bans, ..Parts::default() })
             }
             Key::Config(key) => {
-                let value = read(value, |value: Value| value.is_valid().then_some(value))?;
+                let value = read(value, |value: SharedValue| can_show(&value).then_some(value))?;
                 let config = set(&mut self.config, key, value, CONFIG_KNOWN_MAX, bytes)?;
                 Ok(Parts { config, ..Parts::default() })
             }

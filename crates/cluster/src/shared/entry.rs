@@ -6,7 +6,7 @@
 //! | `keys.tickets` | `{"keys": hexadecimal digits}` |
 //! | `deny.INFO_HASH`, `allow.INFO_HASH` | [`SharedTorrent`](shoal_runtime::lists::SharedTorrent) |
 //! | `bans.ADDRESS-PREFIX`, the address in hexadecimal digits | [`Banned`] |
-//! | `config.SECTION.KEY` | [`Value`] |
+//! | `config.SECTION.KEY` | [`SharedValue`] |
 //! | `bucket.filled` | [`Filled`](super::fill::Filled) |
 //!
 //! Values are JSON. Later versions may add members and keys, which are ignored here.
@@ -17,6 +17,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use shoal_base::InfoHash;
+use shoal_control::cluster::SharedValue;
 
 use shoal_runtime::lists::bans::{Ban, REASON_BYTES_MAX};
 use shoal_runtime::lists::{BY_BYTES_MAX, Which, is_line};
@@ -49,16 +50,6 @@ pub(super) struct Banned {
     since_unix_s: u64,
     #[serde(default)]
     until_unix_s: Option<u64>,
-}
-
-/// The value of a key of the configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Value {
-    /// The value, as an environment variable would have it.
-    pub value: String,
-    /// The author of the value.
-    #[serde(default)]
-    pub by: String,
 }
 
 /// The value of the key of connection ids.
@@ -135,11 +126,9 @@ fn is_config_key(text: &str) -> bool {
     text.len() <= 100 && text.split_once('.').is_some_and(|(section, key)| is_name(section) && is_name(key))
 }
 
-impl Value {
-    /// Returns whether the value can be shown.
-    pub(super) fn is_valid(&self) -> bool {
-        is_line(&self.value, VALUE_BYTES_MAX) && is_line(&self.by, BY_BYTES_MAX)
-    }
+/// Returns whether the value of a key of the configuration can be shown.
+pub(super) fn can_show(value: &SharedValue) -> bool {
+    is_line(&value.value, VALUE_BYTES_MAX) && is_line(&value.by, BY_BYTES_MAX)
 }
 
 impl Banned {

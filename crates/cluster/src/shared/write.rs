@@ -13,9 +13,10 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::contents::{Contents, EntryBytes, json};
-use super::entry::{Banned, Key, Value};
+use super::entry::{Banned, Key};
 use super::jetstream::Fault;
 use super::{ENTRIES_BYTES_MAX, Phase, SharedState, TORRENTS_MAX, VALUES_MAX};
+use shoal_control::cluster::{SharedValue, SharedValues};
 use shoal_runtime::lists::bans::{BANS_MAX, Ban};
 use shoal_runtime::lists::{SharedEntries, SharedError, SharedTorrent, Which};
 
@@ -87,15 +88,13 @@ impl SharedEntries for SharedState {
     }
 }
 
-impl SharedState {
-    /// Returns the values of the configuration that all nodes have.
-    pub fn values(&self) -> Vec<(String, Value)> {
+impl SharedValues for SharedState {
+    fn values(&self) -> Vec<(String, SharedValue)> {
         let inner = self.lock();
         inner.contents.config.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
-    /// Sets a key of the configuration at all nodes. The value must have been checked.
-    pub fn set_value(&self, key: &str, value: &Value) -> Result<(), SharedError> {
+    fn set(&self, key: &str, value: &SharedValue) -> Result<(), SharedError> {
         {
             let contents = &self.lock().contents;
             check_room(contents, value.bytes())?;
@@ -109,14 +108,15 @@ impl SharedState {
         self.write(vec![(Key::Config(key.to_owned()), Some(json(value)))])
     }
 
-    /// Lets each node have its own value of a key again. Returns whether the cluster had one.
-    pub fn unset_value(&self, key: &str) -> Result<bool, SharedError> {
+    fn unset(&self, key: &str) -> Result<bool, SharedError> {
         if !self.lock().contents.config.contains_key(key) {
             return Ok(false);
         }
         self.write(vec![(Key::Config(key.to_owned()), None)]).map(|()| true)
     }
+}
 
+impl SharedState {
     /// Writes values, or removes keys, and waits until the changes apply here.
     fn write(&self, changes: Vec<(Key, Option<String>)>) -> Result<(), SharedError> {
         if changes.is_empty() {
