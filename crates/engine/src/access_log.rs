@@ -171,48 +171,31 @@ impl Record {
         }
     }
 
-    /// Returns the record of a datagram and its reply, which is empty if there is none.
-    pub(crate) fn of_datagram(
-        (client, family): (LoggedClient, Family),
-        request: &[u8],
-        reply: &[u8],
-        outcome: Outcome,
-    ) -> Self {
-        let record = |kind| Self {
-            reply_bytes: saturated(reply.len()),
-            ..Self::new(Protocol::Udp, family, kind, outcome, client)
-        };
+    /// Adds what a datagram and its reply, which is empty if there is none, tell.
+    pub(crate) fn read_datagram(&mut self, request: &[u8], reply: &[u8]) {
+        self.reply_bytes = saturated(reply.len());
         match Request::decode(request) {
-            Ok(Request::Connect { .. }) => record(Kind::Connect),
+            Ok(Request::Connect { .. }) => self.kind = Kind::Connect,
             Ok(Request::Announce { announce, .. }) => {
-                let (counts, peers) = match Reply::decode(reply) {
-                    Ok(Reply::Announce { seeders, leechers, peers, .. }) => {
-                        let peer_bytes = match family {
-                            Family::V4 => size_of::<shoal_base::PeerV4>(),
-                            Family::V6 => size_of::<shoal_base::PeerV6>(),
-                        };
-                        (Some([seeders, leechers]), saturated(peers.as_bytes().len() / peer_bytes))
-                    }
-                    _ => (None, 0),
-                };
-                Self {
-                    info_hash: Some(announce.info_hash),
-                    announced: Some(AnnouncedPeer {
-                        event: announce.event(),
-                        port: announce.port.get(),
-                        peer_id: Some(announce.peer_id),
-                    }),
-                    counts,
-                    peers,
-                    ..record(Kind::Announce)
+                self.kind = Kind::Announce;
+                self.info_hash = Some(announce.info_hash);
+                let (event, port, peer_id) = (announce.event(), announce.port.get(), Some(announce.peer_id));
+                self.announced = Some(AnnouncedPeer { event, port, peer_id });
+                if let Ok(Reply::Announce { seeders, leechers, peers, .. }) = Reply::decode(reply) {
+                    let peer_bytes = match self.family {
+                        Family::V4 => size_of::<shoal_base::PeerV4>(),
+                        Family::V6 => size_of::<shoal_base::PeerV6>(),
+                    };
+                    self.counts = Some([seeders, leechers]);
+                    self.peers = saturated(peers.as_bytes().len() / peer_bytes);
                 }
             }
-            Ok(Request::Scrape { info_hashes, .. }) => Self {
-                info_hash: info_hashes.first().copied(),
-                torrents: saturated(info_hashes.len()),
-                ..record(Kind::Scrape)
-            },
-            Err(_) => record(Kind::Other),
+            Ok(Request::Scrape { info_hashes, .. }) => {
+                self.kind = Kind::Scrape;
+                self.info_hash = info_hashes.first().copied();
+                self.torrents = saturated(info_hashes.len());
+            }
+            Err(_) => self.kind = Kind::Other,
         }
     }
 }

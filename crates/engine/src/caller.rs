@@ -4,7 +4,7 @@
 //! The stores count, and say which limit a new peer would exceed. Then the client is exempt, answered as if the peer was
 //! registered, or refused. That is decided here, for every protocol, and announces within the limits pay nothing for it.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use shoal_base::source::Excess;
 use shoal_store::{Announce, Announced, LockedShard, Place, Rejection, Swarms};
@@ -40,8 +40,8 @@ impl Policy {
 
 /// The client of an announce, and the parts of a responder that serve it.
 pub(crate) struct Caller<'a> {
-    /// The address of the client, which is canonical.
-    pub(crate) ip: IpAddr,
+    /// The address of the client, which need not be canonical: only a peer beyond its limits, or apart, is looked up by it.
+    pub(crate) address: &'a SocketAddr,
     pub(crate) policy: &'a Policy,
     pub(crate) tally: &'a mut Tally,
     pub(crate) now: Now,
@@ -49,11 +49,16 @@ pub(crate) struct Caller<'a> {
 }
 
 impl Caller<'_> {
+    /// Returns the canonical address of the client.
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.address.ip().to_canonical()
+    }
+
     /// Serves an announce whose peer the store has not registered, because it would exceed this limit, from the locked
     /// shard of its swarm.
     #[cold]
     #[inline(never)]
-    pub(crate) fn serve_excess<P: shoal_store::Family>(
+    fn serve_excess<P: shoal_store::Family>(
         &mut self,
         shard: &mut LockedShard<'_, P>,
         place: &Place,
@@ -61,16 +66,37 @@ impl Caller<'_> {
         excess: Excess,
         out: &mut [u8],
     ) -> Result<Announced, Refusal> {
-        match self.policy.handle_excess(self.ip, excess) {
+        let ip = self.ip();
+        match self.policy.handle_excess(ip, excess) {
             Handling::Exempt => {
                 Ok(shard.announce_exempt(place, announce, self.now.monotonic_s, self.rng, out)?)
             }
             Handling::Answer => {
-                self.tally.unregistered(Family::of(self.ip), excess.into());
+                self.tally.unregistered(Family::of(ip), excess.into());
                 let seeds = policy::seeds(announce.action);
                 Ok(shard.visit(place, seeds, announce.peers_wanted, self.rng, out))
             }
             Handling::Refuse(refusal) => Err(refusal),
+        }
+    }
+
+    /// Announces in a swarm of a locked shard, or only reads it if the peer does not register.
+    #[inline]
+    pub(crate) fn announce_locked<P: shoal_store::Family>(
+        &mut self,
+        shard: &mut LockedShard<'_, P>,
+        place: &Place,
+        announce: &Announce<P>,
+        registers: bool,
+        out: &mut [u8],
+    ) -> Result<Announced, Refusal> {
+        if !registers {
+            let seeds = policy::seeds(announce.action);
+            return Ok(shard.visit(place, seeds, announce.peers_wanted, self.rng, out));
+        }
+        match shard.announce(place, announce, self.now.monotonic_s, self.rng, out) {
+            Err(Rejection::Excess(excess)) => self.serve_excess(shard, place, announce, excess, out),
+            announced => Ok(announced?),
         }
     }
 
@@ -83,15 +109,7 @@ impl Caller<'_> {
         registers: bool,
         out: &mut [u8],
     ) -> Result<Announced, Refusal> {
-        if !registers {
-            let seeds = policy::seeds(announce.action);
-            return Ok(swarms.visit(place, seeds, announce.peers_wanted, self.rng, out));
-        }
-        let mut shard = swarms.lock(place.shard());
-        match shard.announce(place, announce, self.now.monotonic_s, self.rng, out) {
-            Err(Rejection::Excess(excess)) => self.serve_excess(&mut shard, place, announce, excess, out),
-            announced => Ok(announced?),
-        }
+        self.announce_locked(&mut swarms.lock(place.shard()), place, announce, registers, out)
     }
 
     /// Announces in the swarm of a private network that is kept apart. Peers of the public swarm fill up the reply, and

@@ -15,6 +15,7 @@ pub mod address;
 mod batch;
 mod caller;
 pub mod connection_id;
+pub mod context;
 pub mod counter;
 pub mod credit;
 pub mod http;

@@ -24,7 +24,6 @@ use core::fmt::Write;
 use core::net::IpAddr;
 use std::sync::Arc;
 
-use crate::insight::Sampler;
 use shoal_base::transport::stream::Handle;
 use shoal_base::{Action, Counts, InfoHash, PeerChange, Presence};
 use shoal_config::Config;
@@ -39,13 +38,12 @@ pub use self::remote::{Content, RemoteMessage};
 use self::transfer::FormerConnections;
 pub use self::transfer::MemberState;
 use crate::Now;
-use crate::access_log::{AccessLog, LoggedClient, Record, saturated};
-use crate::counter::{Kind, Loss, Outcome, Tally};
-use crate::credit::CreditRecorder;
+use crate::access_log::{Record, saturated};
+use crate::context::Context;
+use crate::counter::{Kind, Loss, Outcome};
 use crate::pace::Pace;
 use crate::policy::{Policy, Protocol, ScrapeRequest, Torrents};
 use crate::refusal::Refusal;
-use crate::replication::Recorder;
 use crate::tokens::{Shown, SocketToken};
 use crate::udp::SCRAPE_HASHES_MAX;
 
@@ -70,13 +68,9 @@ pub enum Disconnection {
 /// A responder without the buffers of the current message.
 #[derive(Debug)]
 struct Inner {
-    policy: Arc<Policy>,
-    pace: Pace,
+    context: Context<Presence>,
     swarms: Arc<Swarms>,
     dispatcher: Dispatcher,
-    tally: Tally,
-    rng: fastrand::Rng,
-    sampler: Sampler,
     /// The connections that clients of another process had there.
     former: FormerConnections,
     /// The time of the last poll round.
@@ -95,34 +89,17 @@ struct Inner {
     is_draining: bool,
     /// The size of the last reply in bytes.
     reply_bytes: usize,
-    /// None if messages are not logged.
-    access_log: Option<AccessLog>,
-    /// None if there are no other nodes.
-    recorder: Option<Recorder<Presence>>,
-    /// None if users are not credited.
-    credit: Option<CreditRecorder>,
 }
 
 impl Responder {
-    /// Creates a responder on the shared `swarms`, which counts into `tally` and draws from `rng`. Each worker
-    /// needs its own seed; otherwise all workers draw the same peers.
+    /// Creates a responder on the shared `swarms`.
     #[must_use]
-    pub fn new(
-        policy: Arc<Policy>,
-        swarms: Arc<Swarms>,
-        dispatcher: Dispatcher,
-        tally: Tally,
-        rng: fastrand::Rng,
-    ) -> Self {
-        let limits = limits(policy.config());
+    pub fn new(context: Context<Presence>, swarms: Arc<Swarms>, dispatcher: Dispatcher) -> Self {
+        let limits = limits(context.policy.config());
         let inner = Inner {
-            policy,
-            pace: Pace::default(),
+            context,
             swarms,
             dispatcher,
-            tally,
-            rng,
-            sampler: Sampler::off(),
             former: FormerConnections::default(),
             now: Now::default(),
             offers: Vec::new(),
@@ -132,42 +109,19 @@ impl Responder {
             is_reply_lost: false,
             is_draining: false,
             reply_bytes: 0,
-            access_log: None,
-            recorder: None,
-            credit: None,
         };
         Self { limits, storage: Storage::default(), inner }
-    }
-
-    /// Records all later messages that are replied to.
-    pub fn set_access_log(&mut self, log: AccessLog) {
-        self.inner.access_log = Some(log);
-    }
-
-    /// Records the changes of all peers from now on, for other nodes.
-    pub fn set_recorder(&mut self, recorder: Recorder<Presence>) {
-        self.inner.recorder = Some(recorder);
-    }
-
-    /// Records the announces of users from now on.
-    pub fn set_credit(&mut self, credit: CreditRecorder) {
-        self.inner.credit = Some(credit);
     }
 
     /// Replaces the policy for all later messages.
     pub fn set_policy(&mut self, policy: Arc<Policy>) {
         self.limits = limits(policy.config());
-        self.inner.policy = policy;
+        self.inner.context.set_policy(policy);
     }
 
     /// Sets how far the intervals of all later replies are raised.
-    pub const fn set_pace(&mut self, pace: Pace) {
-        self.inner.pace = pace;
-    }
-
-    /// Takes samples of all later announces.
-    pub fn set_sampler(&mut self, sampler: Sampler) {
-        self.inner.sampler = sampler;
+    pub fn set_pace(&mut self, pace: Pace) {
+        self.inner.context.set_pace(pace);
     }
 
     /// Registers a client that has connected from `ip`, which is canonical, with this token. It is in no swarm before it
@@ -188,9 +142,7 @@ impl Responder {
     ) -> Result<(), Disconnection> {
         let Self { limits, storage, inner } = self;
         (inner.is_reply_lost, inner.is_draining) = (false, false);
-        if let Some(log) = &mut inner.access_log {
-            log.set_now(now);
-        }
+        inner.context.set_now(now);
         match wire::decode(message, limits, storage) {
             Ok(wire::Request::Announce(announce)) => inner.announce(member, ip, &announce, now),
             Ok(wire::Request::Answer(answer)) => inner.answer(member, &answer, now),
@@ -222,7 +174,7 @@ impl Responder {
     /// are only for clients that may announce. Must be called before its input is read, so that no reply is among what is
     /// discarded, and before its queue is drained.
     pub fn expire(&mut self, member: &mut Member) {
-        if member.has_peers() && self.inner.policy.is_spent(&member.token, self.inner.now) {
+        if member.has_peers() && self.inner.context.policy.is_spent(&member.token, self.inner.now) {
             self.inner.remove_peers(member);
             self.inner.dispatcher.drain(member.handle(), |_| ());
         }
@@ -268,9 +220,7 @@ impl Responder {
     pub fn collect(&mut self, now: Now) {
         let Self { inner, .. } = self;
         inner.now = now;
-        if let Some(log) = &mut inner.access_log {
-            log.set_now(now);
-        }
+        inner.context.set_now(now);
         inner.dispatcher.collect();
         inner.count_losses();
     }
@@ -292,22 +242,11 @@ impl Responder {
 
 impl Inner {
     /// Records a message from `ip` that was answered. `describe` adds details.
-    fn log(
-        &mut self,
-        member: &Member,
-        ip: IpAddr,
-        kind: Kind,
-        outcome: Outcome,
-        describe: impl FnOnce(&mut Record),
-    ) {
-        let Some(log) = &mut self.access_log else { return };
-        let reply_bytes = self.reply_bytes;
-        log.record(&self.policy.config().log, |settings| {
-            let client = LoggedClient::new(settings, Some(ip));
-            let mut record = Record::new(Protocol::WebTorrent, member.family, kind, outcome, client);
-            record.reply_bytes = saturated(reply_bytes);
-            describe(&mut record);
-            record
+    fn log(&mut self, ip: IpAddr, kind: Kind, outcome: Outcome, describe: impl FnOnce(&mut Record)) {
+        let reply_bytes = saturated(self.reply_bytes);
+        self.context.log(Some(ip), kind, outcome, |record| {
+            record.reply_bytes = reply_bytes;
+            describe(record);
         });
     }
 
@@ -317,15 +256,15 @@ impl Inner {
             [] => (Kind::FullScrape, Torrents::All),
             named => (Kind::Scrape, Torrents::Named(named)),
         };
-        self.tally.request(member.family, kind);
-        self.policy.refresh_socket_token(&mut member.token, ip, now);
+        self.context.tally.request(member.family, kind);
+        self.context.policy.refresh_socket_token(&mut member.token, ip, now);
         let shown = Shown::Socket(&member.token);
         let request = ScrapeRequest { protocol: Protocol::WebTorrent, ip, torrents, shown };
-        if let Err(refusal) = self.policy.admit_scrape(&request, self.pace, now) {
+        if let Err(refusal) = self.context.policy.admit_scrape(&request, self.context.pace, now) {
             let action = Some(wire::Action::Scrape);
             self.queue_text(member, |out| reply::failure(action, None, refusal.message(), out));
-            self.tally.reply(member.family, kind, Outcome::Refused(refusal));
-            return self.log_scrape(member, ip, kind, Outcome::Refused(refusal), info_hashes);
+            self.context.tally.reply(member.family, kind, Outcome::Refused(refusal));
+            return self.log_scrape(ip, kind, Outcome::Refused(refusal), info_hashes);
         }
         let mut named = core::mem::take(&mut self.info_hashes);
         named.clear();
@@ -343,19 +282,12 @@ impl Inner {
             reply::scrape_end(out);
         });
         self.info_hashes = named;
-        self.tally.reply(member.family, kind, Outcome::Ok);
-        self.log_scrape(member, ip, kind, Outcome::Ok, info_hashes);
+        self.context.tally.reply(member.family, kind, Outcome::Ok);
+        self.log_scrape(ip, kind, Outcome::Ok, info_hashes);
     }
 
-    fn log_scrape(
-        &mut self,
-        member: &Member,
-        ip: IpAddr,
-        kind: Kind,
-        outcome: Outcome,
-        info_hashes: &[InfoHash],
-    ) {
-        self.log(member, ip, kind, outcome, |record| {
+    fn log_scrape(&mut self, ip: IpAddr, kind: Kind, outcome: Outcome, info_hashes: &[InfoHash]) {
+        self.log(ip, kind, outcome, |record| {
             record.info_hash = info_hashes.first().copied();
             record.torrents = saturated(info_hashes.len());
         });
@@ -369,7 +301,7 @@ impl Inner {
             Some(wire::Action::Scrape) => Kind::Scrape,
             None => Kind::Other,
         };
-        self.tally.request(member.family, kind);
+        self.context.tally.request(member.family, kind);
         let mut error_text = core::mem::take(&mut self.error_text);
         error_text.clear();
         write!(error_text, "{}", unreadable.fault).expect("writing to a string never fails");
@@ -378,8 +310,8 @@ impl Inner {
         });
         self.error_text = error_text;
         let outcome = Outcome::Refused(Refusal::BadMessage);
-        self.tally.reply(member.family, kind, outcome);
-        self.log(member, ip, kind, outcome, |record| record.info_hash = unreadable.info_hash);
+        self.context.tally.reply(member.family, kind, outcome);
+        self.log(ip, kind, outcome, |record| record.info_hash = unreadable.info_hash);
     }
 
     /// Removes all peers of a client from their swarms.
@@ -411,17 +343,17 @@ impl Inner {
             Ok(()) => {}
             Err(WriteError::QueueFull) => {
                 self.is_reply_lost = true;
-                self.tally.lose(Loss::ReplyQueueFull, 1);
+                self.context.tally.lose(Loss::ReplyQueueFull, 1);
             }
-            Err(error) => self.tally.lose(loss(error), 1),
+            Err(error) => self.context.tally.lose(loss(error), 1),
         }
     }
 
     fn count_losses(&mut self) {
         let losses = self.dispatcher.take_losses();
-        self.tally.lose(Loss::Gone, losses.gone);
-        self.tally.lose(Loss::MailboxFull, losses.mailbox_full);
-        self.tally.lose(Loss::QueueFull, losses.queue_full);
+        self.context.tally.lose(Loss::Gone, losses.gone);
+        self.context.tally.lose(Loss::MailboxFull, losses.mailbox_full);
+        self.context.tally.lose(Loss::QueueFull, losses.queue_full);
     }
 }
 

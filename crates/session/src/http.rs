@@ -139,7 +139,7 @@ impl HttpHandler {
     }
 
     /// Sets how far the intervals of all later replies are raised.
-    pub(crate) const fn set_pace(&mut self, pace: Pace) {
+    pub(crate) fn set_pace(&mut self, pace: Pace) {
         self.responder.set_pace(pace);
     }
 

@@ -120,7 +120,7 @@ impl Service {
     }
 
     /// Sets how far the intervals of all later replies are raised.
-    pub const fn set_pace(&mut self, pace: Pace) {
+    pub fn set_pace(&mut self, pace: Pace) {
         self.http.set_pace(pace);
         if let Some(websockets) = &mut self.websockets {
             websockets.set_pace(pace);

@@ -153,7 +153,7 @@ impl WebSocketHandler {
     }
 
     /// Sets how far the intervals of all later replies are raised.
-    pub(crate) const fn set_pace(&mut self, pace: Pace) {
+    pub(crate) fn set_pace(&mut self, pace: Pace) {
         self.responder.set_pace(pace);
     }
 

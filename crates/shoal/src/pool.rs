@@ -7,11 +7,14 @@ use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, anyhow};
+use shoal_base::Presence;
 use shoal_engine::access_log::{self, AccessRecords};
+use shoal_engine::context as engine;
 use shoal_engine::counter::Tally;
+use shoal_engine::credit::RecordedCredits;
 use shoal_engine::insight::Sampler;
-use shoal_engine::policy::Policy;
-use shoal_engine::replication::Recorded;
+use shoal_engine::policy::Protocol;
+use shoal_engine::replication::{Recorded, Recorder};
 use shoal_engine::{credit, http, replication, udp, webtorrent};
 use shoal_net::stream::{Budget, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, InheritedSockets, SocketSettings, Sockets, Waker, XdpQueue};
@@ -298,69 +301,25 @@ impl WorkerSetup {
         listeners: &StreamListeners,
         (access_records, recorded): (&mut Vec<AccessRecords>, &mut Recorded),
     ) -> anyhow::Result<WorkerService> {
-        let rng = || {
-            Ok::<_, anyhow::Error>(fastrand::Rng::with_seed(u64::from_ne_bytes(
-                shoal_runtime::random::bytes()?,
-            )))
-        };
         let live = self.live.latest();
-        let (policy, store) = (|| Arc::clone(&live.policy), || Arc::clone(&self.store));
-        let sampler = || {
-            Ok::<_, anyhow::Error>(match self.insight.ring(number) {
-                Some(ring) => Sampler::new(Arc::clone(ring), rng()?),
-                None => Sampler::off(),
-            })
-        };
-        let mut http = http::Responder::new(policy(), store(), tallies.http, rng()?);
-        http.set_sampler(sampler()?);
-        let mut datagrams = udp::Responder::new(policy(), &live.connection_key, store(), tallies.udp, rng()?);
-        datagrams.set_sampler(sampler()?);
-        let mut webtorrent = match &self.webtorrent {
+        let store = || Arc::clone(&self.store);
+        let changes = || self.node.is_some().then(replication::ring).unzip();
+        let ((of_udp, udp_changes), (of_http, http_changes)) = (changes(), changes());
+        recorded.addresses.extend(udp_changes.into_iter().chain(http_changes));
+        let mut context =
+            Contexts { setup: self, number, live: &live, access_records, credits: &mut recorded.credits };
+        let http = http::Responder::new(context.of(Protocol::Http, tallies.http, of_http)?, store());
+        let datagrams = context.of(Protocol::Udp, tallies.udp, of_udp)?;
+        let datagrams = udp::Responder::new(datagrams, &live.connection_key, store());
+        let webtorrent = match &self.webtorrent {
             Some(webtorrent) => {
-                let mut responder = webtorrent.responder(number, policy(), tallies.webtorrent, rng()?)?;
-                responder.set_sampler(sampler()?);
-                Some(responder)
+                let (recorder, presences) = self.node.is_some().then(replication::presence_ring).unzip();
+                recorded.presences.extend(presences);
+                let context = context.of(Protocol::WebTorrent, tallies.webtorrent, recorder)?;
+                Some(webtorrent.responder(number, context)?)
             }
             None => None,
         };
-        if self.access_log {
-            let mut log = || {
-                let (log, records) = access_log::ring(rng()?);
-                access_records.push(records);
-                Ok::<_, anyhow::Error>(log)
-            };
-            datagrams.set_access_log(log()?);
-            http.set_access_log(log()?);
-            if let Some(webtorrent) = &mut webtorrent {
-                webtorrent.set_access_log(log()?);
-            }
-        }
-        if self.node.is_some() {
-            let mut ring = || {
-                let (recorder, deltas) = replication::ring();
-                recorded.addresses.push(deltas);
-                recorder
-            };
-            datagrams.set_recorder(ring());
-            http.set_recorder(ring());
-            if let Some(webtorrent) = &mut webtorrent {
-                let (recorder, presences) = replication::presence_ring();
-                recorded.presences.push(presences);
-                webtorrent.set_recorder(recorder);
-            }
-        }
-        if self.credit {
-            let mut recorder = || {
-                let (recorder, credits) = credit::ring();
-                recorded.credits.push(credits);
-                recorder
-            };
-            datagrams.set_credit(recorder());
-            http.set_credit(recorder());
-            if let Some(webtorrent) = &mut webtorrent {
-                webtorrent.set_credit(recorder());
-            }
-        }
         let tls = self.tls.as_ref().map(|tls| tls.for_worker());
         let mut connections = shoal_session::Service::new(Arc::clone(&live.sessions), http, webtorrent, tls);
         let per_source = live.stream_limits.per_source;
@@ -379,20 +338,59 @@ impl WorkerSetup {
     }
 }
 
+/// Creates the contexts of the responders of one worker.
+struct Contexts<'s> {
+    setup: &'s WorkerSetup,
+    number: usize,
+    live: &'s Live,
+    access_records: &'s mut Vec<AccessRecords>,
+    credits: &'s mut Vec<RecordedCredits>,
+}
+
+impl Contexts<'_> {
+    fn of<T>(
+        &mut self,
+        protocol: Protocol,
+        tally: Tally,
+        recorder: Option<Recorder<T>>,
+    ) -> anyhow::Result<engine::Context<T>> {
+        let Self { setup, live, .. } = self;
+        let mut context = engine::Context::new(protocol, Arc::clone(&live.policy), tally, rng()?);
+        if let Some(ring) = setup.insight.ring(self.number) {
+            context.sampler = Sampler::new(Arc::clone(ring), rng()?);
+        }
+        if setup.access_log {
+            let (log, records) = access_log::ring(rng()?);
+            context.access_log = Some(log);
+            self.access_records.push(records);
+        }
+        if setup.credit {
+            let (recorder, credits) = credit::ring();
+            context.credit = Some(recorder);
+            self.credits.push(credits);
+        }
+        context.recorder = recorder;
+        Ok(context)
+    }
+}
+
+/// Returns a generator with a seed of its own.
+fn rng() -> anyhow::Result<fastrand::Rng> {
+    Ok(fastrand::Rng::with_seed(u64::from_ne_bytes(shoal_runtime::random::bytes()?)))
+}
+
 impl WebTorrent {
     fn responder(
         &self,
         worker: usize,
-        policy: Arc<Policy>,
-        tally: Tally,
-        rng: fastrand::Rng,
+        context: engine::Context<Presence>,
     ) -> anyhow::Result<webtorrent::Responder> {
         let worker = u16::try_from(worker).context("there are too many workers")?;
         let dispatcher = Dispatcher::new(worker, Arc::clone(&self.mailboxes))
             // The limit applies to each of three kinds of messages, and buffers may have twice the capacity of
             // their contents.
             .with_bytes_max(self.posts_bytes_max * 2 / 3);
-        Ok(webtorrent::Responder::new(policy, Arc::clone(&self.swarms), dispatcher, tally, rng))
+        Ok(webtorrent::Responder::new(context, Arc::clone(&self.swarms), dispatcher))
     }
 }
 

@@ -49,20 +49,19 @@ impl PeerList {
         }
     }
 
-    /// Executes an admitted announce of the peer at `address`.
+    /// Executes an admitted announce of the caller.
     pub(super) fn announce(
         &mut self,
         store: &Store,
         info_hash: &InfoHash,
-        address: SocketAddr,
         decision: Decision,
         caller: &mut Caller<'_>,
     ) -> Result<Given<'_>, Refusal> {
         let Decision { action, peers_wanted, registers } = decision;
-        let network = caller.policy.network_apart(caller.ip);
+        let network = caller.policy.network_apart(caller.ip());
         let private_place = network.map(|network| store.private.locate(info_hash, network));
         let (out_v4, out_v6) = (self.v4.as_mut_bytes(), self.v6.as_mut_bytes());
-        let (counts, change, peers_v4, peers_v6) = match address {
+        let (counts, change, peers_v4, peers_v6) = match caller.address {
             SocketAddr::V4(address) => {
                 let peer = PeerV4::new(*address.ip(), address.port());
                 let announce = Announce { peer, action, peers_wanted };

@@ -30,7 +30,7 @@ impl Inner {
             bytes_left = bytes_left.saturating_sub(charged_bytes(&offer));
             self.offers.push(swarms.offer_key(offer.offer_id.bytes(&mut room)));
         }
-        self.tally.lose(Loss::RateLimited, refused);
+        self.context.tally.lose(Loss::RateLimited, refused);
     }
 
     /// Relays the offers of an announce to the targets that were drawn for them.
@@ -43,7 +43,7 @@ impl Inner {
         for (target, offer) in self.targets.iter().zip(announce.offers.iter()) {
             bytes += charged_bytes(&offer);
             if !self.swarms.admit_offer(member.source(), target, now.monotonic_s) {
-                self.tally.lose(Loss::RateLimited, 1);
+                self.context.tally.lose(Loss::RateLimited, 1);
                 continue;
             }
             let write_frame = |out: &mut Vec<u8>| {
@@ -62,14 +62,14 @@ impl Inner {
                     write_frame(out);
                 }
             });
-            count_relayed(&mut self.tally, Relay::Offer, written);
+            count_relayed(&mut self.context.tally, Relay::Offer, written);
         }
         self.swarms.charge_relay(member.source(), &mut member.bucket, bytes, now.monotonic_s);
     }
 
     /// Relays an answer to the client that awaits it. The sender gets no reply in any case.
     pub(super) fn answer(&mut self, member: &Member, answer: &Answer<'_>, now: Now) {
-        self.tally.request(member.family, Kind::Answer);
+        self.context.tally.request(member.family, Kind::Answer);
         let answerer = member.address(self.dispatcher.worker());
         let mut room = [0; OFFER_ID_BYTES_MAX];
         let offer_id = answer.offer_id.bytes(&mut room);
@@ -97,10 +97,10 @@ impl Inner {
                         write_frame(out);
                     }
                 });
-                count_relayed(&mut self.tally, Relay::Answer, written);
+                count_relayed(&mut self.context.tally, Relay::Answer, written);
             }
-            AnswerMatch::NotPending => self.tally.lose(Loss::Unawaited, 1),
-            AnswerMatch::PeerGone => self.tally.lose(Loss::Gone, 1),
+            AnswerMatch::NotPending => self.context.tally.lose(Loss::Unawaited, 1),
+            AnswerMatch::PeerGone => self.context.tally.lose(Loss::Gone, 1),
         }
     }
 }

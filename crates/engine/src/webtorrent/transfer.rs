@@ -116,12 +116,12 @@ impl Responder {
             Member::new(handle, ip, inner.swarms.source(ip), SocketToken::resume(token.as_deref()));
         member.bucket = TokenBucket::from_bits(bucket);
         let connection = (member.address(inner.dispatcher.worker()), member.source());
-        let torrents_max = as_usize(inner.policy.config().webtorrent.torrents_per_connection_max);
+        let torrents_max = as_usize(inner.context.policy.config().webtorrent.torrents_per_connection_max);
         for peer in peers.into_iter().take(torrents_max) {
             let (info_hash, peer_id) = (InfoHash(peer.info_hash), PeerId(peer.peer_id));
             let key = inner.swarms.swarm_key(&info_hash);
             let membership = peer.membership();
-            if inner.policy.check_lists(ip, &info_hash).is_ok()
+            if inner.context.policy.check_lists(ip, &info_hash).is_ok()
                 && inner.swarms.resume(&key, &peer_id, connection, &membership, now.monotonic_s).is_ok()
             {
                 member.add(Peer { info_hash, peer_id });

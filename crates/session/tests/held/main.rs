@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use shoal_base::transport::stream::{Handle, Next, Remote};
 use shoal_config::Config;
+use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
-use shoal_engine::policy::Policy;
+use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::{Now, http, webtorrent};
 use shoal_session::{ListenerProtocols, Service, Session, SessionSettings};
 use shoal_store::Store;
@@ -34,16 +35,16 @@ fn service() -> Service {
     let mut config = Config::default();
     config.http.full_scrape = true;
     let policy = Arc::new(Policy::new(config));
-    let requests =
-        http::Responder::new(Arc::clone(&policy), store, Tally::default(), fastrand::Rng::with_seed(1));
+    let requests = http::Responder::new(
+        Context::new(Protocol::Http, Arc::clone(&policy), Tally::default(), fastrand::Rng::with_seed(1)),
+        store,
+    );
     let swarms =
         shoal_relay::Settings { memory_bytes_max: 64 << 20, ..shoal_relay::Settings::new(1000, 600, [1, 2]) };
     let messages = webtorrent::Responder::new(
-        policy,
+        Context::new(Protocol::WebTorrent, policy, Tally::default(), fastrand::Rng::with_seed(1)),
         Arc::new(shoal_relay::Swarms::new(&swarms)),
         shoal_relay::Dispatcher::new(0, shoal_relay::Mailboxes::new(1)),
-        Tally::default(),
-        fastrand::Rng::with_seed(1),
     );
     Service::new(Arc::new(settings), requests, Some(messages), None)
 }

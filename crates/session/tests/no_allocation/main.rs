@@ -10,8 +10,10 @@ use std::sync::Arc;
 
 use shoal_base::transport::stream::{Handle, Remote};
 use shoal_engine::Now;
+use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
 use shoal_engine::http::Responder;
+use shoal_engine::policy::Protocol;
 use shoal_engine::webtorrent;
 use shoal_session::{ClientHeader, ListenerProtocols, Service, Session, SessionSettings};
 use shoal_store::Store;
@@ -38,7 +40,10 @@ fn service(webtorrent: Option<webtorrent::Responder>, tls: Option<shoal_session:
         ..shoal_store::Settings::new(64 << 20, 2700, [1, 2, 3, 4])
     };
     let store = Arc::new(Store::new(&store).unwrap());
-    let responder = Responder::new(Arc::default(), store, Tally::default(), fastrand::Rng::with_seed(1));
+    let responder = Responder::new(
+        Context::new(Protocol::Http, Arc::default(), Tally::default(), fastrand::Rng::with_seed(1)),
+        store,
+    );
     Service::new(Arc::new(settings), responder, webtorrent, tls)
 }
 

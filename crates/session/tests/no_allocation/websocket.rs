@@ -4,7 +4,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use shoal_base::transport::stream::Next;
+use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
+use shoal_engine::policy::Protocol;
 use shoal_engine::webtorrent;
 use shoal_session::{Service, Session};
 
@@ -15,11 +17,9 @@ fn webtorrent_service() -> Service {
     let swarms = shoal_relay::Settings::new(1000, 600, [1, 2]);
     let dispatcher = shoal_relay::Dispatcher::new(0, shoal_relay::Mailboxes::new(1));
     let responder = webtorrent::Responder::new(
-        Arc::default(),
+        Context::new(Protocol::WebTorrent, Arc::default(), Tally::default(), fastrand::Rng::with_seed(1)),
         Arc::new(shoal_relay::Swarms::new(&swarms)),
         dispatcher,
-        Tally::default(),
-        fastrand::Rng::with_seed(1),
     );
     service(Some(responder), None)
 }

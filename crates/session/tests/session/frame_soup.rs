@@ -81,7 +81,8 @@ fn exchange(bytes: &[u8], cuts: &[usize]) -> Outcome {
         tracker.service.receive(&mut client.session, &mut [0x81], &mut last_message, NOW),
         Next::Close
     );
-    let next = client.next;
+    // Whether the last write or the last input tells of a partial message depends on the pieces.
+    let next = if client.next == Next::BusyNew { Next::Busy } else { client.next };
     client.leave(&mut tracker);
     Outcome { sent, next }
 }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use shoal_base::transport::stream::{Handle, Next, Remote};
 use shoal_config::Config;
 use shoal_engine::Now;
+use shoal_engine::context::Context;
 use shoal_engine::counter::{Counters, Tally};
 use shoal_engine::http::Responder;
-use shoal_engine::policy::Policy;
+use shoal_engine::policy::{Policy, Protocol};
 use shoal_session::{ListenerProtocols, Service, Session, SessionSettings};
 use shoal_store::Store;
 
@@ -80,8 +81,10 @@ impl Tracker {
         let store = Arc::new(Store::new(&store).unwrap());
         let tally = Tally::default();
         let counters = tally.counters();
-        let responder =
-            Responder::new(Arc::new(Policy::new(config)), store, tally, fastrand::Rng::with_seed(1));
+        let responder = Responder::new(
+            Context::new(Protocol::Http, Arc::new(Policy::new(config)), tally, fastrand::Rng::with_seed(1)),
+            store,
+        );
         let service = Service::new(Arc::new(settings), responder, webtorrent, tls);
         Self { service, counters, opened: Cell::new(0) }
     }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use shoal_base::transport::stream::{Handle, Next};
 use shoal_config::Config;
+use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
-use shoal_engine::policy::Policy;
+use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::webtorrent::Responder;
 use shoal_relay::{Dispatcher, Mailboxes, Swarms};
 use shoal_session::Session;
@@ -31,7 +32,11 @@ pub(crate) fn responder_of(
 ) -> Responder {
     let dispatcher = Dispatcher::new(worker, Arc::clone(mailboxes));
     let policy = Arc::new(Policy::new(config));
-    Responder::new(policy, Arc::clone(swarms), dispatcher, Tally::default(), fastrand::Rng::with_seed(1))
+    Responder::new(
+        Context::new(Protocol::WebTorrent, policy, Tally::default(), fastrand::Rng::with_seed(1)),
+        Arc::clone(swarms),
+        dispatcher,
+    )
 }
 
 /// The client of a WebSocket, and the connection that it has.
