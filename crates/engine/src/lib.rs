@@ -23,6 +23,7 @@ pub mod insight;
 pub mod limits;
 pub mod pace;
 pub mod policy;
+pub mod processing;
 pub mod refusal;
 pub mod replication;
 pub mod tokens;

@@ -35,7 +35,6 @@ pub mod output;
 pub mod panics;
 pub mod periodic;
 pub mod printable;
-pub mod processing;
 pub mod published;
 pub mod random;
 pub mod repeated;

@@ -30,10 +30,11 @@ use crate::service::WorkerService;
 use crate::worker::{Wakers, Worker, WorkerIo};
 use shoal_control::WorkerSources;
 use shoal_control::insight::Insight;
+use shoal_engine::processing::{ProcessingCounters, Stopwatch};
+use shoal_runtime::clock;
 use shoal_runtime::heartbeat::Heartbeat;
 use shoal_runtime::live::Live;
 use shoal_runtime::panics;
-use shoal_runtime::processing::Stopwatch;
 use shoal_runtime::published::Published;
 
 /// Maximum number of notices of a worker: that it is ready, and that it ends.
@@ -81,6 +82,7 @@ struct Tallies {
     udp: Tally,
     http: Tally,
     webtorrent: Tally,
+    processing: Arc<ProcessingCounters>,
 }
 
 /// The sockets and listeners of one worker.
@@ -142,6 +144,7 @@ impl WorkerPool {
             pool.budgets.push(endpoints.listeners.budget());
             let [udp, http, webtorrent] =
                 [&tallies.udp, &tallies.http, &tallies.webtorrent].map(Tally::counters);
+            let processing = Arc::clone(&tallies.processing);
             let rings = (&mut pool.access_records, &mut pool.recorded);
             let service = setup.service(number, tallies, &endpoints.listeners, rings)?;
             pool.sources.push(WorkerSources {
@@ -150,7 +153,7 @@ impl WorkerPool {
                 http,
                 webtorrent,
                 sessions: service.connections.counters(),
-                processing: service.stopwatch.counters(),
+                processing,
                 io: endpoints.sockets.counters(),
                 streams: endpoints.listeners.counters(),
                 budget: endpoints.listeners.budget(),
@@ -303,6 +306,10 @@ impl WorkerSetup {
     ) -> anyhow::Result<WorkerService> {
         let live = self.live.latest();
         let store = || Arc::clone(&self.store);
+        let stopwatch = || {
+            let processing = Arc::clone(&tallies.processing);
+            Ok::<_, anyhow::Error>(Stopwatch::new(processing, rng()?, clock::precise_ns))
+        };
         let changes = || self.node.is_some().then(replication::ring).unzip();
         let ((of_udp, udp_changes), (of_http, http_changes)) = (changes(), changes());
         recorded.addresses.extend(udp_changes.into_iter().chain(http_changes));
@@ -321,7 +328,8 @@ impl WorkerSetup {
             None => None,
         };
         let tls = self.tls.as_ref().map(|tls| tls.for_worker());
-        let mut connections = shoal_session::Service::new(Arc::clone(&live.sessions), http, webtorrent, tls);
+        let mut connections =
+            shoal_session::Service::new(Arc::clone(&live.sessions), http, webtorrent, tls, stopwatch()?);
         let per_source = live.stream_limits.per_source;
         connections.set_source_capacity(Box::new(listeners.source_limiter(per_source)));
         Ok(WorkerService {
@@ -331,8 +339,7 @@ impl WorkerSetup {
             number,
             new_limits: None,
             new_endpoints: None,
-            stopwatch: Stopwatch::new(rng()?),
-            is_socket_input: false,
+            stopwatch: stopwatch()?,
             statistics: self.statistics.subscribe(),
         })
     }

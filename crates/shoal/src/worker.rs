@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use shoal_base::transport::datagram::BATCH_MAX;
 use shoal_engine::pace::{Load, Pace};
-use shoal_engine::policy::Protocol;
 use shoal_net::stream::{POLL_EVENTS_MAX, StreamIo, StreamLimits, StreamListeners, Tunnels};
 use shoal_net::{AnyIo, DatagramIo, POLL_BATCHES_MAX, Waker};
 use shoal_relay::Swarms;
+use shoal_session::Service as Connections;
 use shoal_store::Store;
 
 use crate::phase::{Departure, Phase, WorkerPhase};
@@ -98,7 +98,7 @@ impl Wakers {
 pub(crate) struct WorkerIo {
     pub(crate) datagrams: AnyIo,
     /// The connections, from the first listener on.
-    pub(crate) streams: Option<StreamIo<WorkerService>>,
+    pub(crate) streams: Option<StreamIo<Connections>>,
 }
 
 impl WorkerIo {
@@ -112,7 +112,9 @@ impl WorkerIo {
         match &mut self.streams {
             None if listeners.local_addresses().next().is_none() => return Ok(()),
             None => self.streams = Some(StreamIo::open(listeners, limits)?),
-            Some(streams) => streams.set_listeners(listeners, clock::monotonic_ms(), service)?,
+            Some(streams) => {
+                streams.set_listeners(listeners, clock::monotonic_ms(), &mut service.connections)?
+            }
         }
         self.datagrams.watch(self.streams.as_ref().map(StreamIo::readiness))
     }
@@ -183,13 +185,13 @@ impl Worker {
                 streams_busy = !arrivals.is_empty();
                 let arrived = arrivals.len();
                 for connection in arrivals {
-                    streams.attach(connection, now_ms, &mut service);
+                    streams.attach(connection, now_ms, &mut service.connections);
                 }
                 if arrived > 0 {
                     self.phase.add_attached(arrived);
                 }
                 if streams.has_attached() && !self.phase.awaits_arrivals(now_ms) {
-                    streams.read_attached(now_ms, &mut service);
+                    streams.read_attached(now_ms, &mut service.connections);
                 }
                 let seen = poll_streams(streams, now_ms, &mut service, &wakers)?;
                 (streams_busy, is_behind) = (streams_busy || seen > 0, is_behind || seen >= POLL_EVENTS_MAX);
@@ -243,7 +245,7 @@ fn pause(
 /// Leaves the work to another process: passes on the connections that can be passed on, and closes the WebSockets and the
 /// tunnels that stay one after another. Never returns.
 fn leave(
-    streams: Option<StreamIo<WorkerService>>,
+    streams: Option<StreamIo<Connections>>,
     mut service: WorkerService,
     wakers: &Wakers,
     phase: &WorkerPhase,
@@ -260,8 +262,10 @@ fn leave(
         heartbeat.beat(now_ms);
         service.follow_reload();
         // Messages of other workers for connections of this one go with them.
-        service.connections.collect(clock::now());
-        streams.leave(&mut service, &mut tunnels, |connection| depart(Departure::Connection(connection)));
+        service.connections.begin_round(clock::now());
+        streams.leave(&mut service.connections, &mut tunnels, |connection| {
+            depart(Departure::Connection(connection))
+        });
         if totals.is_none() {
             depart(Departure::EndOfFirst);
         }
@@ -271,7 +275,7 @@ fn leave(
             usize::try_from(left).unwrap_or(usize::MAX)
         };
         let (websockets, tunnelled) = *totals.get_or_insert((streams.connections(), tunnels.len()));
-        streams.close_upgraded(&mut service, left_of(websockets));
+        streams.close_upgraded(&mut service.connections, left_of(websockets));
         tunnels.end(left_of(tunnelled), now_ms);
         let is_late = now_ms > begin_ms + leave_ms + LEAVE_MS_MAX;
         if streams.connections() + tunnels.len() == 0 || is_late {
@@ -286,7 +290,7 @@ fn leave(
 /// Runs a poll round of the connections: collects the messages from other workers before it, and dispatches
 /// messages to them after it.
 fn poll_streams(
-    streams: &mut StreamIo<WorkerService>,
+    streams: &mut StreamIo<Connections>,
     now_ms: u64,
     service: &mut WorkerService,
     wakers: &Wakers,
@@ -295,10 +299,9 @@ fn poll_streams(
         streams.set_limits(limits);
         service.connections.set_source_capacity(Box::new(streams.source_limiter(limits.per_source)));
     }
-    service.connections.collect(clock::now());
-    let seen = streams.poll(now_ms, service)?;
-    service.stopwatch.end(Protocol::WebTorrent);
-    service.connections.dispatch().for_each(|worker| wakers.wake(worker));
+    service.connections.begin_round(clock::now());
+    let seen = streams.poll(now_ms, &mut service.connections)?;
+    service.connections.end_round().for_each(|worker| wakers.wake(worker));
     Ok(seen)
 }
 
@@ -312,12 +315,12 @@ fn stop(io: WorkerIo, service: &mut WorkerService, wakers: &Wakers) -> io::Resul
     while poll_streams(&mut streams, clock::monotonic_ms(), service, wakers)? > 0 && is_within(ANSWER_MS_MAX)
     {
     }
-    streams.begin_shutdown(clock::monotonic_ms(), service)?;
+    streams.begin_shutdown(clock::monotonic_ms(), &mut service.connections)?;
     while streams.connections() > 0 && is_within(RETIRE_MS_MAX) {
-        let is_busy = streams.poll(clock::monotonic_ms(), service)? > 0;
+        let is_busy = poll_streams(&mut streams, clock::monotonic_ms(), service, wakers)? > 0;
         datagrams.poll(if is_busy { Duration::ZERO } else { STOP_WAIT }, service)?;
     }
-    while streams.close_remaining(service) > 0 && is_within(FINISH_MS_MAX) {}
+    while streams.close_remaining(&mut service.connections) > 0 && is_within(FINISH_MS_MAX) {}
     if streams.connections() > 0 {
         // Closing a hundred thousand connections takes longer than there is time. The kernel closes them when the
         // process ends.

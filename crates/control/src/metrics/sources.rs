@@ -15,6 +15,7 @@ use crate::cluster::Node;
 use crate::counters::ControlCounters;
 use crate::insight::Insight;
 use crate::operations::{Build, DataPathFigures};
+use shoal_engine::processing::ProcessingCounters;
 use shoal_runtime::counters::RecordCounters;
 use shoal_runtime::counters::ReloadCounters;
 use shoal_runtime::counters::SnapshotCounters;
@@ -22,7 +23,6 @@ use shoal_runtime::division::Division;
 use shoal_runtime::heartbeat::Heartbeat;
 use shoal_runtime::lists::{ListControl, ListCounters};
 use shoal_runtime::live::Live;
-use shoal_runtime::processing::ProcessingCounters;
 use shoal_runtime::published::Published;
 use shoal_runtime::token_keys::KeyCounters;
 

@@ -7,8 +7,8 @@ use shoal_engine::policy::Protocol;
 
 use super::Sources;
 use super::page::{Page, Unit};
+use shoal_engine::processing::ProcessingCounters;
 use shoal_runtime::clock;
-use shoal_runtime::processing::ProcessingCounters;
 
 /// Maximum number of kinds of software, and one for all others.
 const CLIENTS_MAX: usize = 30;

@@ -14,9 +14,9 @@ use super::{
 use crate::metrics::{ended_connections, memory_kinds};
 use crate::process;
 use crate::{Sources, WorkerSources};
+use shoal_engine::processing::ProcessingCounters;
 use shoal_runtime::clock;
 use shoal_runtime::lists::ListCounters;
-use shoal_runtime::processing::ProcessingCounters;
 
 /// Maximum numbers of kinds of software, without `other`, and of large swarms.
 const CLIENTS_MAX: usize = 12;

@@ -1,6 +1,6 @@
 //! Responses to requests, and the state of the connection after them.
 
-use shoal_base::transport::stream::Next;
+use shoal_base::transport::stream::{Next, StreamService};
 use shoal_engine::counter::{Family, Kind, Outcome};
 use shoal_engine::refusal::Refusal;
 
@@ -134,8 +134,8 @@ fn every_response_has_the_date_and_is_nothing_but_text() {
         [(1_700_000_001, "Tue, 14 Nov 2023 22:13:21 GMT"), (0, "Thu, 01 Jan 1970 00:00:00 GMT")]
     {
         let (mut input, mut output) = (announce(""), Vec::new());
-        let now = shoal_engine::Now { unix_s, ..NOW };
-        assert_eq!(tracker.service.receive(&mut session, &mut input, &mut output, now), Next::Idle);
+        tracker.service.begin_round(shoal_engine::Now { unix_s, ..NOW });
+        assert_eq!(tracker.service.receive(&mut session, &mut input, &mut output), Next::Idle);
         assert_eq!(response::parse_all(&output, false)[0].field("date"), Some(date));
     }
 }
@@ -322,7 +322,7 @@ fn an_incomplete_request_gets_an_error_at_the_end() {
         let mut session = tracker.open(PLAIN, "192.0.2.1");
         tracker.send(&mut session, bytes);
         let mut last_message = Vec::new();
-        tracker.service.expire(&mut session, &mut last_message, NOW);
+        tracker.service.expire(&mut session, &mut last_message);
         let responses = response::parse_all(&last_message, true);
         assert_eq!(responses.first().map(|response| response.status), status);
         assert!(responses.iter().all(|response| response.field("connection") == Some("close")));
@@ -333,19 +333,19 @@ fn an_incomplete_request_gets_an_error_at_the_end() {
 
 #[test]
 fn a_refused_client_gets_an_error_if_it_can_read_one() {
-    let tracker = Tracker::new();
+    let mut tracker = Tracker::new();
     let mut message = Vec::new();
-    tracker.service.refuse(&harness::remote(PLAIN, "192.0.2.1"), &mut message, NOW);
+    tracker.service.refuse(&harness::remote(PLAIN, "192.0.2.1"), &mut message);
     assert!(message.len() < 536, "it fits every packet");
     let response = &response::parse_all(&message, true)[0];
     assert_eq!((response.status, response.field("connection")), (503, Some("close")));
     assert!(response.field("retry-after").is_some_and(|seconds| seconds.parse::<u32>().is_ok()));
 
     message.clear();
-    tracker.service.refuse(&harness::remote(PROXIED, "192.0.2.1"), &mut message, NOW);
+    tracker.service.refuse(&harness::remote(PROXIED, "192.0.2.1"), &mut message);
     assert!(message.starts_with(b"HTTP/1.1 503 "));
 
     message.clear();
-    tracker.service.refuse(&harness::remote(SECURE, "192.0.2.1"), &mut message, NOW);
+    tracker.service.refuse(&harness::remote(SECURE, "192.0.2.1"), &mut message);
     assert_eq!(message, b"", "nothing can be sent before a handshake");
 }

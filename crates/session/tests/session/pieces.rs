@@ -1,8 +1,8 @@
 //! Bytes come in any pieces; requests come in any number.
 
-use shoal_base::transport::stream::Next;
+use shoal_base::transport::stream::{Next, StreamService};
 
-use crate::harness::{INPUT_BYTES_MAX, NOW, PLAIN, Tracker, announce, request};
+use crate::harness::{INPUT_BYTES_MAX, PLAIN, Tracker, announce, request};
 
 #[test]
 fn a_request_may_be_cut_anywhere() {
@@ -62,7 +62,7 @@ fn whole_requests_are_answered_together_and_in_order() {
     let mut tracker = Tracker::new();
     let mut session = tracker.open(PLAIN, "192.0.2.1");
     let mut output = Vec::new();
-    let next = tracker.service.receive(&mut session, &mut bytes.clone(), &mut output, NOW);
+    let next = tracker.service.receive(&mut session, &mut bytes.clone(), &mut output);
     assert_eq!(next, Next::Idle);
     assert_eq!(session.buffered_bytes(), 0);
     let statuses: Vec<u16> =
@@ -84,7 +84,7 @@ fn output_that_becomes_long_is_sent_before_the_next_request_is_looked_at() {
     let mut rounds = 0;
     loop {
         let mut output = Vec::new();
-        let next = tracker.service.receive(&mut session, &mut input, &mut output, NOW);
+        let next = tracker.service.receive(&mut session, &mut input, &mut output);
         assert!(output.len() < 64 * 1024 + 1024, "{}", output.len());
         assert!(session.buffered_bytes() <= INPUT_BYTES_MAX, "{}", session.buffered_bytes());
         total.append(&mut output);
@@ -110,7 +110,7 @@ fn input_behind_unsent_responses_is_bounded() {
     for _ in 0..100 {
         // The output is full: nothing can be answered.
         output.truncate(64 * 1024);
-        let next = tracker.service.receive(&mut session, &mut bytes.clone(), &mut output, NOW);
+        let next = tracker.service.receive(&mut session, &mut bytes.clone(), &mut output);
         if next == Next::Linger {
             assert_eq!(session.buffered_bytes(), 0);
             return;

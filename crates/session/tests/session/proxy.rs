@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use shoal_base::transport::stream::Next;
+use shoal_base::transport::stream::{Next, StreamService};
 use shoal_config::Config;
 use shoal_engine::policy::Policy;
 use shoal_session::{ClientHeader, SessionSettings};
 use shoal_wire::proxy::{encode_v1, encode_v2, encode_v2_local};
 
-use crate::harness::{self, NOW, PLAIN, PROXIED, Received, Tracker, announce};
+use crate::harness::{self, PLAIN, PROXIED, Received, Tracker, announce};
 
 const PROXY: &str = "10.0.0.1";
 const CLIENT: &str = "203.0.113.9";
@@ -265,6 +265,6 @@ fn a_proxy_that_waits_in_the_middle_of_the_header_is_told_nothing() {
     let mut session = tracker.open(PROXIED, PROXY);
     tracker.send(&mut session, &proxy_header(CLIENT)[..10]);
     let mut last_message = Vec::new();
-    tracker.service.expire(&mut session, &mut last_message, NOW);
+    tracker.service.expire(&mut session, &mut last_message);
     assert_eq!(last_message, b"");
 }

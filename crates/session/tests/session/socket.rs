@@ -1,6 +1,6 @@
 //! WebSockets: messages in any pieces, pings, closes, and peers that break the rules.
 
-use shoal_base::transport::stream::Next;
+use shoal_base::transport::stream::{Next, StreamService};
 
 use crate::frames::{self, BINARY, CLOSE, CONTINUATION, Frame, PING, PONG, TEXT, fragment, frame, text};
 use crate::harness::{INPUT_BYTES_MAX, Tracker};

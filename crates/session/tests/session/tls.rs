@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
-use shoal_base::transport::stream::Next;
+use shoal_base::transport::stream::{Next, StreamService};
 use shoal_session::tls::{CertificateFiles, SelfSigned};
 use shoal_session::{Session, SessionSettings};
 use shoal_wire::proxy::encode_v2;
 
-use crate::harness::{INPUT_BYTES_MAX, NOW, Received, SECURE, SECURE_PROXIED, Tracker, announce, request};
+use crate::harness::{INPUT_BYTES_MAX, Received, SECURE, SECURE_PROXIED, Tracker, announce, request};
 use crate::response;
 
 /// Returns a certificate for `localhost`.
@@ -59,7 +59,7 @@ pub(crate) struct Pair {
 impl Pair {
     fn new(decide: impl FnOnce(&mut SessionSettings), listener: usize, ip: &str) -> Self {
         let certificate = certificate();
-        let tracker =
+        let mut tracker =
             Tracker::with(decide, |config| config.http.full_scrape = true, Some(certificate.server()));
         let session = tracker.open(listener, ip);
         let client = certificate.client();
@@ -93,7 +93,7 @@ impl Pair {
         let mut input = bytes.to_vec();
         loop {
             let mut output = Vec::new();
-            self.next = self.tracker.service.receive(&mut self.session, &mut input, &mut output, NOW);
+            self.next = self.tracker.service.receive(&mut self.session, &mut input, &mut output);
             self.deliver(&output);
             input.clear();
             if self.next != Next::More {
@@ -239,14 +239,14 @@ fn a_full_scrape_comes_through() {
 fn expiry_is_said_inside_of_tls() {
     let mut pair = Pair::secure();
     let mut last_message = Vec::new();
-    pair.tracker.service.expire(&mut pair.session, &mut last_message, NOW);
+    pair.tracker.service.expire(&mut pair.session, &mut last_message);
     pair.deliver(&last_message);
     assert!(pair.has_ended && pair.incoming.is_empty());
 
     let mut pair = Pair::secure();
     pair.ask(&announce("")[..20]);
     last_message.clear();
-    pair.tracker.service.expire(&mut pair.session, &mut last_message, NOW);
+    pair.tracker.service.expire(&mut pair.session, &mut last_message);
     pair.deliver(&last_message);
     assert!(pair.has_ended && pair.incoming.starts_with(b"HTTP/1.1 408 "));
 
@@ -256,7 +256,7 @@ fn expiry_is_said_inside_of_tls() {
     handshaking.receive(&wire[..20]);
     assert_eq!(handshaking.next, Next::Busy);
     last_message.clear();
-    handshaking.tracker.service.expire(&mut handshaking.session, &mut last_message, NOW);
+    handshaking.tracker.service.expire(&mut handshaking.session, &mut last_message);
     assert_eq!(last_message, b"");
 }
 

@@ -202,7 +202,7 @@ fn first_message_where_private_addresses_are_refused(ip: &str, fields: &str) -> 
     let mut config = Config::default();
     config.address.private = shoal_config::PrivateAddresses::Refuse;
     let mut tracker = Tracker::assemble(trust, |_| {}, Some(responder(config)), None);
-    let mut client = Client::silent(&tracker, PLAIN, ip);
+    let mut client = Client::silent(&mut tracker, PLAIN, ip);
     client.send(&mut tracker, &[upgrade(fields), announce(ALICE)].concat());
     round(&mut tracker, &mut [&mut client]);
     client.read_behind_head()[0].text().to_owned()
@@ -224,7 +224,7 @@ fn the_client_that_the_proxy_names_announces() {
 #[test]
 fn requests_come_before_an_upgrade_and_frames_behind_it() {
     let mut tracker = Tracker::new();
-    let mut client = Client::silent(&tracker, PLAIN, "192.0.2.1");
+    let mut client = Client::silent(&mut tracker, PLAIN, "192.0.2.1");
     let bytes = [harness::announce(""), upgrade(""), frame(PING, b"1"), announce(ALICE), frame(PING, b"2")];
     client.send(&mut tracker, &bytes.concat());
     assert_eq!(client.next, Next::Upgraded);
@@ -243,7 +243,7 @@ fn an_upgrade_and_what_follows_may_be_cut_anywhere() {
     let bytes = [harness::announce(""), upgrade(""), frame(PING, b"?"), announce(ALICE)].concat();
     for cut in 1..bytes.len() {
         let mut tracker = Tracker::new();
-        let mut client = Client::silent(&tracker, PLAIN, "192.0.2.1");
+        let mut client = Client::silent(&mut tracker, PLAIN, "192.0.2.1");
         client.send(&mut tracker, &bytes[..cut]);
         client.send(&mut tracker, &bytes[cut..]);
         assert_eq!((client.next, client.session.buffered_bytes()), (Next::Upgraded, 0), "{cut}");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shoal_base::transport::stream::{Handle, Next};
+use shoal_base::transport::stream::{Handle, Next, StreamService};
 use shoal_config::Config;
 use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
@@ -12,7 +12,7 @@ use shoal_relay::{Dispatcher, Mailboxes, Swarms};
 use shoal_session::Session;
 
 use crate::frames::{self, Frame};
-use crate::harness::{NOW, PLAIN, Tracker};
+use crate::harness::{PLAIN, Tracker};
 
 /// Creates a responder for a single worker.
 pub(crate) fn responder(config: Config) -> Responder {
@@ -65,7 +65,7 @@ impl Client {
     }
 
     /// Creates a client that has sent nothing.
-    pub(crate) fn silent(tracker: &Tracker, listener: usize, ip: &str) -> Self {
+    pub(crate) fn silent(tracker: &mut Tracker, listener: usize, ip: &str) -> Self {
         let handle = tracker.handle();
         let session = tracker.service.open(&crate::harness::remote(listener, ip), handle);
         Self { session, handle, next: Next::Busy, incoming: Vec::new() }
@@ -74,7 +74,7 @@ impl Client {
     /// Sends a message and receives the immediate output.
     pub(crate) fn send(&mut self, tracker: &mut Tracker, bytes: &[u8]) {
         let mut output = Vec::new();
-        self.next = tracker.service.receive(&mut self.session, &mut bytes.to_vec(), &mut output, NOW);
+        self.next = tracker.service.receive(&mut self.session, &mut bytes.to_vec(), &mut output);
         self.incoming.append(&mut output);
     }
 
@@ -106,7 +106,7 @@ impl Client {
     }
 
     pub(crate) fn expire(&mut self, tracker: &mut Tracker) {
-        tracker.service.expire(&mut self.session, &mut self.incoming, NOW);
+        tracker.service.expire(&mut self.session, &mut self.incoming);
     }
 
     pub(crate) fn leave(self, tracker: &mut Tracker) {

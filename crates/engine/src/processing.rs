@@ -1,17 +1,14 @@
 //! How long the tracker takes for requests: from the receipt of a batch or an input until the replies have been handed to
 //! the kernel.
 //!
-//! The clock is read for some batches only, at random distances. A worker measures one batch at a time.
-//!
-//! The exact clock is read twice for one in 32 batches or inputs. Messages of WebSockets leave at the end of a poll
-//! round, so that is where their time ends. Inputs of a handshake count as HTTP.
+//! The exact clock is an argument. It is read twice for one in 32 batches or inputs, at random distances. Messages of
+//! WebSockets leave at the end of a poll round, so that is where their time ends. Inputs of a handshake count as HTTP.
 
 use std::sync::Arc;
 
 use shoal_base::metrics::{Histogram, HistogramCounts};
-use shoal_engine::policy::Protocol;
 
-use crate::clock;
+use crate::policy::Protocol;
 
 /// The mean distance between two batches that are measured.
 const DISTANCE: u32 = 32;
@@ -84,19 +81,17 @@ pub struct Stopwatch {
     /// The number of batches up to the next one that is measured.
     left: u32,
     rng: fastrand::Rng,
+    /// Reads the exact clock in nanoseconds.
+    precise_ns: fn() -> u64,
     /// When the batch that is measured began.
     started_ns: Option<u64>,
 }
 
 impl Stopwatch {
-    /// Creates a stopwatch. The generator chooses the batches.
-    pub fn new(rng: fastrand::Rng) -> Self {
-        Self { counters: Arc::default(), left: 1, rng, started_ns: None }
-    }
-
-    /// Returns the measurements.
-    pub fn counters(&self) -> Arc<ProcessingCounters> {
-        Arc::clone(&self.counters)
+    /// Creates a stopwatch that measures into `counters` by the exact clock `precise_ns`. The generator chooses the batches.
+    #[must_use]
+    pub const fn new(counters: Arc<ProcessingCounters>, rng: fastrand::Rng, precise_ns: fn() -> u64) -> Self {
+        Self { counters, left: 1, rng, precise_ns, started_ns: None }
     }
 
     /// Counts a batch, and begins to measure it if it is its turn.
@@ -104,7 +99,7 @@ impl Stopwatch {
         self.left -= 1;
         if self.left == 0 {
             self.left = self.rng.u32(1..2 * DISTANCE);
-            self.started_ns = Some(clock::precise_ns());
+            self.started_ns = Some((self.precise_ns)());
         }
     }
 
@@ -118,7 +113,7 @@ impl Stopwatch {
     /// Ends the measurement, if there is one.
     pub fn end(&mut self, protocol: Protocol) {
         if let Some(started_ns) = self.started_ns.take() {
-            self.counters.times(protocol).observe(clock::precise_ns().saturating_sub(started_ns));
+            self.counters.times(protocol).observe((self.precise_ns)().saturating_sub(started_ns));
         }
     }
 }
