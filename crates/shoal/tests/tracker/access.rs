@@ -111,29 +111,12 @@ fn a_denied_torrent_is_refused_with_its_reason_by_every_protocol_and_family() {
             assert_eq!(tracker.metric("shoal_replies_total", &labels), 2, "{labels:?}");
         }
     }
-}
-
-#[test]
-fn only_listed_torrents_are_served_and_the_deny_list_takes_precedence() {
-    let listed = Listed::start(&(line('a', "") + &line('b', "")), &line('a', "on both lists"));
-    let tracker = &listed.tracker;
-    assert_reason(tracker, 'a', Some("on both lists"));
-    assert_reason(tracker, 'b', None);
-    assert_reason(tracker, 'c', Some(NOT_SERVED));
-    let labels =
-        ["protocol=\"udp\"", "family=\"v4\"", "kind=\"announce\"", "outcome=\"torrent_not_allowed\""];
-    assert_eq!(tracker.metric("shoal_replies_total", &labels), 1);
-}
-
-#[test]
-fn a_scrape_of_a_torrent_that_is_not_served_shows_zeros() {
-    let listed = Listed::start("", &line('a', ""));
-    assert_reason(&listed.tracker, 'a', Some(NOT_SERVED));
-    let client = Client::new(listed.tracker.udp[0]);
+    // A scrape shows zeros.
+    let client = Client::new(tracker.udp[0]);
     let counts = &client.scrape(&[info_hash('a')])[0];
     assert_eq!((counts.seeders, counts.leechers, counts.completed), (0, 0, 0));
     let hash = "%61".repeat(20);
-    let body = Web::connect(listed.tracker.http[0], false).get(&format!("/scrape?info_hash={hash}")).body;
+    let body = Web::connect(tracker.http[0], false).get(&format!("/scrape?info_hash={hash}")).body;
     let text = String::from_utf8(body).unwrap();
     assert!(text.contains("d8:completei0e10:downloadedi0e10:incompletei0e"), "{text}");
 }

@@ -12,11 +12,7 @@ use crate::http::{Way, over_every_way};
 use crate::udp::hash;
 use crate::web::{Web, announce, tcp_from};
 
-over_every_way!(
-    a_denied_network_is_refused_over_http_and_webtorrent,
-    a_denied_client_is_told_why,
-    a_denied_port_is_served_and_never_handed_out,
-);
+over_every_way!(a_denied_network_is_refused_over_http_and_webtorrent);
 
 const NETWORK_REFUSED: &str = "your network is not served by this tracker";
 
@@ -46,37 +42,6 @@ fn a_denied_network_is_refused_over_http_and_webtorrent(way: Way) {
     assert!(!body(&mut other, &announce(hash(1), 1, "")).contains("failure"));
     let labels = ["protocol=\"http\"", "outcome=\"network_denied\""];
     assert_eq!(tracker.metric("shoal_replies_total", &labels), 2);
-}
-
-fn a_denied_client_is_told_why(way: Way) {
-    let tracker = way.start(&[("SHOAL_ACCESS_CLIENTS_DENY", "TT<0.0.1 please update,-XX")]);
-    let mut web = way.connect(&tracker);
-    let refused = body(&mut web, &announce(hash(1), 1, "").replace("-TT0001-", "-TT0000-"));
-    assert!(refused.contains("please update"), "{refused}");
-    let refused = body(&mut web, &announce(hash(1), 1, "").replace("-TT0001-", "-XX0001-"));
-    assert!(refused.contains("your client is not served by this tracker"), "{refused}");
-    assert!(!body(&mut web, &announce(hash(1), 1, "").replace("-TT0001-", "-TT0010-")).contains("failure"));
-    let labels = ["protocol=\"http\"", "outcome=\"client_denied\""];
-    assert_eq!(tracker.metric("shoal_replies_total", &labels), 2);
-    let mut page = Browser::open(way, &tracker);
-    assert!(page.ask(&browser::announce('t', 'a', 0))["interval"].is_number());
-    let client = Client::new(tracker.udp[usize::from(way.is_v6())]);
-    let packet = Announce::leecher(hash(1), 6881).packet(client.connect(), 5);
-    assert_eq!(client.refusal(&packet), "your client is not served by this tracker");
-}
-
-fn a_denied_port_is_served_and_never_handed_out(way: Way) {
-    let tracker = way.start(&[("SHOAL_ACCESS_PORTS_DENY", "1-1023,6881")]);
-    let mut web = way.connect(&tracker);
-    let count = |answer: &str| (answer.contains("10:incompletei1e"), answer.contains("failure"));
-    for port in [25, 6881] {
-        let answer = body(&mut web, &announce(hash(1), port, "&compact=1"));
-        assert_eq!(count(&answer), (false, false), "{answer}");
-    }
-    let answer = body(&mut web, &announce(hash(1), 1024, "&compact=1"));
-    assert_eq!(count(&answer), (true, false), "{answer}");
-    let client = Client::new(tracker.udp[usize::from(way.is_v6())]);
-    assert_eq!(client.announce(&Announce::leecher(hash(1), 53)).leechers, 1, "the one of HTTP");
 }
 
 #[test]
