@@ -10,19 +10,6 @@ use crate::harness::{
 };
 
 #[test]
-fn private_addresses_are_served_unless_the_operator_refuses_them() {
-    let mut open = Tracker::new(&Config::default());
-    let mut strict =
-        Tracker::new(&configured(|config| config.address.private = shoal_config::PrivateAddresses::Refuse));
-    for ip in ["127.0.0.1", "10.0.0.1", "::1", "fe80::1"].map(|ip| ip.parse().unwrap()) {
-        open.announce(ip, &leecher(1));
-        assert_eq!(strict.refusal(ip, &leecher(1)), "private addresses are not served by this tracker");
-    }
-    let multicast = "224.0.0.1".parse().unwrap();
-    assert_eq!(open.refusal(multicast, &leecher(1)), "your address cannot be announced");
-}
-
-#[test]
 fn a_nearly_full_store_refuses_the_source_that_fills_it_and_serves_others() {
     let store = shoal_store::Settings { memory_bytes_max: 4 << 20, ..store_settings() };
     let mut tracker = Tracker::with_store(&Config::default(), &store);

@@ -6,8 +6,8 @@ use shoal_config::Config;
 use shoal_engine::counter::Loss;
 
 use crate::harness::{
-    Client, HASH, SDP, Tracker, announce, answer, answer_heard, configured, leecher, offer_heard, offers,
-    peer_id, relay_settings, reply, seeder, v4, v6,
+    Client, HASH, SDP, Tracker, answer, configured, leecher, offer_heard, offers, peer_id, relay_settings,
+    reply, seeder, v4, v6,
 };
 
 /// Creates this many leechers with a socket each, numbered from 100.
@@ -57,56 +57,6 @@ fn no_more_offers_than_there_are_or_peers() {
 }
 
 #[test]
-fn offers_may_be_absent_null_or_empty() {
-    let mut tracker = Tracker::new(&Config::default());
-    let others = leechers(&mut tracker, 3);
-    let mut client = tracker.newcomer();
-    for more in ["", r#","offers":null"#, r#","offers":[]"#, r#","offers":7,"numwant":5"#] {
-        assert_eq!(tracker.ask(&mut client, &leecher(1, more)), [reply(0, 4)], "{more}");
-    }
-    assert_eq!(all_heard(&mut tracker, &others), [[""; 0]; 3]);
-}
-
-#[test]
-fn a_seeder_makes_offers_to_leechers_first_and_a_leecher_to_all() {
-    let mut tracker = Tracker::new(&Config::default());
-    let others = leechers(&mut tracker, 2);
-    let (mut one, mut other) = (tracker.newcomer(), tracker.newcomer());
-    tracker.ask(&mut one, &seeder(1, ""));
-    tracker.ask(&mut other, &seeder(2, &format!(r#","offers":{}"#, offers("x", 2))));
-    assert_eq!(all_heard(&mut tracker, &others).concat().len(), 2);
-    assert_eq!(tracker.received(&one), [""; 0]);
-    let more = format!(r#","offers":{}"#, offers("x", 9));
-    tracker.ask(&mut other, &seeder(2, &more));
-    assert_eq!(all_heard(&mut tracker, &others).concat().len(), 2);
-    assert_eq!(tracker.received(&one).len(), 1, "what is left over");
-    tracker.ask(&mut other, &leecher(2, &more));
-    assert_eq!(all_heard(&mut tracker, &others).concat().len(), 2);
-    assert_eq!(tracker.received(&one).len(), 1);
-}
-
-/// Applications in which every browser has the whole torrent find each other, with the messages of an issue.
-#[test]
-fn two_peers_that_need_nothing_get_offers_of_each_other() {
-    let mut tracker = Tracker::new(&Config::default());
-    let [mut one, mut other] = [tracker.newcomer(), tracker.newcomer()];
-    tracker.say(
-        &mut one,
-        r#"{"action":"announce","info_hash":"bugoutbugoutbugout01","peer_id":"-WW0100-aaaaaaaaaaaa","left":0,"offers":[]}"#,
-    );
-    let more = offers("x", 5);
-    tracker.say(
-        &mut other,
-        &format!(
-            r#"{{"action":"announce","info_hash":"bugoutbugoutbugout01","peer_id":"-WW0100-bbbbbbbbbbbb","left":0,"numwant":5,"offers":{more}}}"#
-        ),
-    );
-    let received = tracker.received(&one);
-    assert_eq!(received.len(), 2);
-    assert!(received[1].contains(r#""peer_id":"-WW0100-bbbbbbbbbbbb","offer_id":"x-0""#), "{received:?}");
-}
-
-#[test]
 fn offers_and_answers_pass_verbatim() {
     let objects = [
         SDP,
@@ -138,21 +88,6 @@ fn offers_and_answers_pass_verbatim() {
     }
 }
 
-#[test]
-fn bad_offers_are_skipped_and_large_ones_too() {
-    let mut tracker = Tracker::new(&Config::default());
-    let others = leechers(&mut tracker, 9);
-    let mut client = tracker.newcomer();
-    let large = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(16 << 10));
-    let bad = format!(
-        r#"7,null,{{}},{{"offer":{SDP}}},{{"offer_id":"x"}},{{"offer":["text"],"offer_id":"y"}},{{"offer":{large},"offer_id":"z"}}"#
-    );
-    let more = format!(r#","numwant":2,"offers":[{bad},{}"#, offers("good", 3).trim_start_matches('['));
-    assert_eq!(tracker.ask(&mut client, &leecher(1, &more)), [reply(0, 10)]);
-    let received: BTreeSet<String> = all_heard(&mut tracker, &others).concat().into_iter().collect();
-    assert_eq!(received, BTreeSet::from([offer_heard(1, "good-0"), offer_heard(1, "good-1")]));
-}
-
 /// Returns a client that made an offer, and the client that received it.
 fn couple(tracker: &mut Tracker) -> [Client; 2] {
     let [mut one, mut other] = [tracker.newcomer(), tracker.newcomer()];
@@ -160,16 +95,6 @@ fn couple(tracker: &mut Tracker) -> [Client; 2] {
     tracker.ask(&mut one, &leecher(1, &format!(r#","offers":{}"#, offers("x", 1))));
     assert_eq!(tracker.received(&other), [offer_heard(1, "x-0")]);
     [one, other]
-}
-
-#[test]
-fn an_answer_comes_to_who_awaits_it_once() {
-    let mut tracker = Tracker::new(&Config::default());
-    let [one, mut other] = couple(&mut tracker);
-    assert_eq!(tracker.ask(&mut other, &answer(2, 1, "x-0")), [""; 0]);
-    assert_eq!(tracker.received(&one), [answer_heard(2, "x-0")]);
-    assert_eq!(tracker.ask(&mut other, &answer(2, 1, "x-0")), [""; 0]);
-    assert_eq!(tracker.received(&one), [""; 0], "but once");
 }
 
 #[test]
@@ -214,17 +139,6 @@ fn an_answer_changes_nothing_about_its_sender() {
 }
 
 #[test]
-fn an_answer_is_awaited_for_two_minutes() {
-    for (seconds, comes) in [(120, 1), (121, 0)] {
-        let mut tracker = Tracker::new(&Config::default());
-        let [one, mut other] = couple(&mut tracker);
-        tracker.pass(seconds);
-        tracker.say(&mut other, &answer(2, 1, "x-0"));
-        assert_eq!(tracker.received(&one).len(), comes);
-    }
-}
-
-#[test]
 fn an_answer_to_one_that_has_gone_is_dropped() {
     let mut tracker = Tracker::new(&Config::default());
     let [one, mut other] = couple(&mut tracker);
@@ -246,16 +160,6 @@ fn an_answer_that_is_too_large_is_refused() {
         tracker.ask(&mut other, &answer(2, 1, "x-0").replace(r#""answer"}"#, &format!("{large}}}")));
     assert_eq!((received.len(), received[0].contains("failure reason")), (1, true));
     assert_eq!(tracker.received(&one), [""; 0]);
-}
-
-#[test]
-fn torrents_are_independent() {
-    let mut tracker = Tracker::new(&Config::default());
-    let others = leechers(&mut tracker, 5);
-    let mut client = tracker.newcomer();
-    let more = format!(r#""offers":{}"#, offers("x", 5));
-    tracker.ask(&mut client, &announce("bbbbbbbbbbbbbbbbbbbb", 1, &more));
-    assert_eq!(all_heard(&mut tracker, &others), [[""; 0]; 5]);
 }
 
 #[test]
