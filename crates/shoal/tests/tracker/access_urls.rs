@@ -139,19 +139,6 @@ fn a_server_that_fails_in_any_way_leaves_the_list_as_it_was() {
 }
 
 #[test]
-fn endless_data_meets_the_size_limit() {
-    let endless = raw("HTTP/1.1 200 OK\r\n\r\n", Some(b"# a comment without an end\n"));
-    let (folder, server) = (folder(), TestServer::start(endless));
-    let settings = [("SHOAL_ACCESS_TORRENTS_DENY", &*server.url("/")), ("SHOAL_FETCH_SIZE_MAX", "1MiB")];
-    let tracker = start(folder.path(), &settings);
-    let line = tracker.wait_for_line("a list cannot be read as a whole");
-    assert_eq!(line["error"], "the content has more than 1048576 bytes", "{line}");
-    assert_reason(&tracker, 'a', None);
-    let copies = fs::read_dir(folder.path().join("copies")).unwrap();
-    assert_eq!(copies.count(), 0, "nothing is left of it");
-}
-
-#[test]
 fn every_format_is_read() {
     let (a, b, c, d) = (hex('a'), hex('b'), hex('c'), hex('d'));
     let feed = format!(
