@@ -353,14 +353,3 @@ fn files_that_cannot_be_used_refuse_the_start() {
         assert!(log.contains(&expected) && log.contains(accepted), "{expected}{accepted} is not in\n{log}");
     }
 }
-
-#[test]
-fn a_bad_configuration_is_refused_with_the_key_and_the_value() {
-    let output = run(&[], &[("SHOAL_CLUSTER_SERVERS", "http://nats.example")]);
-    let log = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{log}");
-    assert!(
-        log.contains("cluster.servers = \"http://nats.example\"") && log.contains("nats://10.0.0.1:4222"),
-        "{log}"
-    );
-}
