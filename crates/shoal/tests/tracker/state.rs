@@ -167,19 +167,6 @@ fn a_damaged_snapshot_is_used_as_far_as_it_is_whole() {
 }
 
 #[test]
-fn a_file_that_is_no_snapshot_is_set_aside() {
-    let place = Place::new();
-    leave(&place);
-    for content in [&b""[..], b"something else", &[0; 4096]] {
-        fs::write(place.file("swarms"), content).unwrap();
-        let mut tracker = Tracker::start(&place.settings(&[]));
-        assert!(tracker.log().contains("the snapshot cannot be read"), "{}", tracker.log());
-        assert_eq!(fs::read(place.file("swarms.refused")).unwrap(), content);
-        assert!(tracker.stop().success());
-    }
-}
-
-#[test]
 fn a_directory_that_cannot_be_used_is_refused_with_the_reason() {
     let place = Place::new();
     let _tracker = Tracker::start(&place.settings(&[]));
