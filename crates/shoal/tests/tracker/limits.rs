@@ -1,15 +1,15 @@
-//! Limits of sources: upgrades, connections, clients that a proxy names, and reloads.
+//! Limits of sources: upgrades, connections and reloads.
 
 use std::io::Write;
 
 use nix::sys::signal::Signal;
 
-use crate::browser::{self, Browser};
+use crate::browser::Browser;
 use crate::client::{Announce, Client, ERROR, word};
 use crate::harness::{Tracker, eventually};
 use crate::http::Way;
 use crate::udp::hash;
-use crate::web::{Answer, Web, announce, tcp};
+use crate::web::{announce, tcp};
 
 /// Requests that a source may send at once, at one a second.
 const BURST: usize = 3;
@@ -17,17 +17,6 @@ const BURST_S: (&str, &str) = ("SHOAL_LIMITS_BURST_S", "3");
 
 /// A number of requests of which some are refused even if a busy machine takes seconds for them.
 const REQUESTS: usize = 50;
-
-const REASON: &str = "your address sends more requests than this tracker allows, try again later";
-
-fn is_refused(answer: &Answer) -> bool {
-    let body = String::from_utf8_lossy(&answer.body);
-    assert_eq!(answer.status, 200);
-    let refused = body.contains(REASON);
-    // BEP 31.
-    assert_eq!(body.contains("8:retry ini1e"), refused, "{body}");
-    refused
-}
 
 #[test]
 fn upgrades_beyond_the_limit_get_429() {
@@ -63,28 +52,6 @@ fn announces_over_udp(client: &Client) -> Vec<bool> {
     let id = client.connect();
     let packet = Announce::leecher(hash(1), 6881).packet(id, 5);
     (0..REQUESTS).map(|_| word(&client.ask(&packet), 0) == ERROR).collect()
-}
-
-#[test]
-fn the_source_is_the_client_that_a_trusted_proxy_names() {
-    let tracker = Tracker::start(&[
-        ("SHOAL_LIMITS_HTTP_REQUESTS_PER_S", "1"),
-        BURST_S,
-        ("SHOAL_PROXY_TRUSTED", "127.0.0.1/32"),
-        ("SHOAL_PROXY_HEADER", "x-real-ip"),
-    ]);
-    let mut web = Web::connect(tracker.http[0], false);
-    let mut refused = |client: &str| {
-        let target = announce(hash(1), 1, "");
-        web.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\nX-Real-IP: {client}\r\n\r\n").as_bytes());
-        is_refused(&web.answer())
-    };
-    let of_one: Vec<bool> = (0..REQUESTS).map(|_| refused("198.51.100.7")).collect();
-    assert!(!of_one[0] && of_one.contains(&true));
-    assert!((0..BURST).all(|_| !refused("198.51.100.8")), "another client of the same proxy");
-    let of_network: Vec<bool> =
-        (0..REQUESTS).map(|number| refused(&format!("2001:db8::{number:x}"))).collect();
-    assert!(of_network.contains(&true), "a /64 is one source");
 }
 
 #[test]

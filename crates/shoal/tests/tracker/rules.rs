@@ -1,4 +1,4 @@
-//! Rules about networks, clients and ports, on every protocol and family.
+//! Rules about networks and clients.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::client::{Announce, Client, STOPPED, word};
 use crate::harness::{Tracker, eventually};
 use crate::http::{Way, over_every_way};
 use crate::udp::hash;
-use crate::web::{Web, announce, tcp_from};
+use crate::web::{Web, announce};
 
 over_every_way!(a_denied_network_is_refused_over_http_and_webtorrent);
 
@@ -70,27 +70,6 @@ fn networks_hold_over_udp_and_follow_their_files() {
     tracker.wait_for_line("the configuration was read again");
     assert_eq!(served.refusal(&packet(&served)), NETWORK_REFUSED);
     assert_eq!(word(&denied.ask(&packet(&denied)), 0), 1);
-}
-
-#[test]
-fn the_network_is_that_of_the_client_that_a_trusted_proxy_names() {
-    let directory = tempfile::tempdir().unwrap();
-    let deny = list(directory.path(), "deny", "198.51.100.0/24\n2001:db8::/32\n");
-    let tracker = Tracker::start(&[
-        ("SHOAL_ACCESS_NETWORKS_DENY", &deny),
-        ("SHOAL_PROXY_TRUSTED", "127.0.0.1/32"),
-        ("SHOAL_PROXY_HEADER", "x-forwarded-for"),
-    ]);
-    let ask = |mut web: Web, client: &str| {
-        let target = announce(hash(1), 1, "");
-        web.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\nX-Forwarded-For: {client}\r\n\r\n").as_bytes());
-        String::from_utf8_lossy(&web.answer().body).contains(NETWORK_REFUSED)
-    };
-    let by_proxy = |client| ask(Web::connect(tracker.http[0], false), client);
-    assert!(by_proxy("198.51.100.7") && by_proxy("2001:db8::1") && by_proxy("::ffff:198.51.100.7"));
-    assert!(!by_proxy("203.0.113.7"));
-    // Another host cannot name a client, neither to be served nor to be refused.
-    assert!(!ask(Web::over(tcp_from([127, 0, 0, 2], tracker.http[0])), "198.51.100.7"));
 }
 
 #[test]

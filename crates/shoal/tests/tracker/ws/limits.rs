@@ -1,8 +1,5 @@
 //! Clients that are silent, do not read, are too many, or send too much.
 
-use std::thread;
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use crate::browser::{Browser, announce, frame, name, offer_id};
@@ -22,22 +19,6 @@ fn who_is_silent_is_pinged_and_then_closed() {
     let peers = || (tracker.metric("shoal_webtorrent_peers", &[]) == 1).then_some(());
     eventually("the silent one is forgotten", peers);
     polite.check();
-}
-
-#[test]
-fn who_is_always_in_the_middle_of_a_message_is_served_on() {
-    let way = Way::PLAIN;
-    let tracker = way.start(&[("SHOAL_HTTP_REQUEST_TIMEOUT_S", "1")]);
-    let mut browser = Browser::open(way, &tracker);
-    let bytes = frame(&announce('t', 'a', 0));
-    let (begin, end) = bytes.split_at(20);
-    browser.send_raw(begin);
-    // Longer than the limit in all, each message by far shorter.
-    for _ in 0..30 {
-        browser.send_raw(&[end, begin].concat());
-        assert_eq!(browser.receive()["incomplete"], 1);
-        thread::sleep(Duration::from_millis(100));
-    }
 }
 
 #[test]
@@ -145,24 +126,6 @@ fn a_websocket_that_has_not_announced_makes_room() {
     for browser in [&mut a, &mut c] {
         browser.check();
     }
-}
-
-#[test]
-fn a_source_has_so_many_websockets_and_no_more() {
-    let way = Way::PLAIN;
-    let tracker = way.start(&[
-        ("SHOAL_WEBTORRENT_CONNECTIONS_PER_SOURCE_MAX", "3"),
-        ("SHOAL_HTTP_CONNECTIONS_PER_SOURCE_MAX", "1"),
-    ]);
-    let knock = |last| Browser::knock_from([127, 0, 0, last], way.address(&tracker), &[]);
-    // Each leaves its place among the connections of HTTP to the next.
-    let mut all: Vec<_> = (0..3).map(|_| knock(2).unwrap()).collect();
-    assert_eq!(knock(2).err(), Some(503));
-    knock(3).unwrap().check();
-    assert_eq!(way.connect(&tracker).get("/").status, 404);
-    all.pop().unwrap().leave();
-    eventually("there is room again", || knock(2).ok().map(|mut again| again.check()));
-    all.iter_mut().for_each(Browser::check);
 }
 
 #[test]
