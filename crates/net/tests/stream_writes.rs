@@ -368,26 +368,6 @@ fn output_is_no_sign_of_life() {
 }
 
 #[test]
-fn established_connections_are_evicted_last() {
-    let limits = StreamLimits { connections_max: 3, ..LIMITS };
-    let server = start(limits);
-    let (mut first, mut second, mut idle) = (upgrade(&server), upgrade(&server), server.connect());
-    idle.ask("echo hello\n", "hello\n");
-    // Both are as old, and the second has received something since.
-    first.ask("establish\necho hello\n", "hello\n");
-    server.account.queue(1, "news\n");
-    second.expect("news\n");
-    let mut third = upgrade(&server);
-    idle.expect_end(BYE);
-    let mut fourth = upgrade(&server);
-    second.expect_end(BYE);
-    for client in [&mut first, &mut third, &mut fourth] {
-        client.ask("echo still here\n", "still here\n");
-    }
-    assert_eq!((server.connections(), server.counters.evicted.read()), (3, 2));
-}
-
-#[test]
 fn upgraded_connections_are_closed_at_the_shutdown() {
     let server = start(LIMITS);
     let (mut upgraded, mut asking) = (upgrade(&server), upgrade(&server));

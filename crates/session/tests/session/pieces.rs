@@ -2,7 +2,7 @@
 
 use shoal_base::transport::stream::{Next, StreamService};
 
-use crate::harness::{INPUT_BYTES_MAX, PLAIN, Tracker, announce, request};
+use crate::harness::{INPUT_BYTES_MAX, PLAIN, Tracker, announce};
 
 #[test]
 fn a_request_may_be_cut_anywhere() {
@@ -21,21 +21,6 @@ fn a_request_may_be_cut_anywhere() {
 }
 
 #[test]
-fn a_request_may_come_byte_by_byte() {
-    let bytes = [announce(""), announce("Content-Length: 2\r\n"), b"xx".to_vec(), announce("")].concat();
-    let whole = Tracker::new().ask(&bytes);
-    assert_eq!(whole.statuses(), [200; 3]);
-    let mut tracker = Tracker::new();
-    let mut session = tracker.open(PLAIN, "192.0.2.1");
-    let mut output = Vec::new();
-    for byte in &bytes {
-        output.append(&mut tracker.send(&mut session, &[*byte]).output);
-    }
-    assert_eq!(output, whole.output);
-    assert_eq!(session.buffered_bytes(), 0);
-}
-
-#[test]
 fn a_head_without_an_end_is_not_kept_for_ever() {
     let mut tracker = Tracker::new();
     let mut session = tracker.open(PLAIN, "192.0.2.1");
@@ -49,26 +34,6 @@ fn a_head_without_an_end_is_not_kept_for_ever() {
         next = tracker.send(&mut session, b"X: 45678\r\n").next;
     }
     assert_eq!((next, session.buffered_bytes()), (Next::Linger, 0));
-}
-
-#[test]
-fn whole_requests_are_answered_together_and_in_order() {
-    let mut bytes = Vec::new();
-    for number in 0..100 {
-        let target = if number % 3 == 0 { "/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa" } else { "/nothing" };
-        bytes.extend_from_slice(&request("GET", target, "HTTP/1.1", ""));
-    }
-    assert!(bytes.len() <= INPUT_BYTES_MAX);
-    let mut tracker = Tracker::new();
-    let mut session = tracker.open(PLAIN, "192.0.2.1");
-    let mut output = Vec::new();
-    let next = tracker.service.receive(&mut session, &mut bytes.clone(), &mut output);
-    assert_eq!(next, Next::Idle);
-    assert_eq!(session.buffered_bytes(), 0);
-    let statuses: Vec<u16> =
-        crate::response::parse_all(&output, false).iter().map(|response| response.status).collect();
-    let expected: Vec<u16> = (0..100).map(|number| if number % 3 == 0 { 200 } else { 404 }).collect();
-    assert_eq!(statuses, expected);
 }
 
 #[test]

@@ -140,15 +140,6 @@ fn requests_are_answered_inside_of_tls() {
 }
 
 #[test]
-fn a_handshake_and_a_request_may_come_byte_by_byte() {
-    let mut pair = Pair::new(|_| {}, SECURE, "192.0.2.1");
-    pair.run(1);
-    assert!(!pair.client.is_handshaking());
-    assert_eq!(pair.ask_in_pieces(&announce(""), 1)[0].status, 200);
-    assert_eq!(pair.next, Next::Idle);
-}
-
-#[test]
 fn part_of_a_record_is_part_of_a_request() {
     let mut pair = Pair::secure();
     pair.client.writer().write_all(&announce("")).unwrap();

@@ -52,39 +52,6 @@ fn a_websocket_may_be_asked_for_on_any_path() {
 }
 
 #[test]
-fn the_handshake_is_that_of_the_rfc() {
-    let extras = "Sec-WebSocket-Protocol: chat\r\nSec-WebSocket-Extensions: permessage-deflate\r\n";
-    for fields in ["", extras] {
-        let received = Tracker::new().ask(&upgrade(fields));
-        let (head, rest) = response::parse_head(&received.output);
-        assert_eq!((head.status, rest.len(), received.next), (101, 0, Next::Upgraded));
-        let mut fields = head.fields;
-        fields.sort_unstable();
-        // RFC 6455, 1.3: the example. Neither an extension nor a subprotocol is negotiated.
-        let expected = [
-            ("connection", "Upgrade"),
-            ("sec-websocket-accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
-            ("upgrade", "websocket"),
-        ];
-        assert_eq!(fields, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    }
-}
-
-#[test]
-fn a_request_without_upgrade_is_an_ordinary_request() {
-    for (version, fields) in [
-        ("HTTP/1.1", "Upgrade: h2c\r\nConnection: Upgrade\r\n".to_owned()),
-        ("HTTP/1.1", format!("Upgrade: websocket\r\n{VERSION}{KEY}")),
-        ("HTTP/1.1", format!("Connection: Upgrade\r\n{VERSION}{KEY}")),
-        ("HTTP/1.0", format!("Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n{VERSION}{KEY}")),
-    ] {
-        let received = Tracker::new().ask(&request("GET", &harness::announce_target(), version, &fields));
-        assert_eq!((received.statuses(), received.next), (vec![200], Next::Idle), "{version} {fields}");
-        assert!(!received.responses()[0].is_failure());
-    }
-}
-
-#[test]
 fn a_malformed_upgrade_is_declined_and_http_goes_on() {
     for (method, fields) in [
         ("GET", format!("{WEBSOCKET}{VERSION}")),
@@ -98,18 +65,6 @@ fn a_malformed_upgrade_is_declined_and_http_goes_on() {
     let with_body =
         request("GET", "/", "HTTP/1.1", &format!("{WEBSOCKET}{VERSION}{KEY}Content-Length: 3\r\n"));
     assert_declined(&mut Tracker::new(), &[with_body, b"xyz".to_vec()].concat(), 400);
-}
-
-#[test]
-fn other_versions_are_told_which_one_is_spoken() {
-    for version in ["", "Sec-WebSocket-Version: 8\r\n", "Sec-WebSocket-Version: 14\r\n"] {
-        let bytes = request("GET", "/", "HTTP/1.1", &format!("{WEBSOCKET}{version}{KEY}"));
-        let response = assert_declined(&mut Tracker::new(), &bytes, 426);
-        // RFC 6455, 4.4, and RFC 9110, 15.5.22.
-        assert_eq!(response.field("sec-websocket-version"), Some("13"));
-        assert_eq!(response.field("upgrade"), Some("websocket"));
-        assert_eq!(response.field("connection"), Some("Upgrade"));
-    }
 }
 
 #[test]

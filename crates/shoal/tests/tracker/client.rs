@@ -79,7 +79,7 @@ impl Announce {
 }
 
 /// The head that all requests share.
-pub(crate) fn head(connection_id: u64, action: u32, transaction_id: u32) -> Vec<u8> {
+fn head(connection_id: u64, action: u32, transaction_id: u32) -> Vec<u8> {
     [&connection_id.to_be_bytes()[..], &action.to_be_bytes(), &transaction_id.to_be_bytes()].concat()
 }
 
@@ -171,7 +171,7 @@ impl Client {
     }
 
     /// Reads the answer to an announce.
-    pub(crate) fn read_announced(&self, reply: &[u8], transaction_id: u32) -> Announced {
+    fn read_announced(&self, reply: &[u8], transaction_id: u32) -> Announced {
         assert!(reply.len() >= 20, "{reply:02x?}");
         let text = String::from_utf8_lossy(&reply[8..]);
         assert_eq!((word(reply, 0), word(reply, 4)), (ANNOUNCE, transaction_id), "{text:?}");
