@@ -29,10 +29,10 @@ pub use problem::{Problem, Problems, Provenance};
 pub use read::{ConfigFile, is_shared, read, reread, reread_with};
 pub use reload::{Differences, Reloaded};
 pub use values::{
-    AccessLogTarget, Auto, BindAddress, BlocklistField, ByteSize, CLUSTER_NAME_BYTES_MAX, ClientHeader,
-    ClusterName, DatagramBackend, HostName, InterfaceName, ListSource, Listen, LogFormat, LogLevel,
-    LoggedAddresses, Name, NatsServer, OpentrackerMode, Origin, PrivateAddresses, SecretKey, SourceUrl,
-    StreamName, Trusted, XdpMode,
+    AccessLogTarget, Auto, BlocklistField, ByteSize, CLUSTER_NAME_BYTES_MAX, ClientHeader, ClusterName,
+    DatagramBackend, HostName, InterfaceName, ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name,
+    NatsServer, OpentrackerMode, Origin, PrivateAddresses, SecretKey, SourceUrl, StreamName, Trusted,
+    XdpMode,
 };
 
 /// The prefix of the tracker's environment variables.

@@ -29,7 +29,7 @@ pub use nats::{CLUSTER_NAME_BYTES_MAX, ClusterName, NatsServer, StreamName};
 pub use opentracker::OpentrackerMode;
 pub use origin::Origin;
 pub use source::{ListSource, SourceUrl};
-pub use stream::{BindAddress, Listen, Trusted};
+pub use stream::{Listen, Trusted};
 
 /// A number of bytes, written as an integer or with a binary unit, such as `"512MiB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,10 +76,16 @@ macro_rules! choice {
             }
 
             fn show(&self) -> String {
-                let spelling = match self {
+                quote(self.spelling())
+            }
+        }
+
+        impl $Name {
+            /// Returns the value as it is written in the configuration.
+            pub const fn spelling(self) -> &'static str {
+                match self {
                     $(Self::$Variant => $spelling,)+
-                };
-                quote(spelling)
+                }
             }
         }
     };
@@ -122,7 +128,7 @@ choice! {
 }
 
 choice! {
-    /// Where a proxy names the client of a request.
+    /// Where a proxy names the client of a request. The spelling is the name of the header.
     ClientHeader {
         /// No header: the client is the other end of the connection.
         None = "none",

@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketType, getsockname, sockopt};
 
-use crate::stream::ListenAddress;
+use crate::stream::{ListenAddress, serves};
 
 /// Sockets that were given to this process.
 #[derive(Debug, Default)]
@@ -111,7 +111,7 @@ impl SocketKind {
     /// Returns whether this is a listener that can be used for an address.
     #[must_use]
     pub fn listens_at(&self, wanted: &ListenAddress) -> bool {
-        matches!(self, Self::Connections(local) if local.serves(wanted))
+        matches!(self, Self::Connections(local) if serves(local, wanted))
     }
 }
 

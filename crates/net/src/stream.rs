@@ -44,7 +44,9 @@ mod tunnel;
 pub use counters::{Evictions, StreamCounters};
 pub use io::{Readiness, StreamIo};
 pub use limits::{Budget, StreamLimits};
-pub use listen::{ListenAddress, ListenError, StreamListeners};
+pub(crate) use listen::serves;
+pub use listen::{ListenError, StreamListeners};
+pub use shoal_base::transport::stream::ListenAddress;
 
 pub use sources::{SourceLimiter, SourceLimits, Sources};
 pub use transfer::DetachedConnection;

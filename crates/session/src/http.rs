@@ -10,6 +10,7 @@ use std::sync::Arc;
 use shoal_access::token::{Url, is_token};
 use shoal_access::torrents::Publication;
 use shoal_base::transport::stream::{ConnectionKind, Handle, Next, OUTPUT_BYTES_MAX, SourceCapacity};
+use shoal_config::ClientHeader;
 use shoal_engine::Now;
 use shoal_engine::counter::Kind;
 use shoal_engine::http::{BlocklistFormat, Responder};
@@ -523,8 +524,8 @@ impl HttpHandler {
     /// Returns the address of the client.
     fn client(&self, session: &Session, request: &RequestHead<'_, '_>) -> Result<IpAddr, NoClient> {
         match (self.settings.proxy.header, session.source) {
-            (Some(header), _) if session.is_trusted => {
-                self.settings.proxy.client(header, request.header(header.name()))
+            (header, _) if header != ClientHeader::None && session.is_trusted => {
+                self.settings.proxy.client(header, request.header(header.spelling()))
             }
             (_, ClientSource::Ip(ip)) => Ok(ip),
             (_, ClientSource::Unix | ClientSource::Unnamed) => Err(NoClient),

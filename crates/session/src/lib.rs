@@ -32,7 +32,6 @@ pub use counters::SessionCounters;
 pub use service::Service;
 pub use session::Session;
 pub use settings::{
-    ClientHeader, ListenerProtocols, MESSAGE_BYTES_MAX, Origins, SessionSettings, TrustedProxies,
-    WebSocketSettings,
+    ListenerProtocols, MESSAGE_BYTES_MAX, Origins, SessionSettings, TrustedProxies, WebSocketSettings,
 };
 pub use statistics::{Document, Statistics, StatisticsPath};

@@ -1,6 +1,7 @@
 //! The operator's settings of connections.
 
 use ipnet::IpNet;
+use shoal_config::ClientHeader;
 
 pub use crate::origin::Origins;
 
@@ -40,27 +41,14 @@ pub struct ListenerProtocols {
 }
 
 /// Which proxies are trusted to name their clients.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct TrustedProxies {
     /// The networks of trusted proxies.
     pub networks: Vec<IpNet>,
     /// Whether every client of a Unix socket is a trusted proxy.
     pub unix: bool,
-    /// The header with which trusted proxies name their client. If set, they must send it.
-    pub header: Option<ClientHeader>,
-}
-
-/// A header with which a proxy names its client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClientHeader {
-    /// A list of all hops, to which each proxy appends the address that it was contacted from.
-    XForwardedFor,
-    /// One address.
-    XRealIp,
-    /// A list like that of `X-Forwarded-For`, in the syntax of RFC 7239.
-    Forwarded,
-    /// One address.
-    CfConnectingIp,
+    /// The header with which trusted proxies name their client. Unless it is `None`, they must send it.
+    pub header: ClientHeader,
 }
 
 impl Default for SessionSettings {
@@ -76,22 +64,16 @@ impl Default for SessionSettings {
     }
 }
 
+impl Default for TrustedProxies {
+    /// Trusts no proxy.
+    fn default() -> Self {
+        Self { networks: Vec::new(), unix: false, header: ClientHeader::None }
+    }
+}
+
 impl Default for WebSocketSettings {
     /// Serves pages of all sites, and messages large enough for the offers of any real client.
     fn default() -> Self {
         Self { origins: Origins::default(), message_bytes_max: MESSAGE_BYTES_MAX }
-    }
-}
-
-impl ClientHeader {
-    /// Returns the name of the header, in lower case.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::XForwardedFor => "x-forwarded-for",
-            Self::XRealIp => "x-real-ip",
-            Self::Forwarded => "forwarded",
-            Self::CfConnectingIp => "cf-connecting-ip",
-        }
     }
 }

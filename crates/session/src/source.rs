@@ -7,9 +7,10 @@
 use core::net::IpAddr;
 
 use shoal_base::transport::stream::Remote;
+use shoal_config::ClientHeader;
 use shoal_wire::http::forwarded::{self, NoAddress};
 
-use crate::settings::{ClientHeader, TrustedProxies};
+use crate::settings::TrustedProxies;
 
 /// The source of a connection: the other end of the socket, or the address that a PROXY header names in its
 /// place.
@@ -70,6 +71,7 @@ impl TrustedProxies {
         mut values: impl DoubleEndedIterator<Item = &'l [u8]>,
     ) -> Result<IpAddr, NoClient> {
         match header {
+            ClientHeader::None => Err(NoClient),
             // These must not be repeated: of two values, one may be the client's own.
             ClientHeader::XRealIp | ClientHeader::CfConnectingIp => match (values.next(), values.next()) {
                 (Some(value), None) => forwarded::address(value).map_err(NoClient::from),
@@ -104,7 +106,7 @@ mod tests {
 
     fn proxy() -> TrustedProxies {
         let networks = ["10.0.0.0/8", "fd00::/8"].map(|network| network.parse().unwrap());
-        TrustedProxies { networks: networks.to_vec(), unix: false, header: None }
+        TrustedProxies { networks: networks.to_vec(), unix: false, header: ClientHeader::None }
     }
 
     fn client(header: ClientHeader, lines: &[&str]) -> Option<String> {

@@ -14,7 +14,7 @@ use std::{env, fs};
 use anyhow::Context;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{Shutdown, getsockname, shutdown};
-use shoal_config::{BindAddress, Config, Listen};
+use shoal_config::{Config, Listen};
 use shoal_net::stream::ListenAddress;
 use shoal_net::{InheritedSocket, InheritedSockets, SocketKind};
 
@@ -122,7 +122,7 @@ pub(crate) fn with_ports_of(config: &Config, handed: &[(String, OwnedFd)]) -> Co
     config.control.listen.iter_mut().for_each(|address| choose("control", address));
     for (key, listen) in [("http", &mut config.http.listen), ("tls", &mut config.tls.listen)] {
         for listen in listen {
-            if let BindAddress::Tcp(address) = &mut listen.address {
+            if let ListenAddress::Tcp(address) = &mut listen.address {
                 choose(key, address);
             }
         }
@@ -174,12 +174,7 @@ fn own(descriptor: RawFd) -> OwnedFd {
 /// Returns whether the configuration lists the address of a socket, in the key of its name.
 fn is_listed(config: &Config, socket: &InheritedSocket) -> bool {
     let kind = &socket.kind;
-    let lists = |listen: &[Listen]| {
-        listen.iter().any(|listen| match &listen.address {
-            BindAddress::Tcp(address) => kind.listens_at(&ListenAddress::Tcp(*address)),
-            BindAddress::Unix(path) => kind.listens_at(&ListenAddress::Unix(path.clone())),
-        })
-    };
+    let lists = |listen: &[Listen]| listen.iter().any(|listen| kind.listens_at(&listen.address));
     let udp = || config.udp.listen.iter().any(|address| kind.receives_at(*address));
     let of_control =
         || config.control.listen.is_some_and(|address| kind.listens_at(&ListenAddress::Tcp(address)));

@@ -7,7 +7,7 @@ use shoal_access::HashKey;
 use shoal_access::token::KeySet;
 use shoal_base::source::{HoldingLimits, Holdings};
 use shoal_config::{
-    AccessLogTarget, Auto, BindAddress, Config, DatagramBackend, Listen, Origin, Trusted, WebTorrentConfig,
+    AccessLogTarget, Auto, Config, DatagramBackend, Listen, Origin, Trusted, WebTorrentConfig,
 };
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::limits::{Limits, SourceRates};
@@ -18,7 +18,7 @@ use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 use shoal_relay::PEER_BYTES;
 use shoal_runtime::random;
-use shoal_session::{ClientHeader, ListenerProtocols, Origins, WebSocketSettings};
+use shoal_session::{ListenerProtocols, Origins, WebSocketSettings};
 use shoal_store::Store;
 
 use crate::cluster;
@@ -72,11 +72,7 @@ fn listeners(config: &Config) -> impl Iterator<Item = (&Listen, bool)> {
 
 /// Returns the addresses at which connections are accepted.
 pub(crate) fn listen_addresses(config: &Config) -> Vec<ListenAddress> {
-    let address = |listen: &Listen| match &listen.address {
-        BindAddress::Tcp(address) => ListenAddress::Tcp(*address),
-        BindAddress::Unix(path) => ListenAddress::Unix(path.clone()),
-    };
-    listeners(config).map(|(listen, _)| address(listen)).collect()
+    listeners(config).map(|(listen, _)| listen.address.clone()).collect()
 }
 
 /// Returns the settings of HTTP and WebSocket connections.
@@ -93,7 +89,7 @@ pub(crate) fn sessions(config: &Config) -> shoal_session::SessionSettings {
         proxy: shoal_session::TrustedProxies {
             networks: config.proxy.trusted.iter().filter_map(network).collect(),
             unix: config.proxy.trusted.contains(&Trusted::Unix),
-            header: client_header(config.proxy.header),
+            header: config.proxy.header,
         },
         websocket: WebSocketSettings { origins: origins(&config.webtorrent), ..WebSocketSettings::default() },
     }
@@ -105,16 +101,6 @@ fn origins(webtorrent: &WebTorrentConfig) -> Origins {
         allow: spelled(&webtorrent.origins_allow),
         deny: spelled(&webtorrent.origins_deny),
         missing: webtorrent.origin_missing,
-    }
-}
-
-fn client_header(header: shoal_config::ClientHeader) -> Option<ClientHeader> {
-    match header {
-        shoal_config::ClientHeader::None => None,
-        shoal_config::ClientHeader::XForwardedFor => Some(ClientHeader::XForwardedFor),
-        shoal_config::ClientHeader::XRealIp => Some(ClientHeader::XRealIp),
-        shoal_config::ClientHeader::Forwarded => Some(ClientHeader::Forwarded),
-        shoal_config::ClientHeader::CfConnectingIp => Some(ClientHeader::CfConnectingIp),
     }
 }
 

@@ -21,11 +21,36 @@
 //! ([`held`](StreamService::held)). At the end of each poll round it asks which connections have output
 //! ([`next_to_write`](StreamService::next_to_write)).
 
+use core::fmt;
 use core::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 /// The output size in bytes from which a session should return [`Next::More`] instead of continuing. The last reply may
 /// exceed it.
 pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
+/// An address to listen on. It is written as `127.0.0.1:80` or `unix:/run/http.sock`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// TCP. With port 0 the kernel chooses a port, the same for all workers.
+    Tcp(SocketAddr),
+    /// A Unix socket, whose file is created.
+    Unix(PathBuf),
+}
+
+impl ListenAddress {
+    /// The prefix of the path of a Unix socket.
+    pub const UNIX_PREFIX: &str = "unix:";
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(addr) => addr.fmt(f),
+            Self::Unix(path) => write!(f, "{}{}", Self::UNIX_PREFIX, path.display()),
+        }
+    }
+}
 
 /// The listener and the peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +106,7 @@ pub struct Quota {
 }
 
 /// Decides how many connections a source may still open, over all workers.
-pub trait SourceCapacity: core::fmt::Debug + Send {
+pub trait SourceCapacity: fmt::Debug + Send {
     /// Returns whether the source of `ip` may open one more connection of this kind. Counts a refusal if it may not.
     fn has_capacity(&self, ip: IpAddr, kind: ConnectionKind) -> bool;
 }
@@ -102,7 +127,7 @@ pub struct Detached {
 }
 
 /// The encryption of a connection whose session another process continues.
-pub trait Cipher: core::fmt::Debug {
+pub trait Cipher: fmt::Debug {
     /// Decrypts input from the peer, which it may overwrite. Appends the contents to `plaintext`, and messages of the
     /// encryption itself to `output`. Returns whether the peer may send more.
     fn open(&mut self, input: &mut [u8], plaintext: &mut Vec<u8>, output: &mut Vec<u8>) -> bool;

@@ -1,15 +1,15 @@
 //! Opens the listeners of all workers.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto, socket_with, sockopt};
+use shoal_base::transport::stream::ListenAddress;
 
 use super::socket_file::SocketFile;
 use super::{Budget, SourceLimiter, SourceLimits, Sources, StreamCounters};
@@ -28,15 +28,6 @@ const DEFER_ACCEPT_S: i32 = 5;
 /// some MiB for each peer that does not read, from memory that all connections of the host share (`tcp(7)`, tcp_mem).
 /// Bytes in flight do not count, so peers that read are not slowed down.
 const KERNEL_UNSENT_BYTES_MAX: i32 = 256 * 1024;
-
-/// An address to listen on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ListenAddress {
-    /// TCP. With port 0 the kernel chooses a port, the same for all workers.
-    Tcp(SocketAddr),
-    /// A Unix socket, whose file is created.
-    Unix(PathBuf),
-}
 
 /// The listeners of one worker, and the counters and limits of its connections. A listener is closed with the last copy.
 #[derive(Clone, Debug)]
@@ -150,7 +141,7 @@ impl StreamListeners {
 
     fn places(workers: &[Self], addresses: &[ListenAddress]) -> Vec<Option<usize>> {
         let locals: Vec<_> = workers.first().map(Self::local_addresses).into_iter().flatten().collect();
-        places(&locals, addresses, |local, wanted| local.serves(wanted))
+        places(&locals, addresses, |local, wanted| serves(local, wanted))
     }
 
     /// Leaves the files of Unix sockets to another process, which uses the sockets after this one.
@@ -379,13 +370,11 @@ fn bind_unix(path: &Path) -> Result<(OwnedFd, SocketFile), ListenError> {
     Ok((socket, file))
 }
 
-impl ListenAddress {
-    /// Returns whether a listener that is bound here can be used where `wanted` would be bound.
-    pub(crate) fn serves(&self, wanted: &Self) -> bool {
-        match (self, wanted) {
-            (Self::Tcp(local), Self::Tcp(wanted)) => fits(*local, *wanted),
-            _ => self == wanted,
-        }
+/// Returns whether a listener that is bound at `local` can be used where `wanted` would be bound.
+pub(crate) fn serves(local: &ListenAddress, wanted: &ListenAddress) -> bool {
+    match (local, wanted) {
+        (ListenAddress::Tcp(local), ListenAddress::Tcp(wanted)) => fits(*local, *wanted),
+        _ => local == wanted,
     }
 }
 
@@ -409,15 +398,6 @@ impl ListenError {
 
     fn at(address: ListenAddress, doing: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| Self { address, doing, source: errno.into() }
-    }
-}
-
-impl fmt::Display for ListenAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(addr) => write!(f, "{addr}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
     }
 }
 

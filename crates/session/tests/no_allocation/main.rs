@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use shoal_base::transport::stream::{Handle, Remote, StreamService};
+use shoal_config::ClientHeader;
 use shoal_engine::Now;
 use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
@@ -16,7 +17,7 @@ use shoal_engine::http::Responder;
 use shoal_engine::policy::Protocol;
 use shoal_engine::processing::Stopwatch;
 use shoal_engine::webtorrent;
-use shoal_session::{ClientHeader, ListenerProtocols, Service, Session, SessionSettings};
+use shoal_session::{ListenerProtocols, Service, Session, SessionSettings};
 use shoal_store::Store;
 use shoal_testkit::allocator::CountingAllocator;
 
@@ -35,7 +36,7 @@ fn service(webtorrent: Option<webtorrent::Responder>, tls: Option<shoal_session:
         ..SessionSettings::default()
     };
     settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
-    settings.proxy.header = Some(ClientHeader::XForwardedFor);
+    settings.proxy.header = ClientHeader::XForwardedFor;
     let store = shoal_store::Settings {
         peers_per_source_max: 64,
         ..shoal_store::Settings::new(64 << 20, 2700, [1, 2, 3, 4])

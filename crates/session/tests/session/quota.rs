@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use shoal_base::transport::stream::{ConnectionKind, Next, Quota, SourceCapacity, StreamService};
-use shoal_session::{ClientHeader, Session};
+use shoal_config::ClientHeader;
+use shoal_session::Session;
 use shoal_wire::proxy::{encode_v1, encode_v2_local};
 
 use crate::harness::{PLAIN, PROXIED, Tracker, announce};
@@ -23,7 +24,7 @@ impl SourceCapacity for AllButOne {
     }
 }
 
-fn tracker(header: Option<ClientHeader>) -> Tracker {
+fn tracker(header: ClientHeader) -> Tracker {
     let decide = |settings: &mut shoal_session::SessionSettings| {
         settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
         settings.proxy.header = header;
@@ -52,7 +53,7 @@ fn quota(ip: &str, kind: ConnectionKind) -> Option<Quota> {
 
 #[test]
 fn a_connection_counts_towards_the_client_that_a_proxy_names() {
-    let mut tracker = tracker(None);
+    let mut tracker = tracker(ClientHeader::None);
     let mut session = tracker.open(PROXIED, PROXY);
     assert_eq!(quota_of(&mut tracker, &mut session), None);
     let received = tracker.send(&mut session, &[header(CLIENT), announce("")].concat());
@@ -66,7 +67,7 @@ fn a_connection_counts_towards_the_client_that_a_proxy_names() {
 
 #[test]
 fn a_named_client_that_has_too_many_is_told_so() {
-    let mut tracker = tracker(None);
+    let mut tracker = tracker(ClientHeader::None);
     let mut session = tracker.open(PROXIED, PROXY);
     let received = tracker.send(&mut session, &[header(FULL), announce("")].concat());
     assert_eq!((received.statuses(), received.next), (vec![503], Next::Linger));
@@ -75,7 +76,7 @@ fn a_named_client_that_has_too_many_is_told_so() {
 
 #[test]
 fn proxies_are_not_limited() {
-    let mut tracker = tracker(None);
+    let mut tracker = tracker(ClientHeader::None);
     let mut local = Vec::new();
     encode_v2_local(&mut local);
     let mut session = tracker.open(PROXIED, PROXY);
@@ -88,7 +89,7 @@ fn proxies_are_not_limited() {
 
 #[test]
 fn a_websocket_beyond_the_limit_is_declined_with_words() {
-    let mut tracker = tracker(None);
+    let mut tracker = tracker(ClientHeader::None);
     let mut session = tracker.open(PLAIN, FULL);
     let received = tracker.send(&mut session, &[upgrade(""), announce("")].concat());
     assert_eq!((received.statuses(), received.next), (vec![503, 200], Next::Idle));
@@ -101,7 +102,7 @@ fn a_websocket_beyond_the_limit_is_declined_with_words() {
 
 #[test]
 fn a_websocket_counts_towards_the_client_that_a_header_names() {
-    let mut tracker = tracker(Some(ClientHeader::XRealIp));
+    let mut tracker = tracker(ClientHeader::XRealIp);
     let mut ask = |client: &str| {
         let mut session = tracker.open(PLAIN, PROXY);
         let received = tracker.send(&mut session, &upgrade(&format!("X-Real-IP: {client}\r\n")));

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use shoal_base::transport::stream::{Next, StreamService};
-use shoal_session::{ClientHeader, SessionSettings};
+use shoal_config::ClientHeader;
+use shoal_session::SessionSettings;
 
 use crate::harness::{INPUT_BYTES_MAX, PLAIN, PROXIED, SECURE, SECURE_PROXIED, Tracker};
 
@@ -55,7 +56,7 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
 fn tracker() -> Tracker {
     let decide = |settings: &mut SessionSettings| {
         settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
-        settings.proxy.header = Some(ClientHeader::XForwardedFor);
+        settings.proxy.header = ClientHeader::XForwardedFor;
     };
     let certificate = crate::tls::certificate();
     Tracker::with(decide, |config| config.http.full_scrape = true, Some(certificate.server()))

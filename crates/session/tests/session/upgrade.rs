@@ -1,10 +1,11 @@
 //! Which connections become WebSockets, and the responses to the others.
 
 use shoal_base::transport::stream::Next;
+use shoal_config::ClientHeader;
 use shoal_config::Config;
 use shoal_engine::counter::{Family, Kind, Outcome};
 use shoal_engine::refusal::Refusal;
-use shoal_session::{ClientHeader, Origins, SessionSettings};
+use shoal_session::{Origins, SessionSettings};
 use shoal_wire::proxy::{encode_v1, encode_v2_local};
 
 use crate::frames::{Frame, PING, PONG, frame};
@@ -113,7 +114,7 @@ fn origins_are_let_in_as_the_operator_says() {
 
 fn trust(settings: &mut SessionSettings) {
     settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
-    settings.proxy.header = Some(ClientHeader::XForwardedFor);
+    settings.proxy.header = ClientHeader::XForwardedFor;
 }
 
 #[test]

@@ -8,7 +8,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use shoal_config::{AccessLogTarget, BindAddress, Config, ListSource, SourceUrl};
+use shoal_base::transport::stream::ListenAddress;
+use shoal_config::{AccessLogTarget, Config, ListSource, SourceUrl};
 
 /// A path that the tracker uses after its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,7 +182,7 @@ fn files(sources: &[ListSource]) -> impl Iterator<Item = &Path> {
 
 fn socket_files(listen: &[shoal_config::Listen]) -> impl Iterator<Item = &Path> {
     listen.iter().filter_map(|listen| match &listen.address {
-        BindAddress::Unix(path) => Some(path.as_path()),
-        BindAddress::Tcp(_) => None,
+        ListenAddress::Unix(path) => Some(path.as_path()),
+        ListenAddress::Tcp(_) => None,
     })
 }
