@@ -5,6 +5,8 @@
 //! The CPU time is that of the process alone, from the exact account of the scheduler if the kernel provides it. It is
 //! divided into user and system time by samples (`sampling`), or by the ticks of the kernel if it permits no samples.
 
+pub(crate) mod sampling;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -13,9 +15,9 @@ use std::time::Instant;
 
 use rustix::process::Pid;
 
+use self::sampling::{PERIOD_NS, Sampler};
 use crate::machine;
 use crate::result::{CpuTime, Usage};
-use crate::sampling::{PERIOD_NS, Sampler};
 
 /// Clock ticks a second by which the kernel divides CPU time (`CONFIG_HZ`). It does not tell; this is the usual number,
 /// from which the error of the division is estimated.

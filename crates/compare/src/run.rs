@@ -1,6 +1,11 @@
 //! One run of one tracker on one number of cores: start, wait for an answer, fill, load, time, stop.
 //!
 //! A failure ends the run but not the comparison. It becomes part of the round, beside earlier measurements.
+//!
+//! The load comes from a `generator`, and a `spinner` may share the processors of the tracker.
+
+mod generator;
+mod spinner;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,12 +20,14 @@ use rustix::process::Signal;
 use shoal_load::{Progress, Report, Watch, info_hash};
 use tempfile::TempDir;
 
+use self::generator::Generator;
+use self::spinner::Spinners;
+use crate::accounting::sampling::Sampler;
 use crate::accounting::{Snapshot, resident_bytes, threads};
 use crate::certificate::Certificate;
 use crate::configuration;
 use crate::cpu_assignment::CpuAssignment;
 use crate::description::{Description, StopSignal};
-use crate::generator::Generator;
 use crate::http::Client;
 use crate::idle::Idle;
 use crate::installation::Installation;
@@ -32,8 +39,6 @@ use crate::port;
 use crate::probe::{Probe, ProbeResult, UdpProbe};
 use crate::process::{Process, Program, describe_exit};
 use crate::result::{CpuTime, IdleConnections, IdleStep, Machine, Round, SlowReaderRound, Usage};
-use crate::sampling::Sampler;
-use crate::spinner::Spinners;
 use crate::template::Values;
 use crate::topology::{allowed, keep_on, pin_thread};
 
