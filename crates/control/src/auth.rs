@@ -4,6 +4,9 @@
 //! Every route belongs to one of the kinds of [`Need`], and the middleware of its router asks for it. A client shows its token
 //! in the field Authorization, never in a cookie, which a browser would send on behalf of other pages.
 
+mod rate;
+pub(crate) mod tokens;
+
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,12 +17,12 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::time::Instant;
 
+use self::rate::Rates;
+use self::tokens::{Role, Tokens};
 use super::body;
-use super::connections::{Connection, Source};
 use super::counters::RequestOutcome;
+use super::listener::connections::{Connection, Source};
 use super::problem::Problem;
-use super::rate::Rates;
-use super::tokens::{Role, Tokens};
 use shoal_runtime::lists::Author;
 use shoal_runtime::repeated::Repeated;
 

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::LengthLimitError;
 use serde::de::DeserializeOwned;
 
-use super::connections::{Connection, Source};
+use super::listener::connections::{Connection, Source};
 use super::problem::{JSON, Problem};
 
 /// Maximum time for a body to arrive.

@@ -1,10 +1,10 @@
-//! The control listener: HTTP for operators and their tools, over TCP and over a Unix socket for the users of this host (`local`).
+//! The control listener: HTTP for operators and their tools, over TCP and over a Unix socket for the users of this host.
 //!
 //! It runs on the main thread, in a runtime of its own. It reads the counters of the workers and checks that they
 //! respond, without a lock. Only look-ups of torrents and peers, also for the largest swarms, lock a part of the store, each for
 //! as long as a look-up of a worker takes (see `insight`).
 //!
-//! A request passes `listener` (time and memory, by `connections`), `guard` (pages of other sites), and `auth` (tokens, roles,
+//! A request passes `listener` (time and memory), `guard` (pages of other sites), and `auth` (tokens, roles,
 //! rates), before the handler of its route runs. `api` declares the routes with what they need.
 
 #![deny(unsafe_code)]
@@ -15,27 +15,21 @@ mod audit;
 mod auth;
 mod body;
 pub mod cluster;
-mod connections;
 mod counters;
 pub mod drain;
 mod extract;
 mod guard;
 mod health;
-mod history;
 pub mod insight;
-mod latest;
 mod listener;
-mod local;
 pub mod metrics;
 pub mod operations;
 mod page;
 mod problem;
 pub mod process;
 pub mod public_statistics;
-mod rate;
 mod scrape;
 pub mod stats;
-mod tokens;
 
 use std::sync::Arc;
 
@@ -47,16 +41,16 @@ use shoal_config::HostName;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
+pub use self::auth::tokens::{Role, TokenSet, Tokens, is_name as is_token_name, line as token_line};
 use self::auth::{Auth, Need};
-use self::connections::Connections;
 use self::drain::Drain;
-use self::latest::LatestStats;
 pub use self::listener::bind;
-pub use self::local::{LocalSocket, candidates as local_candidates, path as local_path, reachable};
+use self::listener::connections::Connections;
+pub use self::listener::local::{LocalSocket, candidates as local_candidates, path as local_path, reachable};
 pub use self::metrics::{Sources, WorkerSources};
 use self::operations::Operations;
 use self::problem::Problem;
-pub use self::tokens::{Role, TokenSet, Tokens, is_name as is_token_name, line as token_line};
+use self::stats::latest::LatestStats;
 use shoal_runtime::log::LogFilter;
 
 /// The state of the handlers. Clones share everything.

@@ -4,6 +4,9 @@
 //! (`connections`), and one during which its client may read nothing. Neither a client that sends slowly nor one that
 //! reads slowly holds more than that.
 
+pub(crate) mod connections;
+pub(crate) mod local;
+
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -23,9 +26,9 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
-use super::connections::{Connection, Connections, Open};
+use self::connections::{Connection, Connections, Open};
+use self::local::LocalSocket;
 use super::counters::ConnectionEnd;
-use super::local::LocalSocket;
 use shoal_runtime::repeated::Repeated;
 
 /// Maximum time for the head of a request, and for a TLS handshake.

@@ -20,11 +20,11 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::connections::Connection;
-use super::latest::{LatestStats, StatusEvent};
+use super::listener::connections::Connection;
 use super::problem::{JSON, Problem, ProblemBody};
-use crate::history::Shown;
+use super::stats::latest::{LatestStats, StatusEvent};
 use crate::stats::Stats;
+use crate::stats::history::Shown;
 
 const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");

@@ -5,9 +5,13 @@
 //! rates compares two snapshots and divides by the difference of `monotonic_ms`. Maps and lists by reason contain what has
 //! occurred, and omit zeros. Fields are only ever added: a reader ignores those that it does not know, and takes missing
 //! ones as empty.
+//!
+//! `latest` collects them each second for all readers, and `history` keeps a few of them for the charts of the status page.
 
 mod cluster;
 mod collect;
+pub(crate) mod history;
+pub(crate) mod latest;
 
 use std::collections::BTreeMap;
 

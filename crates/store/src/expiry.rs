@@ -12,13 +12,13 @@
 use crate::Place;
 use crate::age::AgeTime;
 use crate::family::Family;
-use crate::large::{ExpiredPeers, LargeCursor};
+use crate::memory::slab::{Block, Class};
 use crate::pressure::ExpiryCriteria;
 use crate::shard::Shard;
-use crate::slab::{Block, Class};
-use crate::small::{Small, SmallMut};
 use crate::stamp::Stamp;
-use crate::swarm_line::{Form, SwarmRow};
+use crate::swarm::large::{ExpiredPeers, LargeCursor};
+use crate::swarm::line::{Form, SwarmRow};
+use crate::swarm::small::{Small, SmallMut};
 use crate::table::At;
 use serde::{Deserialize, Serialize};
 

@@ -8,8 +8,8 @@ use shoal_base::{PeerV4, PeerV6};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::hash::{HashKey, word};
-use crate::peer_line::{PeerEntry, PeerLine};
-use crate::swarm_line::{SwarmLine, SwarmRow};
+use crate::swarm::line::{SwarmLine, SwarmRow};
+use crate::swarm::peer_line::{PeerEntry, PeerLine};
 use crate::table::Bucket;
 
 /// An address in compact form, as the store holds it and copies it to replies.

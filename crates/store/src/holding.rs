@@ -13,10 +13,10 @@ use shoal_base::source::Networks;
 use crate::api::Rejection;
 use crate::family::Family;
 use crate::hash::HashKey;
-use crate::large::Large;
 use crate::memory::Memory;
 use crate::pressure::Pressure;
 use crate::shard::Shard;
+use crate::swarm::large::Large;
 
 /// Returns the networks of a peer in which there are others among `peers`. The peer itself is not counted.
 pub(crate) fn networks_among<'p, P: Family + 'p>(

@@ -22,14 +22,14 @@ use serde::{Deserialize, Serialize};
 use shoal_base::{InfoHash, PeerV4, PeerV6};
 
 use crate::age::AgeClock;
-use crate::arena::{Arena, Claims, PAGE_BYTES};
 use crate::expiry::Sweep;
 use crate::family::{Family, Stored};
+use crate::memory::arena::{Arena, Claims, PAGE_BYTES};
+use crate::memory::file::MemoryFile;
+use crate::memory::slab::CLASS_BYTES;
 use crate::memory::{Memory, MemoryImage};
-use crate::memory_file::MemoryFile;
 use crate::retained::{RetainedImage, RetainedLine};
 use crate::shard::{Larges, Shard, Tally};
-use crate::slab::CLASS_BYTES;
 use crate::store::Store;
 use crate::swarms::Swarms;
 use crate::table::Table;

@@ -5,15 +5,22 @@
 //! An operation takes one page for a block, and six before a segment grows or splits. Between operations a shard holds
 //! two to four. Free pages and the reserves of shards are what costs memory, so they are few. The buffers for entries
 //! that move belong to all shards together.
+//!
+//! The pages lie in one `arena` for all shards, which may be a `file`. A `slab` divides them into blocks.
+
+pub(crate) mod arena;
+pub(crate) mod file;
+pub(crate) mod prefetch;
+pub(crate) mod slab;
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::arena::{Arena, Claims, MoveBuffers, Page, Purpose};
-use crate::prefetch::{prefetch_all_lines, prefetch_bytes};
-use crate::slab::{BLOCK_BYTES_MAX, Block, Class, Slab, SlabImage};
+use self::arena::{Arena, Claims, MoveBuffers, Page, Purpose};
+use self::prefetch::{prefetch_all_lines, prefetch_bytes};
+use self::slab::{BLOCK_BYTES_MAX, Block, Class, Slab, SlabImage};
 
 /// Number of pages that any single operation may need. The maximum is reached when a segment of swarms is split: its two
 /// halves have nine full chunks, four of which fill a page, and a smaller block each. Every step of growth checks again.

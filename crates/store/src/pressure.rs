@@ -23,9 +23,9 @@ use std::sync::Arc;
 use shoal_base::source::{Holdings, NetworkCounts, Networks, Width, allowance};
 
 use crate::api::Rejection;
-use crate::arena::{Arena, PAGE_BYTES};
 use crate::family::{Family, Network};
 use crate::hash::HashKey;
+use crate::memory::arena::{Arena, PAGE_BYTES};
 use crate::stamp::{Stamp, Tick, Ticks};
 
 /// Upper estimate of the memory of a torrent with one peer, including all overhead, by which the ceiling is converted

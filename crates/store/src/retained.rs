@@ -31,8 +31,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::age::AgeTime;
 use crate::hash::{HashKey, Seed};
-use crate::info_hash::{self, Rest, slot_of};
 use crate::memory::Memory;
+use crate::table::info_hash::{self, Rest, slot_of};
 use crate::table::{At, Bucket, Table};
 
 /// How long a sweep over a table takes, in seconds. Entries are forgotten to the hour.

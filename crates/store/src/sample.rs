@@ -10,13 +10,15 @@
 //! of nine took a quarter more instructions. A sample of whole lines would be simpler, but favours peers of emptier
 //! lines by a few per cent.
 
+pub(crate) mod selection;
+
 use arrayvec::ArrayVec;
 use zerocopy::IntoBytes;
 
 use crate::family::{Family, PeerRow};
-use crate::large::Large;
 use crate::memory::Memory;
-use crate::small::{Small, copy_peers};
+use crate::swarm::large::Large;
+use crate::swarm::small::{Small, copy_peers};
 use crate::table::{At, Bucket, Table};
 
 /// Maximum number of runs of a sample. More would be slightly more random and touch more lines.
@@ -474,11 +476,11 @@ mod tests {
     use shoal_base::PeerV4;
 
     use super::*;
-    use crate::arena::Arena;
     use crate::family::Stored;
     use crate::hash::HashKey;
-    use crate::peer_line::PeerEntry;
+    use crate::memory::arena::Arena;
     use crate::stamp::Stamp;
+    use crate::swarm::peer_line::PeerEntry;
 
     fn peer(number: u16) -> PeerV4 {
         let [high, low] = number.to_be_bytes();

@@ -24,20 +24,20 @@ pub(crate) use self::larges::Larges;
 use crate::Place;
 use crate::age::{AgeClock, AgeStamp};
 use crate::api::{Announce, Announced, Rejection};
-use crate::arena::Arena;
 use crate::expiry::Sweep;
 use crate::family::{Family, PeerRow};
 use crate::hash::{HashKey, Seed};
-use crate::info_hash;
 use crate::memory::Memory;
-use crate::peer_line::PeerEntry;
+use crate::memory::arena::Arena;
 use crate::pressure::Pressure;
 use crate::retained::{Retained, Retention};
-use crate::small::SmallMut;
 use crate::source_limit::SourceLimit;
 use crate::stamp::{Stamp, Ticks};
+use crate::swarm::line::{DOWNLOADS_MAX, Form, Swarm, SwarmRow};
+use crate::swarm::peer_line::PeerEntry;
+use crate::swarm::small::SmallMut;
 use crate::swarm::{Change, Outcome};
-use crate::swarm_line::{DOWNLOADS_MAX, Form, Swarm, SwarmRow};
+use crate::table::info_hash;
 use crate::table::{At, Bucket, Table};
 
 /// Totals of a shard.

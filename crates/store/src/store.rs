@@ -6,13 +6,13 @@ use shoal_base::change_buffer::ChangeBuffer;
 use shoal_base::{Counts, Expired, InfoHash, PeerV4, PeerV6, Totals};
 
 use crate::api::{Listed, Settings};
-use crate::arena::Arena;
 use crate::hash::HashKey;
-use crate::memory_file::MemoryFile;
+use crate::memory::arena::Arena;
+use crate::memory::file::MemoryFile;
 use crate::pressure::Pressure;
-use crate::private::{self, PrivateSwarms};
 use crate::shard::Rules;
 use crate::source_limit::SourceLimit;
+use crate::swarms::private::{self, PrivateSwarms};
 use crate::swarms::{SHARDS_MAX, Swarms};
 use crate::walk::Walk;
 use crate::{Place, StoredPeer};

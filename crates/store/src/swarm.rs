@@ -6,22 +6,29 @@
 //!
 //! A swarm without peers is removed, because any client could otherwise fill the store with empty swarms. A peer is an
 //! address and a port. The store holds no peer ids.
+//!
+//! The forms lie in a `line` of the table of swarms, in a block (`small`), or in tables of `peer_line`s (`large`).
+
+pub(crate) mod large;
+pub(crate) mod line;
+pub(crate) mod peer_line;
+pub(crate) mod small;
 
 use shoal_base::Action;
 use shoal_base::source::{Excess, Networks};
 
+use self::large::{Large, LargeAt};
+use self::line::Form;
+use self::peer_line::PeerEntry;
+use self::small::{Small, SmallMut};
 use crate::api::{Announce, Rejection};
-use crate::arena::Purpose;
 use crate::family::Family;
 use crate::holding::{Conversion, convert, networks_among, networks_in_slot};
-use crate::large::{Large, LargeAt};
-use crate::peer_line::PeerEntry;
+use crate::memory::arena::Purpose;
+use crate::memory::slab::{Block, Class};
 use crate::shard::Shard;
-use crate::slab::{Block, Class};
-use crate::small::{self, Small, SmallMut};
 use crate::source_limit::SEVERAL;
 use crate::stamp::{Stamp, Tick};
-use crate::swarm_line::Form;
 use crate::table::At;
 
 /// A large swarm becomes a small one when its peers are fewer than this fraction of what a block holds.

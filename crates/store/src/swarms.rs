@@ -1,5 +1,7 @@
 //! All swarms of one family, in shards behind small locks.
 
+pub(crate) mod private;
+
 use core::fmt;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,14 +11,14 @@ use shoal_base::change_buffer::{ChangeBuffer, WatchedShard};
 use shoal_base::{Counts, Expired, InfoHash, Totals};
 
 use crate::api::{Announce, Announced, Listed, Rejection};
-use crate::arena::{Arena, PAGE_BYTES};
 use crate::family::Family;
 use crate::hash::HashKey;
-use crate::info_hash;
+use crate::memory::arena::{Arena, PAGE_BYTES};
 use crate::retained::Retention;
 use crate::shard::{Rules, Shard, seed_of_swarms};
 use crate::sync::{Mutex, MutexGuard};
 use crate::table::At;
+use crate::table::info_hash;
 
 /// Maximum number of shards of a family.
 pub const SHARDS_MAX: usize = 256;

@@ -37,17 +37,19 @@
 //! split one by one, linear probing in segments, pages as segments, and a dense array with an index beside it.
 
 mod directory;
+pub(crate) mod info_hash;
+pub(crate) mod segment;
 
 use core::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
 use self::directory::Directory;
-use crate::arena::Purpose;
+pub(crate) use self::segment::Bucket;
+use self::segment::{Placed, Segment, lines_for, lines_just_for, lines_max};
 use crate::hash::{HashKey, Mixed, Salt, Seed};
 use crate::memory::Memory;
-pub(crate) use crate::segment::Bucket;
-use crate::segment::{Placed, Segment, lines_for, lines_just_for, lines_max};
+use crate::memory::arena::Purpose;
 
 /// Maximum number of bits that select a segment. The directory then has 16 Mi entries, enough for 16 billion peers.
 const DEPTH_MAX: u8 = 24;

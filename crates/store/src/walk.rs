@@ -11,8 +11,8 @@ use shoal_base::{PeerV4, PeerV6};
 use crate::api::Listed;
 use crate::family::Stored;
 use crate::retained::RetainedLine;
-use crate::segment::segment_len_max;
 use crate::store::Store;
+use crate::table::segment::segment_len_max;
 
 /// The progress of a walk over all torrents.
 #[derive(Clone, Debug, Default)]

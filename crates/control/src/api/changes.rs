@@ -17,9 +17,9 @@ use utoipa::ToSchema;
 
 use super::torrents::TorrentStatus;
 use crate::Control;
-use crate::connections::Connection;
 use crate::extract::Query;
 use crate::insight::{ChangedTorrents, Insight, NoFeed};
+use crate::listener::connections::Connection;
 use crate::problem::{Problem, ProblemBody};
 
 /// Maximum number of torrents in a reply or an event, and the default: with all connections and streams, they take some

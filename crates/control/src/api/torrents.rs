@@ -11,9 +11,9 @@ use shoal_base::{Counts, InfoHash};
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
-use crate::connections::Connection;
 use crate::extract::{Path, Query};
 use crate::insight::{PEERS_MAX, TOP_MAX, TORRENTS_MAX, Torrent, TorrentAges, TorrentPeers};
+use crate::listener::connections::Connection;
 use crate::problem::{Problem, ProblemBody};
 use crate::{Control, Role, body};
 use shoal_runtime::lists::operations::parse_torrents;

@@ -11,7 +11,7 @@ use super::Shard;
 use crate::Place;
 use crate::family::Family;
 use crate::retained::RetainedEntry;
-use crate::swarm_line::{DOWNLOADS_MAX, SwarmRow};
+use crate::swarm::line::{DOWNLOADS_MAX, SwarmRow};
 use crate::table::At;
 
 impl<P: Family> Shard<P> {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::family::Family;
 use crate::hash::{HashKey, Seed};
-use crate::large::Large;
+use crate::swarm::large::Large;
 
 /// The large swarms of a shard, by index.
 #[derive(Debug, Serialize, Deserialize)]

@@ -2,10 +2,10 @@
 
 use crate::Place;
 use crate::family::{Family, PeerRow};
-use crate::large::Peers;
-use crate::small::Small;
 use crate::stamp::{Stamp, Tick};
-use crate::swarm_line::{Form, SwarmRow};
+use crate::swarm::large::Peers;
+use crate::swarm::line::{Form, SwarmRow};
+use crate::swarm::small::Small;
 use crate::swarms::StoredPeer;
 
 use super::Shard;

@@ -5,8 +5,8 @@ use shoal_base::Action;
 use super::Shard;
 use crate::api::Announce;
 use crate::family::Family;
-use crate::prefetch::prefetch;
-use crate::swarm_line::{Form, SwarmRow};
+use crate::memory::prefetch::prefetch;
+use crate::swarm::line::{Form, SwarmRow};
 use crate::{Place, sample};
 
 impl<P: Family> Shard<P> {

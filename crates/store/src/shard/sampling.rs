@@ -1,14 +1,14 @@
 //! Samples of the swarms of a shard, by the form of the swarm. Swarms in which sources have several peers are sampled by
-//! the rules of [`crate::selection`].
+//! the rules of [`crate::sample::selection`].
 
 use crate::family::Family;
-use crate::large::Large;
 use crate::sample;
-use crate::selection::select;
+use crate::sample::selection::select;
 use crate::shard::Shard;
-use crate::small::{Small, copy_peers};
 use crate::swarm::Location;
-use crate::swarm_line::Form;
+use crate::swarm::large::Large;
+use crate::swarm::line::Form;
+use crate::swarm::small::{Small, copy_peers};
 use crate::table::At;
 
 impl<P: Family> Shard<P> {

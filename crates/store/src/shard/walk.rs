@@ -8,7 +8,7 @@ use super::Shard;
 use crate::api::Listed;
 use crate::family::Family;
 use crate::retained::RetainedEntry;
-use crate::swarm_line::SwarmRow;
+use crate::swarm::line::SwarmRow;
 use crate::table::Bucket;
 
 impl<P: Family> Shard<P> {

@@ -17,13 +17,13 @@ use super::{SwarmPart, SwarmSet};
 use crate::Place;
 use crate::age::AgeStamp;
 use crate::family::Family;
-use crate::peer_line::PeerEntry;
 use crate::shard::Shard;
-use crate::small::Small;
 use crate::stamp::{Stamp, Tick, Ticks};
 use crate::store::Store;
 use crate::swarm::Arrival;
-use crate::swarm_line::{Form, SwarmRow};
+use crate::swarm::line::{Form, SwarmRow};
+use crate::swarm::peer_line::PeerEntry;
+use crate::swarm::small::Small;
 use crate::swarms::Swarms;
 
 /// Maximum number of peers that are adopted while a lock is held, beyond those with which a swarm begins.

@@ -14,12 +14,12 @@ use shoal_base::{InfoHash, PeerV4, PeerV6};
 
 use super::{COUNTED, SwarmPart, SwarmSet};
 use crate::family::{Family, PeerRow};
-use crate::large::Peers;
 use crate::shard::Shard;
-use crate::small::Small;
 use crate::stamp::{Stamp, Tick};
 use crate::store::Store;
-use crate::swarm_line::{Form, SwarmRow};
+use crate::swarm::large::Peers;
+use crate::swarm::line::{Form, SwarmRow};
+use crate::swarm::small::Small;
 use crate::swarms::Swarms;
 
 /// The number of windows of a segment of swarms. A lock is then held for at most some hundred swarms.

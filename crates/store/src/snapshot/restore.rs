@@ -15,13 +15,13 @@ use super::{AGE_TICKS, COUNTED, SwarmPart, SwarmSet};
 use crate::age::AgeStamp;
 use crate::family::Family;
 use crate::holding::networks_among;
-use crate::peer_line::PeerEntry;
 use crate::shard::Shard;
-use crate::small::{self, SmallMut};
 use crate::stamp::{Stamp, Tick, Ticks};
 use crate::store::Store;
 use crate::swarm::Arrival;
-use crate::swarm_line::{Form, SwarmRow};
+use crate::swarm::line::{Form, SwarmRow};
+use crate::swarm::peer_line::PeerEntry;
+use crate::swarm::small::{self, SmallMut};
 use crate::swarms::Swarms;
 use crate::{Place, PrivateNetwork};
 

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::DEPTH_MAX;
-use crate::segment::{Bucket, Segment};
+use crate::table::segment::{Bucket, Segment};
 
 /// The segments of a table that has several, in no particular order.
 #[derive(Debug, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ const CLIENTS_MAX: usize = 1024;
 
 /// The rates of all clients.
 #[derive(Debug)]
-pub(super) struct Rates<K> {
+pub(crate) struct Rates<K> {
     /// Time after which one more request is allowed, and the number of requests that may come at once.
     interval: Duration,
     burst: u32,
@@ -22,12 +22,12 @@ pub(super) struct Rates<K> {
 }
 
 impl<K: Eq + Hash> Rates<K> {
-    pub(super) fn new(interval: Duration, burst: u32) -> Self {
+    pub(crate) fn new(interval: Duration, burst: u32) -> Self {
         Self { interval, burst, full_at: HashMap::new() }
     }
 
     /// Counts a request. Returns the time to wait if the client has asked too often.
-    pub(super) fn take(&mut self, client: K, now: Instant) -> Result<(), Duration> {
+    pub(crate) fn take(&mut self, client: K, now: Instant) -> Result<(), Duration> {
         if self.full_at.len() >= CLIENTS_MAX && !self.full_at.contains_key(&client) {
             self.full_at.retain(|_, full_at| *full_at > now);
             if self.full_at.len() >= CLIENTS_MAX {

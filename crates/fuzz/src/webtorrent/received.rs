@@ -4,7 +4,7 @@ use shoal_base::PeerId;
 use shoal_wire::webtorrent::received::{self, Received, ReceivedError};
 use shoal_wire::webtorrent::{Answer, Offer, reply};
 
-use crate::webtorrent_message::check_json;
+use crate::webtorrent::message::check_json;
 
 /// Decodes the input as a message of a tracker, and encodes the result as a tracker would.
 ///

@@ -16,7 +16,7 @@ use shoal_base::{Action, Delta, InfoHash, Presence};
 use shoal_cluster::protocol::message::{Decoded, decode};
 use shoal_cluster::protocol::{Damaged, Deltas, Node, NodeId, Scope, Settings, Swarms, decode_deltas};
 
-use crate::cluster_message::seal;
+use crate::cluster::message::seal;
 
 /// The first kind that is an event at the node.
 const EVENTS: u8 = 200;

@@ -10,7 +10,7 @@ use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use crate::arena::{PAGE_BYTES, Page};
+use crate::memory::arena::{PAGE_BYTES, Page};
 
 /// Sizes of blocks, in bytes. Up to 128 they rise by 8 or 16, then by an eighth or less, and from 576 on they are the
 /// sizes of which a whole number just fits in a page.

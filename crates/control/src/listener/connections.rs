@@ -20,8 +20,8 @@ use axum::http::StatusCode;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::counters::{ConnectionEnd, ControlCounters};
-use super::problem::Problem;
+use crate::counters::{ConnectionEnd, ControlCounters};
+use crate::problem::Problem;
 
 /// Maximum number of connections that are not streams, of all sources and of one. With the streams, they fit in the
 /// descriptors that are reserved (`crate::descriptors`).
@@ -43,7 +43,7 @@ const STREAM_PAUSE: Duration = Duration::from_secs(10);
 
 /// All open connections.
 #[derive(Debug, Default)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     table: Mutex<Table>,
     counters: Arc<ControlCounters>,
 }
@@ -65,12 +65,12 @@ struct Entry {
 
 /// A unit that counts as one client: an IPv4 address or an IPv6 /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Source(IpAddr);
+pub(crate) struct Source(IpAddr);
 
 /// An open connection, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Open {
-    pub(super) connection: Connection,
+pub(crate) struct Open {
+    pub(crate) connection: Connection,
     end: watch::Receiver<Instant>,
     closed: Arc<Notify>,
 }
@@ -83,11 +83,11 @@ pub(crate) struct Connection {
     /// The address of the client, which is a loopback address if it has a local user.
     pub(crate) peer: SocketAddr,
     /// The user at the other end of the socket for the users of this host, who needs no token.
-    pub(super) local_user: Option<u32>,
+    pub(crate) local_user: Option<u32>,
 }
 
 impl Source {
-    pub(super) fn of(address: IpAddr) -> Self {
+    pub(crate) fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
             address => address,
@@ -97,12 +97,12 @@ impl Source {
 
 impl Connections {
     /// Returns no connections. How they end is counted by `counters`.
-    pub(super) fn new(counters: Arc<ControlCounters>) -> Self {
+    pub(crate) fn new(counters: Arc<ControlCounters>) -> Self {
         Self { table: Mutex::default(), counters }
     }
 
     /// Adds a connection. If there are too many, it closes another one.
-    pub(super) fn open(self: &Arc<Self>, peer: SocketAddr, local_user: Option<u32>) -> Open {
+    pub(crate) fn open(self: &Arc<Self>, peer: SocketAddr, local_user: Option<u32>) -> Open {
         let source = Source::of(peer.ip());
         let (end, end_receiver) = watch::channel(Instant::now() + CONNECTION_TIME_MAX);
         let closed = Arc::new(Notify::new());
@@ -119,7 +119,7 @@ impl Connections {
     }
 
     /// Ends all streams. Those that may continue are opened again by their clients.
-    pub(super) fn end_streams(&self) {
+    pub(crate) fn end_streams(&self) {
         let table = self.lock();
         table.open.values().filter(|entry| entry.is_stream).for_each(|entry| entry.closed.notify_one());
     }
@@ -156,7 +156,7 @@ impl Table {
 
 impl Open {
     /// Waits until the connection has to be closed.
-    pub(super) async fn ended(&mut self) {
+    pub(crate) async fn ended(&mut self) {
         loop {
             let end = *self.end.borrow_and_update();
             tokio::select! {
@@ -176,7 +176,7 @@ impl Drop for Open {
 
 impl Connection {
     /// Counts how the connection has ended, if not after its response.
-    pub(super) fn count(&self, end: ConnectionEnd) {
+    pub(crate) fn count(&self, end: ConnectionEnd) {
         self.all.count(end);
     }
 

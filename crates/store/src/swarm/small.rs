@@ -8,10 +8,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::family::Family;
 use crate::memory::Memory;
-use crate::peer_line::PeerEntry;
-use crate::slab::{Block, Class};
+use crate::memory::slab::{Block, Class};
 use crate::source_limit::SEVERAL;
 use crate::stamp::{Stamp, Tick};
+use crate::swarm::peer_line::PeerEntry;
 
 /// Number of bytes before the peers.
 const HEADER_BYTES: usize = 2;

@@ -16,8 +16,8 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use utoipa::ToSchema;
 
-use super::Sources;
-use crate::history::{History, Sample};
+use crate::Sources;
+use crate::stats::history::{History, Sample};
 use crate::stats::{self, Stats};
 use shoal_runtime::clock;
 
@@ -55,7 +55,7 @@ pub(crate) struct StatusEvent<'s> {
 }
 
 /// The events of one watcher, as the body of a response.
-pub(super) struct Watcher {
+pub(crate) struct Watcher {
     next: Next,
 }
 
@@ -63,7 +63,7 @@ type Next = Pin<Box<dyn Future<Output = Option<(watch::Receiver<Bytes>, Bytes)>>
 
 impl LatestStats {
     /// Creates statistics of these counters. [`Self::collect`] has to run.
-    pub(super) fn new(sources: Arc<Sources>) -> Self {
+    pub(crate) fn new(sources: Arc<Sources>) -> Self {
         let events = watch::Sender::new(Bytes::new());
         Self { sources, latest: Mutex::default(), events, history: Mutex::default() }
     }
@@ -92,7 +92,7 @@ impl LatestStats {
     }
 
     /// Returns the statistics of the last second as JSON. Only the first reader in a second has them collected.
-    pub(super) fn stats(&self) -> serde_json::Result<Bytes> {
+    pub(crate) fn stats(&self) -> serde_json::Result<Bytes> {
         let mut latest = lock(&self.latest);
         let now_ms = clock::monotonic_ms();
         if latest.text.is_empty() || now_ms >= latest.collected_ms + STATS_MS {
@@ -102,12 +102,12 @@ impl LatestStats {
     }
 
     /// Returns the history as JSON.
-    pub(super) fn history(&self) -> serde_json::Result<String> {
+    pub(crate) fn history(&self) -> serde_json::Result<String> {
         serde_json::to_string(&lock(&self.history).shown()).map(|text| text + "\n")
     }
 
     /// Returns a new watcher.
-    pub(super) fn watch(&self) -> Watcher {
+    pub(crate) fn watch(&self) -> Watcher {
         Watcher { next: Box::pin(next(self.events.subscribe())) }
     }
 }

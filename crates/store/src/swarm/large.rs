@@ -7,10 +7,10 @@ use crate::family::{Family, PeerRow, Stored};
 use crate::hash::{HashKey, Seed};
 use crate::holding::networks_in_slot;
 use crate::memory::Memory;
-use crate::peer_line::PeerEntry;
 use crate::pressure::{Cause, ExpiryCriteria};
 use crate::source_limit::{SLOTS_COUNTED_MAX, SourceLimit};
 use crate::stamp::{Stamp, Tick};
+use crate::swarm::peer_line::PeerEntry;
 use crate::table::{At, Bucket, Table};
 
 /// Units of the budget of expiry for a peer that is removed where the torrents of sources are counted: the lines of its

@@ -34,7 +34,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use serde::{Deserialize, Serialize};
 
-use crate::memory_file::MemoryFile;
+use crate::memory::file::MemoryFile;
 
 /// Size of a page in bytes: small, so that a page that is not needed can be released, but large enough that blocks of
 /// many sizes nearly fill it.

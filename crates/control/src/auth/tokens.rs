@@ -82,7 +82,7 @@ impl Tokens {
     }
 
     /// Returns what waits for other tokens.
-    pub(super) fn subscribe(&self) -> watch::Receiver<Arc<TokenSet>> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<TokenSet>> {
         self.0.subscribe()
     }
 }

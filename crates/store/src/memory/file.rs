@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
-use crate::arena::Arena;
+use crate::memory::arena::Arena;
 
 /// Size of the file by which the support of the kernel is probed: its range is one huge page.
 const PROBE_BYTES: u64 = 8192;

@@ -25,7 +25,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::hash::{HashKey, Mixed, Salt};
 use crate::memory::Memory;
-use crate::slab::{Block, Class};
+use crate::memory::slab::{Block, Class};
 
 /// A line of a table: up to `SLOTS` entries, packed at the front. All zeroes is an empty line.
 pub(crate) trait Bucket: FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned + Copy {

@@ -17,12 +17,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::age::{AgeStamp, AgeTime};
 use crate::family::Family;
 use crate::hash::{HashKey, word};
-use crate::info_hash::{self, Rest, slot_of, slots_of_tag};
-use crate::peer_line::PeerEntry;
-use crate::prefetch::{prefetch, prefetch_all_lines};
-use crate::slab::{Block, Class};
+use crate::memory::prefetch::{prefetch, prefetch_all_lines};
+use crate::memory::slab::{Block, Class};
 use crate::stamp::Stamp;
+use crate::swarm::peer_line::PeerEntry;
 use crate::table::Bucket;
+use crate::table::info_hash::{self, Rest, slot_of, slots_of_tag};
 
 /// Number of completed downloads that a line can represent.
 pub(crate) const DOWNLOADS_MAX: u8 = u8::MAX;

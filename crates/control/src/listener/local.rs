@@ -118,7 +118,7 @@ impl LocalSocket {
     }
 
     /// Waits for a connection of root or of the user of this process, and returns it with the number of that user. Others are closed.
-    pub(super) async fn accept(&self) -> io::Result<(tokio::net::UnixStream, u32)> {
+    pub(crate) async fn accept(&self) -> io::Result<(tokio::net::UnixStream, u32)> {
         loop {
             let (stream, _) = self.listener.accept().await?;
             let user = stream.peer_cred()?.uid();
