@@ -3,9 +3,6 @@
 use core::fmt;
 use core::time::Duration;
 
-use shoal_engine::replication::ReplicationCounters;
-use shoal_engine::webtorrent::NodeCounters;
-
 use shoal_control::metrics::{Page, Unit};
 
 use crate::credit;
@@ -219,8 +216,8 @@ fn encode_credit(summary: &credit::Summary, page: &mut Page<'_>) -> fmt::Result 
 
 /// The peers of other nodes, and the changes of this one that no other node was told.
 fn encode_swarms(counters: &SwarmCounters, page: &mut Page<'_>) -> fmt::Result {
-    page.sums::<ReplicationCounters>([&counters.replication].into_iter())?;
-    page.sums::<NodeCounters>(counters.clients.iter())?;
+    page.sums([&*counters.replication].into_iter())?;
+    page.sums(counters.clients.iter().map(|clients| &**clients))?;
     page.counter(
         "shoal_cluster_deltas_unrecorded",
         "Changes of peers that other nodes were not told, because the ring of a worker was full.",

@@ -41,12 +41,13 @@ mod table;
 mod transfer;
 mod tunnel;
 
-pub use counters::{Evictions, StreamCounters};
+pub use counters::{Direction, EndReason, StreamCounters};
 pub use io::{Readiness, StreamIo};
 pub use limits::{Budget, StreamLimits};
 pub use listen::{ListenAddress, ListenError, StreamListeners};
 
 pub use sources::{SourceLimiter, SourceLimits, Sources};
+pub use table::Phase;
 pub use transfer::DetachedConnection;
 pub use tunnel::Tunnels;
 

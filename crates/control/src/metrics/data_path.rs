@@ -46,29 +46,10 @@ pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 
 /// Appends the frames of the AF_XDP sockets of all workers.
 fn encode_sockets(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
-    let sum = |read: fn(&XdpCounters) -> u64| -> u64 {
-        sources.workers.iter().map(|worker| read(&worker.io.xdp)).sum()
-    };
-    let drops = [
-        ("malformed", sum(|xdp| xdp.malformed.read())),
-        ("bad_checksum", sum(|xdp| xdp.bad_checksum.read())),
-        ("transmit_full", sum(|xdp| xdp.transmit_full.read())),
-        ("bad_descriptor", sum(|xdp| xdp.bad_descriptors.read())),
-        ("kernel_ring_full", sum(|xdp| xdp.kernel_ring_full.read())),
-        ("kernel_other", sum(|xdp| xdp.kernel_dropped.read())),
-        ("kernel_invalid", sum(|xdp| xdp.kernel_invalid.read())),
-    ];
-    page.counters(
-        "shoal_xdp_drops",
-        "Frames and replies that were dropped at AF_XDP sockets, by reason.",
-        drops.map(|(reason, count)| ([("reason", reason)], count)),
-    )?;
+    let sockets = || sources.workers.iter().map(|worker| &worker.io.xdp);
+    let sum = |read: fn(&XdpCounters) -> u64| -> u64 { sockets().map(read).sum() };
+    page.sums(sockets())?;
     page.gauge("shoal_xdp_sockets", "Number of AF_XDP sockets in use.", None, sum(|xdp| xdp.sockets.read()))?;
-    page.counter(
-        "shoal_xdp_sockets_lost",
-        "AF_XDP sockets that were given up, because their interface was removed or its rings were of no use.",
-        sum(|xdp| xdp.lost.read()),
-    )?;
     let frames = sum(|xdp| xdp.frames_total.read());
     page.gauge("shoal_xdp_frames", "Number of frames of all AF_XDP sockets.", None, frames)?;
     page.gauge(

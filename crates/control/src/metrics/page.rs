@@ -42,7 +42,7 @@ impl<'e> Page<'e> {
     ///
     /// # Errors
     /// Fails if the page cannot be written.
-    pub fn sums<E: Export>(&mut self, workers: impl Iterator<Item = impl AsRef<E>>) -> fmt::Result {
+    pub fn sums<'w, E: Export + 'w>(&mut self, workers: impl Iterator<Item = &'w E>) -> fmt::Result {
         shoal_base::metrics::sums(workers).into_iter().try_for_each(|metric| {
             let help = metric.help.concat();
             match metric.label {

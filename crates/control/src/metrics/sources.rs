@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use shoal_engine::counter::{Counters, Family};
+use shoal_engine::counter::{Counters, Drop, Family, Unregistered};
 use shoal_engine::policy::Protocol;
-use shoal_net::FamilyCounters;
 use shoal_net::stream::{Budget, StreamCounters};
+use shoal_net::{FamilyCounters, Unread, Unsent};
 use shoal_relay::Swarms;
 use shoal_session::SessionCounters;
 use shoal_session::tls::Certificate;
@@ -114,6 +114,37 @@ impl Sources {
     /// Returns a count of connections, summed over all workers.
     pub(crate) fn sum_streams(&self, read: impl Fn(&StreamCounters) -> u64) -> u64 {
         self.workers.iter().map(|worker| read(&worker.streams)).sum()
+    }
+
+    /// Returns the number of open connections.
+    pub(crate) fn open_connections(&self) -> u64 {
+        let sum = |read: fn(&StreamCounters) -> u64| self.sum_streams(read);
+        sum(|io| io.accepted.read()).saturating_sub(sum(|io| io.closed.read()))
+    }
+
+    /// Returns the received datagrams without a reply, by reason.
+    pub(crate) fn drops(&self, family: Family) -> impl Iterator<Item = (&'static str, u64)> {
+        let decided =
+            Drop::ALL.map(|reason| (reason.name(), self.sum(Protocol::Udp, |udp| udp.drops(family, reason))));
+        let unread =
+            Unread::ALL.map(|reason| (reason.name(), self.sum_io(family, |io| io.unread.of(reason).read())));
+        decided.into_iter().chain(unread)
+    }
+
+    /// Returns the replies that the kernel did not send, by reason.
+    pub(crate) fn reply_drops(&self, family: Family) -> [(&'static str, u64); Unsent::ALL.len()] {
+        Unsent::ALL.map(|reason| (reason.name(), self.sum_io(family, |io| io.unsent.of(reason).read())))
+    }
+
+    /// Returns the announces that were answered without registering the peer, by the limit of its source.
+    pub(crate) fn unregistered(
+        &self,
+        protocol: Protocol,
+        family: Family,
+    ) -> [(&'static str, u64); Unregistered::ALL.len()] {
+        Unregistered::ALL.map(|reason| {
+            (reason.name(), self.sum(protocol, |counters| counters.unregistered(family, reason)))
+        })
     }
 
     /// Returns a count of the back ends for one family, summed over all workers.

@@ -58,6 +58,23 @@ pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
+/// Appends the metrics of connections, with and without TLS.
+pub(super) fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    page.sums(sources.workers.iter().map(|worker| &*worker.streams))?;
+    page.gauge(
+        "shoal_connections",
+        "Open connections, with and without TLS.",
+        None,
+        sources.open_connections(),
+    )?;
+    page.gauge(
+        "shoal_connections_max",
+        "Maximum number of connections of all workers together; each worker has an equal share.",
+        None,
+        sources.live.latest().endpoints.connections_max,
+    )
+}
+
 /// Appends the measured times and batches, and the software of clients.
 pub(super) fn encode_insight(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     const NS_PER_S: f64 = 1e9;

@@ -1,17 +1,18 @@
 //! The collection of the statistics from the counters of the workers. Only the look-ups of the largest swarms
 //! take locks of the store, each for a moment (see `insight`).
 
+use shoal_base::metrics::sums;
 use shoal_base::{Counts, Totals};
-use shoal_engine::counter::{Counters, Drop, Family, Kind, Loss, Outcome, Relay, Unregistered};
+use shoal_engine::counter::{Counters, Family, Kind, Loss, Outcome, Relay};
 use shoal_engine::policy::Protocol;
 use shoal_net::SocketProbe;
-use shoal_session::SessionCounters;
+use shoal_net::stream::Direction;
 
 use super::{
     Certificate, Client, Connections, CountMap, Datagrams, List, ListSource, Memory, MemoryUse, Processing,
     Refusals, Relays, Stats, SwarmTotals, TopSwarm, Traffic, Worker,
 };
-use crate::metrics::{ended_connections, memory_kinds};
+use crate::metrics::memory_kinds;
 use crate::process;
 use crate::{Sources, WorkerSources};
 use shoal_runtime::clock;
@@ -27,11 +28,6 @@ pub fn collect(sources: &Sources) -> Stats {
     let count = |name: &str, count| (name.to_owned(), count);
     let reloads = [("applied", &sources.reloads.applied), ("failed", &sources.reloads.failed)];
     let reloads = reloads.map(|(outcome, count)| (outcome, count.load(std::sync::atomic::Ordering::Relaxed)));
-    let unregistered = Unregistered::ALL.map(|reason| {
-        let of_family =
-            |protocol, family| sources.sum(protocol, |counters| counters.unregistered(family, reason));
-        count(reason.name(), flows().map(|(protocol, family)| of_family(protocol, family)).sum())
-    });
     let now_ms = clock::monotonic_ms();
     let endpoints = &sources.live.latest().endpoints;
     let workers = sources.workers.iter().zip(&endpoints.probes);
@@ -45,7 +41,7 @@ pub fn collect(sources: &Sources) -> Stats {
         monotonic_ms: now_ms,
         traffic: flows().map(|(protocol, family)| traffic(sources, protocol, family)).collect(),
         refusals: flows().flat_map(|(protocol, family)| refusals(sources, protocol, family)).collect(),
-        unregistered: unregistered.into_iter().filter(|(_, count)| *count > 0).collect(),
+        unregistered: occurred(flows().flat_map(|(protocol, family)| sources.unregistered(protocol, family))),
         datagrams: Family::ALL.map(|family| datagrams(sources, family)).into(),
         swarms: swarms(sources),
         memory: memory(sources),
@@ -69,10 +65,13 @@ fn flows() -> impl Iterator<Item = (Protocol, Family)> {
     Protocol::ALL.into_iter().flat_map(|protocol| Family::ALL.map(|family| (protocol, family)))
 }
 
-/// Returns a map of the counts that are not zero.
+/// Returns the counts that are not zero. Those of the same name are added up.
 fn occurred(counts: impl IntoIterator<Item = (&'static str, u64)>) -> CountMap {
-    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
-    counts.map(|(name, count)| (name.to_owned(), count)).collect()
+    let mut occurred = CountMap::new();
+    for (name, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+        *occurred.entry(name.to_owned()).or_default() += count;
+    }
+    occurred
 }
 
 fn traffic(sources: &Sources, protocol: Protocol, family: Family) -> Traffic {
@@ -109,20 +108,12 @@ fn refusals(sources: &Sources, protocol: Protocol, family: Family) -> Vec<Refusa
 
 fn datagrams(sources: &Sources, family: Family) -> Datagrams {
     let io = |read: fn(&shoal_net::FamilyCounters) -> u64| sources.sum_io(family, read);
-    let drops =
-        Drop::ALL.map(|reason| (reason.name(), sources.sum(Protocol::Udp, |udp| udp.drops(family, reason))));
-    let unread =
-        [("oversized", io(|io| io.oversized.read())), ("receive_failed", io(|io| io.receive_failed.read()))];
     Datagrams {
         family: family.name().to_owned(),
         received: io(|io| io.received.read()),
         sent: io(|io| io.sent.read()),
-        drops: occurred(drops.into_iter().chain(unread)),
-        reply_drops: occurred([
-            ("buffer_full", io(|io| io.send_full.read())),
-            ("unreachable", io(|io| io.send_unreachable.read())),
-            ("failed", io(|io| io.send_failed.read())),
-        ]),
+        drops: occurred(sources.drops(family)),
+        reply_drops: occurred(sources.reply_drops(family)),
     }
 }
 
@@ -151,23 +142,22 @@ fn memory(sources: &Sources) -> Memory {
 }
 
 fn connections(sources: &Sources) -> Connections {
-    let sum = |read: fn(&shoal_net::stream::StreamCounters) -> u64| sources.sum_streams(read);
-    let (accepted, closed) = (sum(|io| io.accepted.read()), sum(|io| io.closed.read()));
-    let sessions = sources.workers.iter().map(|worker| &worker.sessions);
-    let sessions = shoal_base::metrics::sums::<SessionCounters>(sessions);
-    let session = |name| {
-        let metric = sessions.iter().find(|metric| metric.name == name);
+    let bytes = |direction| sources.sum_streams(|io| io.bytes.of(direction).read());
+    let mut metrics = sums(sources.workers.iter().map(|worker| &*worker.streams));
+    metrics.extend(sums(sources.workers.iter().map(|worker| &*worker.sessions)));
+    let by_label = |name| {
+        let metric = metrics.iter().find(|metric| metric.name == name);
         occurred(metric.into_iter().flat_map(|metric| metric.series.iter().copied()))
     };
     Connections {
-        open: accepted.saturating_sub(closed),
+        open: sources.open_connections(),
         max: sources.live.latest().endpoints.connections_max,
-        accepted,
-        ended: occurred(ended_connections(sources)),
-        received_bytes: sum(|io| io.received_bytes.read()),
-        sent_bytes: sum(|io| io.sent_bytes.read()),
-        tls_handshakes: session("shoal_tls_handshakes"),
-        websocket_upgrades: session("shoal_websocket_upgrades"),
+        accepted: sources.sum_streams(|io| io.accepted.read()),
+        ended: by_label("shoal_connections_ended"),
+        received_bytes: bytes(Direction::In),
+        sent_bytes: bytes(Direction::Out),
+        tls_handshakes: by_label("shoal_tls_handshakes"),
+        websocket_upgrades: by_label("shoal_websocket_upgrades"),
     }
 }
 
