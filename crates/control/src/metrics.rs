@@ -37,6 +37,11 @@ pub(super) fn encode(sources: &Arc<Sources>) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
+/// Returns a part that is counted in thousandths, as a part of 1.
+pub(crate) const fn thousandths(count: u64) -> f64 {
+    page::to_f64(count) / 1000.0
+}
+
 /// All metrics, in the order of the page.
 #[derive(Debug)]
 struct Metrics(Arc<Sources>);

@@ -288,9 +288,11 @@ impl Lists {
     }
 
     fn count_faulty(&self) {
-        self.counters.allow.set_faulty(self.torrents_allow.faulty());
-        self.counters.deny.set_faulty(self.torrents_deny.faulty());
-        self.counters.set_faulty_networks([self.networks_allow.faulty(), self.networks_deny.faulty()]);
+        let [networks_allow, networks_deny] = &self.counters.faulty_networks;
+        self.counters.allow.faulty_sources.set(self.torrents_allow.faulty());
+        self.counters.deny.faulty_sources.set(self.torrents_deny.faulty());
+        networks_allow.set(self.networks_allow.faulty());
+        networks_deny.set(self.networks_deny.faulty());
     }
 
     fn count_torrents(&self, rules: &Access) {

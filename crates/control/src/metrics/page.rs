@@ -152,6 +152,6 @@ impl<'e> Page<'e> {
 
 /// Converts a number. Beyond 2⁵³ it loses the last bits.
 #[expect(clippy::cast_precision_loss, reason = "documented")]
-const fn to_f64(number: u64) -> f64 {
+pub(super) const fn to_f64(number: u64) -> f64 {
     number as f64
 }

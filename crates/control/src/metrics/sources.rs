@@ -156,6 +156,11 @@ impl Sources {
         self.workers.iter().map(|worker| counters(&worker.io)).sum()
     }
 
+    /// Returns the reloads by SIGHUP, by outcome.
+    pub(crate) fn reloads(&self) -> [(&'static str, u64); 2] {
+        [("applied", self.reloads.applied.read()), ("failed", self.reloads.failed.read())]
+    }
+
     /// Returns the certificates in use.
     pub(crate) fn certificates(&self) -> impl Iterator<Item = Certificate> {
         self.tls.iter().flat_map(shoal_session::tls::Server::certificates)

@@ -12,7 +12,7 @@ use super::{
     Certificate, Client, Connections, CountMap, Datagrams, List, ListSource, Memory, MemoryUse, Processing,
     Refusals, Relays, Stats, SwarmTotals, TopSwarm, Traffic, Worker,
 };
-use crate::metrics::memory_kinds;
+use crate::metrics::{memory_kinds, thousandths};
 use crate::process;
 use crate::{Sources, WorkerSources};
 use shoal_runtime::clock;
@@ -25,9 +25,6 @@ const TOP_SWARMS_MAX: usize = 10;
 
 /// Returns the statistics at this moment.
 pub fn collect(sources: &Sources) -> Stats {
-    let count = |name: &str, count| (name.to_owned(), count);
-    let reloads = [("applied", &sources.reloads.applied), ("failed", &sources.reloads.failed)];
-    let reloads = reloads.map(|(outcome, count)| (outcome, count.load(std::sync::atomic::Ordering::Relaxed)));
     let now_ms = clock::monotonic_ms();
     let endpoints = &sources.live.latest().endpoints;
     let workers = sources.workers.iter().zip(&endpoints.probes);
@@ -55,7 +52,7 @@ pub fn collect(sources: &Sources) -> Stats {
         certificates: certificates(sources),
         lists: lists(&sources.lists),
         list_sources: list_sources(&sources.lists),
-        reloads: reloads.map(|(name, number)| count(name, number)).into(),
+        reloads: sources.reloads().map(|(outcome, count)| (outcome.to_owned(), count)).into(),
         cluster: sources.cluster.as_deref().map(|node| node.stats()),
     }
 }
@@ -176,9 +173,9 @@ fn of_worker(worker: &WorkerSources, sockets: &[SocketProbe], now_ms: u64) -> Wo
         (drops + u64::from(socket.receive_drops), bytes + u64::from(socket.receive_queue_bytes))
     });
     Worker {
-        busy: f64::from(worker.heartbeat.busy().min(1000)) / 1000.0,
-        interval_raise: f64::from(worker.heartbeat.pace()) / 1000.0,
-        heartbeat_age_ms: now_ms.saturating_sub(worker.heartbeat.beat_ms()),
+        busy: thousandths(worker.heartbeat.busy.read().min(1000)),
+        interval_raise: thousandths(worker.heartbeat.pace.read()),
+        heartbeat_age_ms: now_ms.saturating_sub(worker.heartbeat.beat_ms.read()),
         batches: worker.io.batches.read(),
         kernel_drops,
         receive_queue_bytes,
@@ -230,10 +227,10 @@ fn certificates(sources: &Sources) -> Vec<Certificate> {
 fn lists(lists: &ListCounters) -> Vec<List> {
     let shown = [("allow", &lists.allow), ("deny", &lists.deny)].map(|(name, list)| List {
         name: name.to_owned(),
-        torrents: list.torrents(),
-        memory_bytes: list.bytes(),
-        faulty_sources: list.faulty_sources(),
-        applied_unix_s: list.applied_unix_s(),
+        torrents: list.torrents.read(),
+        memory_bytes: list.bytes.read(),
+        faulty_sources: list.faulty_sources.read(),
+        applied_unix_s: list.applied_unix_s.read(),
     });
     shown.into()
 }
@@ -242,8 +239,8 @@ fn list_sources(lists: &ListCounters) -> Vec<ListSource> {
     let shown = lists.sources().into_iter().map(|source| ListSource {
         list: source.list.to_owned(),
         source: source.source.clone(),
-        failures: source.failures(),
-        faulty_lines: source.faulty_lines(),
+        failures: source.failures.read(),
+        faulty_lines: source.faulty_lines.read(),
         fault: source.fault(),
         age_s: source.age_s(),
     });

@@ -106,8 +106,8 @@ impl<E: Entries> List<E> {
     }
 
     /// Returns the number of sources whose last reading had a fault.
-    pub(super) fn faulty(&self) -> usize {
-        self.sources.iter().filter(|source| source.fault.is_some()).count()
+    pub(super) fn faulty(&self) -> u64 {
+        self.sources.iter().filter(|source| source.fault.is_some()).count() as u64
     }
 
     /// Returns the counters of each source.
@@ -211,7 +211,7 @@ impl<E: Entries> List<E> {
             None => {
                 source.fault = None;
                 source.counter.set_good();
-                source.counter.set_refused(false);
+                source.counter.is_refused.set(0);
                 source.tell();
                 false
             }
@@ -279,12 +279,12 @@ impl<E: Entries> Source<E> {
         if faults.is_empty() {
             self.counter.set_good();
         } else {
-            self.counter.count_failure();
+            self.counter.failures.add(1);
         }
         let more = faults.len().saturating_sub(1);
         let and_more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
         self.fault = faults.into_iter().next().map(|fault| fault + &and_more);
-        self.counter.set_refused(refusal.is_some());
+        self.counter.is_refused.set(refusal.is_some().into());
         self.tell();
         let Some(entries) = entries else { return false };
         let old = std::mem::replace(&mut self.entries, entries);
