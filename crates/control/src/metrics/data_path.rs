@@ -6,7 +6,7 @@ use shoal_net::XdpCounters;
 
 use super::Sources;
 use super::page::Page;
-use crate::operations::{DataPathFigures, InterfaceStats};
+use crate::operations::DataPathFigures;
 
 /// Appends the work of the programs of all interfaces and of the AF_XDP sockets, if there are any.
 pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
@@ -23,8 +23,8 @@ pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         return Ok(());
     }
     let packets = interfaces.iter().flat_map(|interface| {
-        let labels = |path| [("interface", interface.name.clone()), ("path", path)];
-        paths(interface).map(|(path, count)| (labels(path.to_owned()), count))
+        let labels = move |path: &str| [("interface", interface.name.clone()), ("path", path.to_owned())];
+        interface.counts.by_path().into_iter().map(move |(path, count)| (labels(path), count))
     });
     page.counters(
         "shoal_xdp_packets",
@@ -58,26 +58,4 @@ fn encode_sockets(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         None,
         sum(|xdp| xdp.frames_free.read()),
     )
-}
-
-/// Returns the paths of packets, and how many took each.
-fn paths(interface: &InterfaceStats) -> [(&'static str, u64); 15] {
-    let counts = &interface.counts;
-    [
-        ("answered", counts.connects_v4 + counts.connects_v6),
-        ("denied", counts.denied),
-        ("rate_limited", counts.rate_limited()),
-        ("unanswerable", counts.unanswerable),
-        ("worker", counts.redirected),
-        ("no_socket", counts.no_socket),
-        ("backlog", counts.backlog_full),
-        ("malformed", counts.malformed),
-        ("bad_checksum", counts.bad_checksum),
-        ("fragment", counts.fragments),
-        ("extension_headers", counts.extension_headers),
-        ("too_long", counts.too_long),
-        ("other_vlan", counts.other_vlan),
-        ("no_route_back", counts.no_route_back),
-        ("stale", counts.stale),
-    ]
 }
