@@ -47,6 +47,7 @@ use async_nats::client::PublishErrorKind;
 use async_nats::{AuthError, Client, ConnectOptions, Event, Server, ServerAddr, Subject};
 use futures_util::StreamExt;
 use futures_util::stream::select_all;
+use shoal_base::metrics::Gauge;
 use shoal_config::{ClusterConfig, NatsServer};
 use shoal_net::Waker;
 use tokio::runtime::{Builder, Runtime};
@@ -146,17 +147,17 @@ pub struct Link {
     is_connected: AtomicBool,
     connects: AtomicU64,
     /// Messages that were dropped because too many waited for the node.
-    overflowed: AtomicU64,
+    pub(super) overflowed: Gauge,
     /// How often the client library has dropped messages because too many waited in it.
-    slow_consumer: AtomicU64,
+    pub(super) slow_consumer: Gauge,
     /// Messages of the node that were dropped because too many waited for the connection.
-    unsent: AtomicU64,
+    pub(super) unsent: Gauge,
     /// Messages of the node that were dropped because the server does not permit messages of their size.
-    too_large: AtomicU64,
+    pub(super) too_large: Gauge,
     /// Headers of messages that the client library has left out.
-    ignored_headers: AtomicU64,
-    traffic_in: Traffic,
-    traffic_out: Traffic,
+    pub(super) ignored_headers: Gauge,
+    pub(super) received: Traffic,
+    pub(super) sent: Traffic,
     client: Mutex<Option<Client>>,
     notices: Mutex<Notices>,
 }
@@ -181,15 +182,15 @@ struct Notices {
 
 /// Messages of one direction since the start, and the bytes of their subjects and contents.
 #[derive(Debug, Default)]
-struct Traffic {
-    messages: AtomicU64,
-    bytes: AtomicU64,
+pub(super) struct Traffic {
+    pub(super) messages: Gauge,
+    pub(super) bytes: Gauge,
 }
 
 impl Traffic {
     fn count(&self, subject: &str, payload: &[u8]) {
-        self.messages.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add((subject.len() + payload.len()) as u64, Ordering::Relaxed);
+        self.messages.add(1);
+        self.bytes.add((subject.len() + payload.len()) as u64);
     }
 }
 
@@ -233,15 +234,6 @@ impl Advice {
     }
 }
 
-/// Messages and bytes of both directions since the start.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Flow {
-    pub messages_in: u64,
-    pub messages_out: u64,
-    pub bytes_in: u64,
-    pub bytes_out: u64,
-}
-
 impl Link {
     /// Creates the state of a connection that is away, and the queue of its messages.
     pub(super) fn new(waker: Waker) -> (Arc<Self>, Inbox<Received>) {
@@ -252,13 +244,13 @@ impl Link {
             inbox_bytes: AtomicUsize::new(0),
             is_connected: AtomicBool::new(false),
             connects: AtomicU64::new(0),
-            overflowed: AtomicU64::new(0),
-            slow_consumer: AtomicU64::new(0),
-            unsent: AtomicU64::new(0),
-            too_large: AtomicU64::new(0),
-            ignored_headers: AtomicU64::new(0),
-            traffic_in: Traffic::default(),
-            traffic_out: Traffic::default(),
+            overflowed: Gauge::default(),
+            slow_consumer: Gauge::default(),
+            unsent: Gauge::default(),
+            too_large: Gauge::default(),
+            ignored_headers: Gauge::default(),
+            received: Traffic::default(),
+            sent: Traffic::default(),
             client: Mutex::default(),
             notices: Mutex::default(),
         };
@@ -273,42 +265,6 @@ impl Link {
     /// Returns how often the connection was made.
     pub fn connects(&self) -> u64 {
         self.connects.load(Ordering::Acquire)
-    }
-
-    /// Returns the messages that were dropped because too many waited for the node.
-    pub fn overflowed(&self) -> u64 {
-        self.overflowed.load(Ordering::Relaxed)
-    }
-
-    /// Returns how often the client library has dropped messages because too many waited in it.
-    pub fn slow_consumer(&self) -> u64 {
-        self.slow_consumer.load(Ordering::Relaxed)
-    }
-
-    /// Returns the messages of the node that were dropped because too many waited for the connection.
-    pub fn unsent(&self) -> u64 {
-        self.unsent.load(Ordering::Relaxed)
-    }
-
-    /// Returns the messages of the node that were dropped because the server does not permit their size.
-    pub fn too_large(&self) -> u64 {
-        self.too_large.load(Ordering::Relaxed)
-    }
-
-    /// Returns the headers of messages that were left out because they are malformed or too large.
-    pub fn ignored_headers(&self) -> u64 {
-        self.ignored_headers.load(Ordering::Relaxed)
-    }
-
-    /// Returns the messages and bytes since the start.
-    pub fn flow(&self) -> Flow {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Flow {
-            messages_in: read(&self.traffic_in.messages),
-            messages_out: read(&self.traffic_out.messages),
-            bytes_in: read(&self.traffic_in.bytes),
-            bytes_out: read(&self.traffic_out.bytes),
-        }
     }
 
     /// Returns the name of the server, while NATS is there.
@@ -328,12 +284,12 @@ impl Link {
 
     /// Puts a message into the queue of the node, if there is room.
     pub(super) fn put(&self, message: Received) {
-        self.traffic_in.count(&message.subject, &message.payload);
+        self.received.count(&message.subject, &message.payload);
         let bytes = size(&message);
         let waiting = self.inbox_bytes.fetch_add(bytes, Ordering::Relaxed);
         if waiting + bytes > INBOX_BYTES_MAX || self.inbox.try_send(message).is_err() {
             self.inbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            self.overflowed.fetch_add(1, Ordering::Relaxed);
+            self.overflowed.add(1);
         }
         self.waker.wake();
     }
@@ -341,11 +297,6 @@ impl Link {
     /// Records that the node has taken a message from the queue.
     pub(super) fn took(&self, message: &Received) {
         self.inbox_bytes.fetch_sub(size(message), Ordering::Relaxed);
-    }
-
-    /// Records a message of the node that was dropped.
-    pub(super) fn count_unsent(&self) {
-        self.unsent.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records that the connection was made.
@@ -394,9 +345,7 @@ impl Link {
         match event {
             Event::Connected => self.connected(),
             Event::Disconnected | Event::Closed => self.away("the connection was lost"),
-            Event::SlowConsumer(_) => {
-                self.slow_consumer.fetch_add(1, Ordering::Relaxed);
-            }
+            Event::SlowConsumer(_) => self.slow_consumer.add(1),
             Event::LameDuckMode => {
                 tracing::info!("the NATS server is about to end; another one will be used")
             }
@@ -602,19 +551,17 @@ async fn send_messages(client: &Client, link: &Link, outgoing: &mut Receiver<Out
     while let Some(message) = outgoing.recv().await {
         // Messages that wait while NATS is away would be out of date when it is back.
         if !link.is_connected() {
-            link.count_unsent();
+            link.unsent.add(1);
             continue;
         }
         let (subject, payload) = (message.subject, message.payload);
         let published = client.publish(subject.clone(), payload.clone()).await;
         match published.map_err(|error| error.kind()) {
-            Ok(()) => link.traffic_out.count(&subject, &payload),
-            Err(PublishErrorKind::MaxPayloadExceeded) => {
-                link.too_large.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(PublishErrorKind::InvalidSubject) => link.count_unsent(),
+            Ok(()) => link.sent.count(&subject, &payload),
+            Err(PublishErrorKind::MaxPayloadExceeded) => link.too_large.add(1),
+            Err(PublishErrorKind::InvalidSubject) => link.unsent.add(1),
             Err(PublishErrorKind::Send) => {
-                link.count_unsent();
+                link.unsent.add(1);
                 return End::Lost;
             }
         }
@@ -633,7 +580,7 @@ async fn wait_for_flood(client: &Client, link: &Link) {
     while bytes() - bytes_then <= silent_bytes_max(client.max_payload(), since.elapsed()) {
         tokio::time::sleep(LOOK_EVERY).await;
         let ignored_before = mem::replace(&mut ignored, statistics.ignored_headers.load(Ordering::Relaxed));
-        link.ignored_headers.fetch_add(ignored - ignored_before, Ordering::Relaxed);
+        link.ignored_headers.add(ignored - ignored_before);
         if progress() != last {
             (last, bytes_then, since) = (progress(), bytes(), Instant::now());
         }
@@ -665,7 +612,7 @@ fn pause(link: &Link, outgoing: &mut Receiver<Outgoing>) -> Option<Runtime> {
     };
     let drop_messages = async {
         while outgoing.recv().await.is_some() {
-            link.count_unsent();
+            link.unsent.add(1);
         }
     };
     let ended = runtime.block_on(async { tokio::time::timeout(PAUSE, drop_messages).await });
@@ -748,10 +695,10 @@ mod tests {
         for _ in 0..=INBOX_MESSAGES_MAX {
             link.put(message(1));
         }
-        assert_eq!(link.overflowed(), 1);
+        assert_eq!(link.overflowed.read(), 1);
         inbox.try_iter().for_each(|message| link.took(&message));
         link.put(message(1));
-        assert_eq!(link.overflowed(), 1, "there is room again");
+        assert_eq!(link.overflowed.read(), 1, "there is room again");
     }
 
     #[test]
@@ -760,7 +707,7 @@ mod tests {
         for _ in 0..INBOX_BYTES_MAX >> 20 {
             link.put(message(1 << 20));
         }
-        assert_eq!(link.overflowed(), 1, "their heads take memory, too");
+        assert_eq!(link.overflowed.read(), 1, "their heads take memory, too");
         inbox.try_iter().for_each(|message| link.took(&message));
         assert_eq!(link.inbox_bytes.load(Ordering::Relaxed), 0);
     }

@@ -1,15 +1,14 @@
 //! The node, as the statistics of the control listener tell it.
 
-use shoal_control::stats::{Cluster, ClusterNode, CreditStats, SharedStateStats};
+use shoal_control::stats::{Cluster, ClusterNode};
 
 use crate::Observed;
-use crate::credit;
 use crate::protocol::{NodeState, NodeStatus, Status};
-use crate::shared::{Phase, Summary};
 
 /// Returns the state of the node at this moment, a quarter of a second old at most.
 pub(crate) fn collect(observed: &Observed) -> Cluster {
-    let (link, flow) = (&observed.link, observed.link.flow());
+    let link = &observed.link;
+    let (received, sent) = (&link.received, &link.sent);
     let status = observed.status.latest();
     let Status { name, id, state, is_ready, nodes, counters } = &*status;
     let counts =
@@ -25,59 +24,18 @@ pub(crate) fn collect(observed: &Observed) -> Cluster {
         connects: link.connects(),
         server: link.server(),
         fault: link.fault(),
-        messages: counts(&[("in", flow.messages_in), ("out", flow.messages_out)]),
-        bytes: counts(&[("in", flow.bytes_in), ("out", flow.bytes_out)]),
+        messages: counts(&[("in", received.messages.read()), ("out", sent.messages.read())]),
+        bytes: counts(&[("in", received.bytes.read()), ("out", sent.bytes.read())]),
         dropped: counts(&[
-            ("overflow", link.overflowed()),
-            ("slow_consumer", link.slow_consumer()),
-            ("unsent", link.unsent()),
-            ("too_large", link.too_large()),
+            ("overflow", link.overflowed.read()),
+            ("slow_consumer", link.slow_consumer.read()),
+            ("unsent", link.unsent.read()),
+            ("too_large", link.too_large.read()),
         ]),
         counters: counters.unwrap_or_default(),
         nodes: nodes.iter().map(node).collect(),
-        shared: observed.shared.as_ref().map(|shared| shared_stats(shared.summary())),
-        credit: observed.credit.as_ref().map(|credit| credit_stats(credit.summary())),
-    }
-}
-
-fn shared_stats(summary: Summary) -> SharedStateStats {
-    let entries = summary.entries().map(|(kind, count)| (kind.to_owned(), count)).into();
-    let ignored = summary.ignored.map(|(reason, count)| (reason.to_owned(), count)).into();
-    let Summary { phase, bucket, unwritten, fill_fault, values_fault, syncs, .. } = summary;
-    let (state, fault) = match phase {
-        Phase::Followed => ("followed", fill_fault),
-        Phase::Away(reason) => ("away", reason),
-        Phase::Unavailable(reason) => ("unavailable", Some(reason)),
-    };
-    SharedStateStats {
-        bucket,
-        state: state.to_owned(),
-        fault,
-        unwritten: unwritten as u64,
-        values_fault,
-        entries,
-        ignored,
-        syncs,
-    }
-}
-
-fn credit_stats(summary: credit::Summary) -> CreditStats {
-    let (state, fault) = match summary.phase {
-        credit::Phase::Accepted => ("accepted", None),
-        credit::Phase::Away(reason) => ("away", reason),
-        credit::Phase::Refused(reason) => ("refused", Some(reason)),
-    };
-    let counts =
-        |counts: &[(&str, u64)]| counts.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
-    CreditStats {
-        stream: summary.stream,
-        state: state.to_owned(),
-        fault,
-        stored: summary.stored,
-        waiting: summary.waiting,
-        spool_bytes: summary.spool_bytes,
-        lost: counts(&summary.lost),
-        skipped: counts(&summary.skipped),
+        shared: observed.shared.as_ref().map(|shared| shared.stats()),
+        credit: observed.credit.as_ref().map(|credit| credit.stats()),
     }
 }
 

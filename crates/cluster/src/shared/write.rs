@@ -14,8 +14,9 @@ use tokio::time::timeout;
 
 use super::contents::{Contents, EntryBytes, json};
 use super::entry::{Banned, Key};
+use super::jetstream::Availability;
 use super::jetstream::Fault;
-use super::{ENTRIES_BYTES_MAX, Phase, SharedState, TORRENTS_MAX, VALUES_MAX};
+use super::{ENTRIES_BYTES_MAX, SharedState, TORRENTS_MAX, VALUES_MAX};
 use shoal_control::cluster::{SharedValue, SharedValues};
 use shoal_runtime::lists::bans::{BANS_MAX, Ban};
 use shoal_runtime::lists::{SharedEntries, SharedError, SharedTorrent, Which};
@@ -31,7 +32,7 @@ const APPLY_TIME_MAX: Duration = Duration::from_secs(3);
 
 impl SharedEntries for SharedState {
     fn is_used(&self) -> bool {
-        !matches!(self.lock().phase, Phase::Unavailable(_))
+        !matches!(self.lock().phase, Availability::Refused(_))
     }
 
     fn add(
@@ -159,9 +160,9 @@ impl SharedState {
             return Err(unavailable(&format!("NATS is away: {reason}")));
         }
         match &self.lock().phase {
-            Phase::Followed => Ok(()),
-            Phase::Away(None) => Err(unavailable("the node has not read the bucket yet")),
-            Phase::Away(Some(reason)) | Phase::Unavailable(reason) => Err(unavailable(reason)),
+            Availability::Used => Ok(()),
+            Availability::Away(None) => Err(unavailable("the node has not read the bucket yet")),
+            Availability::Away(Some(reason)) | Availability::Refused(reason) => Err(unavailable(reason)),
         }
     }
 }
