@@ -21,12 +21,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use axum::http::StatusCode;
+use serde::Serialize;
 use shoal_base::{Counts, InfoHash};
 use shoal_engine::insight::{Candidates, ChangeLog, Changes, ClientShare, Clients, Cursor, SampleRing};
 use shoal_relay::{ConnectedPeer, Swarms};
 use shoal_store::{Store, StoredPeer};
 use tokio::sync::watch;
+use utoipa::ToSchema;
 
+use crate::problem::Problem;
 use shoal_runtime::clock;
 use shoal_runtime::periodic::PeriodicThread;
 
@@ -69,12 +73,16 @@ pub(crate) struct Torrent {
     pub(crate) webtorrent: Counts,
 }
 
-/// Seconds since the swarms of a torrent were created. `None` where there is no swarm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TorrentAges {
-    pub(crate) v4_s: Option<u32>,
-    pub(crate) v6_s: Option<u32>,
-    pub(crate) webtorrent_s: Option<u32>,
+/// The ages of the swarms of a torrent in seconds. Null if there is no such swarm.
+///
+/// A swarm begins with its first peer and ends with its last one. Those of IPv4 and IPv6 are right to within a twelfth, or
+/// within a twelfth of announce.peer_timeout_s and at least 150 seconds if that is more; they end at 1,365 days or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct TorrentAge {
+    pub(crate) v4: Option<u32>,
+    pub(crate) v6: Option<u32>,
+    /// Exact.
+    pub(crate) webtorrent: Option<u32>,
 }
 
 /// Peers of a torrent. No list is longer than [`PEERS_MAX`].
@@ -87,22 +95,16 @@ pub(crate) struct TorrentPeers {
 }
 
 /// The answer to a reader of the feed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ChangedTorrents {
-    /// These torrents have changed since the cursor of the reader. Their counts are current, not those at the change.
-    Changed {
-        torrents: Vec<Torrent>,
-        cursor: Cursor,
-        /// Whether there are more torrents behind this cursor.
-        has_more: bool,
-    },
-    /// The reader has missed changes, or has just begun: see the top of this module.
-    StartOver { cursor: Cursor },
+#[derive(Clone, Debug)]
+pub(crate) struct ChangedTorrents {
+    pub(crate) cursor: Cursor,
+    /// Whether the reader has missed changes, or has just begun: see the top of this module.
+    pub(crate) start_over: bool,
+    /// Whether there are more torrents behind this cursor.
+    pub(crate) has_more: bool,
+    /// The torrents that have changed. Their counts are current, not those at the change.
+    pub(crate) torrents: Vec<Torrent>,
 }
-
-/// There is no feed, because there are no random numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoFeed;
 
 /// The observations of a tracker, shared by the thread that collects them and the control listener.
 #[derive(Debug)]
@@ -157,11 +159,6 @@ impl Torrent {
     }
 }
 
-impl NoFeed {
-    /// The advice to the operator.
-    pub(crate) const MESSAGE: &str = "the kernel provides no random numbers; try again later";
-}
-
 impl Insight {
     /// Prepares the observation of `workers` workers, with a feed that remembers `changes_max` changes.
     pub fn new(changes_max: usize, workers: usize, store: Arc<Store>, swarms: Option<Arc<Swarms>>) -> Self {
@@ -194,12 +191,12 @@ impl Insight {
     }
 
     /// Returns the ages of the swarms of a torrent.
-    pub(crate) fn ages(&self, info_hash: &InfoHash) -> TorrentAges {
+    pub(crate) fn ages(&self, info_hash: &InfoHash) -> TorrentAge {
         let now_s = clock::whole_seconds(clock::monotonic_ms());
-        let [v4_s, v6_s] = self.store.ages_s(info_hash, now_s);
-        let webtorrent_s =
+        let [v4, v6] = self.store.ages_s(info_hash, now_s);
+        let webtorrent =
             self.swarms.as_ref().and_then(|swarms| swarms.age_s(&swarms.swarm_key(info_hash), now_s));
-        TorrentAges { v4_s, v6_s, webtorrent_s }
+        TorrentAge { v4, v6, webtorrent }
     }
 
     /// Returns the current counts of the first [`TORRENTS_MAX`] of these torrents, in the same order.
@@ -246,7 +243,7 @@ impl Insight {
     ///
     /// # Errors
     /// Returns why there is no feed.
-    pub(crate) fn changes(&self, cursor: Option<Cursor>, max: usize) -> Result<ChangedTorrents, NoFeed> {
+    pub(crate) fn changes(&self, cursor: Option<Cursor>, max: usize) -> Result<ChangedTorrents, Problem> {
         self.feed_state.read_ms.store(clock::monotonic_ms(), Ordering::Relaxed);
         let changes = {
             let mut feed = lock(&self.feed);
@@ -256,12 +253,11 @@ impl Insight {
             };
             log.read(cursor, max.min(TORRENTS_MAX))
         };
-        Ok(match changes {
-            Changes::StartOver { cursor } => ChangedTorrents::StartOver { cursor },
-            Changes::Changed { info_hashes, cursor, has_more } => {
-                ChangedTorrents::Changed { torrents: self.torrents(&info_hashes), cursor, has_more }
-            }
-        })
+        let (cursor, start_over, has_more, info_hashes) = match changes {
+            Changes::StartOver { cursor } => (cursor, true, false, Vec::new()),
+            Changes::Changed { info_hashes, cursor, has_more } => (cursor, false, has_more, info_hashes),
+        };
+        Ok(ChangedTorrents { cursor, start_over, has_more, torrents: self.torrents(&info_hashes) })
     }
 
     /// Waits until there is something to read behind `cursor`. The caller limits the time.
@@ -277,8 +273,12 @@ impl Insight {
     }
 
     /// Begins to watch changes.
-    fn begin_feed(&self) -> Result<ChangeLog, NoFeed> {
-        let [epoch, first, second, _] = shoal_runtime::random::words().map_err(|_| NoFeed)?;
+    fn begin_feed(&self) -> Result<ChangeLog, Problem> {
+        let none = |_| {
+            let error = "the kernel provides no random numbers; try again later";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, error)
+        };
+        let [epoch, first, second, _] = shoal_runtime::random::words().map_err(none)?;
         self.store.watch_changes();
         if let Some(swarms) = &self.swarms {
             swarms.watch_changes();
@@ -467,18 +467,16 @@ mod tests {
 
         fn read(&mut self, cursor: Cursor, max: usize) -> (Vec<Torrent>, Cursor) {
             self.collector.collect();
-            match self.insight.changes(Some(cursor), max).unwrap() {
-                ChangedTorrents::Changed { torrents, cursor, .. } => (torrents, cursor),
-                ChangedTorrents::StartOver { .. } => panic!("the cursor is known"),
-            }
+            let changes = self.insight.changes(Some(cursor), max).unwrap();
+            assert!(!changes.start_over, "the cursor is known");
+            (changes.torrents, changes.cursor)
         }
     }
 
     fn start(insight: &Insight) -> Cursor {
-        match insight.changes(None, 1).unwrap() {
-            ChangedTorrents::StartOver { cursor } => cursor,
-            ChangedTorrents::Changed { .. } => panic!("there is no cursor"),
-        }
+        let changes = insight.changes(None, 1).unwrap();
+        assert!(changes.start_over, "there is no cursor");
+        changes.cursor
     }
 
     #[test]
@@ -507,9 +505,9 @@ mod tests {
         (0..1000).for_each(|torrent| tracker.announce(torrent, 1, Action::Leech));
         tracker.collector.collect();
         let changes = tracker.insight.changes(Some(cursor), 10).unwrap();
-        let ChangedTorrents::StartOver { cursor } = changes else { panic!("it has missed changes") };
+        assert!(changes.start_over, "it has missed changes");
         tracker.announce(7, 2, Action::Leech);
-        assert_eq!(tracker.read(cursor, 10).0.len(), 1);
+        assert_eq!(tracker.read(changes.cursor, 10).0.len(), 1);
     }
 
     #[test]
@@ -543,7 +541,7 @@ mod tests {
         tracker.collector.collect_changes(now_ms + 2 * READERS_GONE_MS);
         assert!(lock(&tracker.insight.feed).is_none());
         let changes = tracker.insight.changes(Some(cursor), 10).unwrap();
-        assert!(matches!(changes, ChangedTorrents::StartOver { .. }), "the cursor is that of another feed");
+        assert!(changes.start_over, "the cursor is that of another feed");
     }
 
     #[test]

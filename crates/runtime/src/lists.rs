@@ -41,7 +41,7 @@ pub use self::audit::Author;
 use self::bans::{Ban, Bans};
 use self::changes::SourceChange;
 use self::control::SourceState;
-pub use self::control::{ListControl, ListEntry};
+pub use self::control::{ListControl, ListEntry, ListSources};
 pub use self::counters::{ListCounter, ListCounters, SourceCounter};
 use self::entries::{Build, Entries};
 use self::fetches::{Fetched, Fetches, UrlContent};
@@ -252,7 +252,7 @@ impl Lists {
     }
 
     /// Returns the state of every source.
-    fn sources(&self) -> impl Iterator<Item = SourceState<'_>> {
+    fn sources(&self) -> impl Iterator<Item = SourceState> {
         let torrents = self.torrents_allow.states().chain(self.torrents_deny.states());
         let networks = self.networks_allow.states().chain(self.networks_deny.states());
         torrents.chain(networks).chain(self.shared.states())

@@ -14,8 +14,7 @@ use tokio::time::timeout;
 
 use super::contents::{Contents, EntryBytes, json};
 use super::entry::{Banned, Key};
-use super::jetstream::Availability;
-use super::jetstream::Fault;
+use super::jetstream::{Availability, Fault};
 use super::{ENTRIES_BYTES_MAX, SharedState, TORRENTS_MAX, VALUES_MAX};
 use shoal_control::cluster::{SharedValue, SharedValues};
 use shoal_runtime::lists::bans::{BANS_MAX, Ban};

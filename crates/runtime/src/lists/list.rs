@@ -82,13 +82,14 @@ impl<E: Entries> List<E> {
     }
 
     /// Returns the state of each source.
-    pub(super) fn states(&self) -> impl Iterator<Item = SourceState<'_>> {
+    pub(super) fn states(&self) -> impl Iterator<Item = SourceState> {
         self.sources.iter().map(|source| SourceState {
             list: format!("access.{}", self.name),
-            name: source.location.to_string(),
-            entries: source.entries.len(),
-            fault: source.fault.as_deref(),
-            lines: Some(&source.lines),
+            source: source.location.to_string(),
+            entries: source.entries.len() as u64,
+            fault: source.fault.clone(),
+            faulty_lines: source.lines.faulty,
+            first_faulty_lines: source.lines.named.iter().map(ToString::to_string).collect(),
         })
     }
 
