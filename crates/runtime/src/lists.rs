@@ -222,7 +222,7 @@ impl Lists {
         };
         let named = list.states().zip(list.entries());
         let local = named.flat_map(|(state, torrents)| {
-            torrents.tables().map(move |table| (state.name.clone(), Arc::clone(table)))
+            torrents.tables().map(move |table| (state.source.clone(), Arc::clone(table)))
         });
         let shared = self.shared.table(which).map(|table| (shared::SOURCE.to_owned(), Arc::clone(table)));
         shared.into_iter().chain(local).collect()

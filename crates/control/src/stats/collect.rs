@@ -1,7 +1,8 @@
 //! The collection of the statistics from the counters of the workers. Only the look-ups of the largest swarms
 //! take locks of the store, each for a moment (see `insight`).
 
-use shoal_base::metrics::sums;
+use serde_json::{Value, json};
+use shoal_base::metrics::{Metric, sums};
 use shoal_base::{Counts, Totals};
 use shoal_engine::counter::{Counters, Family, Kind, Loss, Outcome, Relay};
 use shoal_engine::policy::Protocol;
@@ -138,23 +139,24 @@ fn memory(sources: &Sources) -> Memory {
     Memory { max: sources.memory.max, uses: uses.into(), store_max: sources.memory.store, per_peer }
 }
 
+/// Returns a metric as the field of the statistics with its name, a number or the counts by label that are not zero.
+fn field(Metric { name, label, series, .. }: Metric) -> (String, Value) {
+    let name = name.trim_start_matches("shoal_").trim_start_matches("connections_").to_owned();
+    let count = series.iter().map(|(_, count)| count).sum::<u64>();
+    (name, label.map_or_else(|| json!(count), |_| json!(occurred(series))))
+}
+
 fn connections(sources: &Sources) -> Connections {
     let bytes = |direction| sources.sum_streams(|io| io.bytes.of(direction).read());
-    let mut metrics = sums(sources.workers.iter().map(|worker| &*worker.streams));
-    metrics.extend(sums(sources.workers.iter().map(|worker| &*worker.sessions)));
-    let by_label = |name| {
-        let metric = metrics.iter().find(|metric| metric.name == name);
-        occurred(metric.into_iter().flat_map(|metric| metric.series.iter().copied()))
-    };
+    let streams = sums(sources.workers.iter().map(|worker| &*worker.streams));
+    let sessions = sums(sources.workers.iter().map(|worker| &*worker.sessions));
+    let counted = streams.into_iter().chain(sessions).map(field).collect();
     Connections {
         open: sources.open_connections(),
         max: sources.live.latest().endpoints.connections_max,
-        accepted: sources.sum_streams(|io| io.accepted.read()),
-        ended: by_label("shoal_connections_ended"),
         received_bytes: bytes(Direction::In),
         sent_bytes: bytes(Direction::Out),
-        tls_handshakes: by_label("shoal_tls_handshakes"),
-        websocket_upgrades: by_label("shoal_websocket_upgrades"),
+        ..serde_json::from_value(Value::Object(counted)).expect("a field has the type of its counter")
     }
 }
 
