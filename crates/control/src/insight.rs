@@ -153,7 +153,8 @@ impl Torrent {
         self.v4.plus(self.v6).plus(self.webtorrent)
     }
 
-    fn peers(&self) -> u32 {
+    /// Returns the number of peers.
+    pub(crate) fn peers(&self) -> u32 {
         let Counts { seeders, leechers, .. } = self.total();
         seeders.saturating_add(leechers)
     }
