@@ -4,13 +4,12 @@
 //! reads the latest one when its connection takes more bytes: one that reads slowly misses some of them, and holds no
 //! more memory than the others. A reader that asks gets those of the last second, or has them collected for all others.
 
-use std::pin::Pin;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::Bytes;
-use hyper::body::Frame;
+use axum::body::{Body, Bytes};
+use futures_util::stream;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -53,13 +52,6 @@ pub(crate) struct StatusEvent<'s> {
     #[schema(value_type = Vec<Option<(u64, Vec<Option<f32>>)>>)]
     samples: [Option<Sample>; 2],
 }
-
-/// The events of one watcher, as the body of a response.
-pub(super) struct Watcher {
-    next: Next,
-}
-
-type Next = Pin<Box<dyn Future<Output = Option<(watch::Receiver<Bytes>, Bytes)>> + Send>>;
 
 impl LatestStats {
     /// Creates statistics of these counters. [`Self::collect`] has to run.
@@ -106,9 +98,14 @@ impl LatestStats {
         serde_json::to_string(&lock(&self.history).shown()).map(|text| text + "\n")
     }
 
-    /// Returns a new watcher.
-    pub(super) fn watch(&self) -> Watcher {
-        Watcher { next: Box::pin(next(self.events.subscribe())) }
+    /// Returns the events of a new watcher, as the body of a response.
+    pub(super) fn watch(&self) -> Body {
+        let events = stream::unfold(self.events.subscribe(), |mut latest| async move {
+            latest.changed().await.ok()?;
+            let event = latest.borrow_and_update().clone();
+            Some((Ok::<_, Infallible>(event), latest))
+        });
+        Body::from_stream(events)
     }
 }
 
@@ -121,27 +118,4 @@ impl Collected {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Waits for the next event.
-async fn next(mut latest: watch::Receiver<Bytes>) -> Option<(watch::Receiver<Bytes>, Bytes)> {
-    latest.changed().await.ok()?;
-    let event = latest.borrow_and_update().clone();
-    Some((latest, event))
-}
-
-impl hyper::body::Body for Watcher {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.next.as_mut().poll(context).map(|event| {
-            let (latest, event) = event?;
-            self.next = Box::pin(next(latest));
-            Some(Ok(Frame::data(event)))
-        })
-    }
 }
