@@ -38,7 +38,7 @@ fn encode_link(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
         "shoal_cluster_connected",
         "Whether NATS is there: 1 or 0.",
         None,
-        link.is_connected().into(),
+        u64::from(link.is_connected()),
     )?;
     page.counter("shoal_cluster_connects", "Connections to NATS that were made.", link.connects())?;
     page.counters(
@@ -74,14 +74,14 @@ fn encode_nodes(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         "shoal_cluster_ready",
         "Whether the node has what the others have, so that clients can be sent to it: 1 or 0.",
         None,
-        status.is_ready.into(),
+        u64::from(status.is_ready),
     )?;
     let nodes = STATES.map(|state| {
         let count = status.nodes.iter().filter(|node| node.state == state).count();
         ([("state", state_name(state))], count as u64)
     });
     page.gauges("shoal_cluster_nodes", "Other nodes of the cluster, by state.", None, nodes)?;
-    let behind = status.nodes.iter().map(|node| node.behind).sum();
+    let behind: u64 = status.nodes.iter().map(|node| node.behind).sum();
     page.gauge(
         "shoal_cluster_batches_behind",
         "Batches of other nodes that were sent and not applied here.",
@@ -90,9 +90,10 @@ fn encode_nodes(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     )?;
     let lag_ms =
         status.nodes.iter().filter(|node| node.state != NodeState::Lost).filter_map(|node| node.lag_ms).max();
-    page.seconds_gauge(
+    page.gauge(
         "shoal_cluster_lag",
         "How long the last batch of another node was on its way, of the node with the longest time.",
+        Some(Unit::Seconds),
         Duration::from_millis(lag_ms.unwrap_or(0)).as_secs_f64(),
     )
 }
@@ -160,7 +161,7 @@ fn encode_shared(shared: &SharedStateStats, page: &mut Page<'_>) -> fmt::Result 
         "shoal_cluster_shared_followed",
         "Whether the node follows the shared state of the cluster: 1 or 0.",
         None,
-        (shared.state == "followed").into(),
+        u64::from(shared.state == "followed"),
     )?;
     page.gauges(
         "shoal_cluster_shared_entries",
@@ -186,7 +187,7 @@ fn encode_credit(credit: &CreditStats, page: &mut Page<'_>) -> fmt::Result {
         "shoal_cluster_credit_accepted",
         "Whether the stream takes the announces of users: 1 or 0.",
         None,
-        (credit.state == "accepted").into(),
+        u64::from(credit.state == "accepted"),
     )?;
     page.counter("shoal_cluster_credit_stored", "Announces of users that the stream has.", credit.stored)?;
     page.gauge(
