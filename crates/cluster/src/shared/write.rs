@@ -12,7 +12,7 @@ use shoal_base::InfoHash;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::contents::{Contents, EntryBytes, json};
+use super::contents::{Contents, ban_bytes, json, torrent_bytes, value_bytes};
 use super::entry::{Banned, Key};
 use super::jetstream::{Availability, Fault};
 use super::{ENTRIES_BYTES_MAX, SharedState, TORRENTS_MAX, VALUES_MAX};
@@ -49,7 +49,7 @@ impl SharedEntries for SharedState {
                      lists"
                 )));
             }
-            check_room(contents, new.iter().map(|(_, torrent)| torrent.bytes()).sum())?;
+            check_room(contents, new.iter().map(|(_, torrent)| torrent_bytes(torrent)).sum())?;
             new
         };
         let writes =
@@ -70,7 +70,7 @@ impl SharedEntries for SharedState {
     fn ban(&self, ban: &Ban) -> Result<(), SharedError> {
         {
             let contents = &self.lock().contents;
-            check_room(contents, ban.bytes())?;
+            check_room(contents, ban_bytes(ban))?;
             let bans = &contents.bans;
             if bans.len() >= BANS_MAX && !bans.contains_key(&ban.network) {
                 return Err(SharedError::TooMany(format!(
@@ -97,7 +97,7 @@ impl SharedValues for SharedState {
     fn set(&self, key: &str, value: &SharedValue) -> Result<(), SharedError> {
         {
             let contents = &self.lock().contents;
-            check_room(contents, value.bytes())?;
+            check_room(contents, value_bytes(value))?;
             let config = &contents.config;
             if config.len() >= VALUES_MAX && !config.contains_key(key) {
                 return Err(SharedError::TooMany(format!(
