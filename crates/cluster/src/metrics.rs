@@ -7,18 +7,7 @@ use shoal_control::metrics::{Page, Unit};
 use shoal_control::stats::{CountMap, CreditStats, SharedStateStats};
 
 use crate::protocol::{Counters, NodeState, Status};
-use crate::stats::state_name;
 use crate::{Observed, SwarmCounters};
-
-/// Every state of another node.
-const STATES: [NodeState; 6] = [
-    NodeState::Joining,
-    NodeState::Ready,
-    NodeState::Resyncing,
-    NodeState::Alone,
-    NodeState::OtherVersion,
-    NodeState::Lost,
-];
 
 pub(crate) fn encode(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
     let status = observed.status.latest();
@@ -76,9 +65,9 @@ fn encode_nodes(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         None,
         u64::from(status.is_ready),
     )?;
-    let nodes = STATES.map(|state| {
+    let nodes = NodeState::ALL.map(|state| {
         let count = status.nodes.iter().filter(|node| node.state == state).count();
-        ([("state", state_name(state))], count as u64)
+        ([("state", state.name())], count as u64)
     });
     page.gauges("shoal_cluster_nodes", "Other nodes of the cluster, by state.", None, nodes)?;
     let behind: u64 = status.nodes.iter().map(|node| node.behind).sum();
