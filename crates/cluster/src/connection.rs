@@ -35,9 +35,9 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -47,6 +47,7 @@ use async_nats::client::PublishErrorKind;
 use async_nats::{AuthError, Client, ConnectOptions, Event, Server, ServerAddr, Subject};
 use futures_util::StreamExt;
 use futures_util::stream::select_all;
+use parking_lot::Mutex;
 use shoal_base::metrics::Gauge;
 use shoal_config::{ClusterConfig, NatsServer};
 use shoal_net::Waker;
@@ -275,7 +276,7 @@ impl Link {
 
     /// Returns why NATS is away, while it is, or why it does not suffice.
     pub fn fault(&self) -> Option<String> {
-        let notices = self.notices();
+        let notices = self.notices.lock();
         if self.is_connected() {
             return notices.limit.clone();
         }
@@ -301,7 +302,7 @@ impl Link {
 
     /// Records that the connection was made.
     pub(super) fn connected(&self) {
-        let mut notices = self.notices();
+        let mut notices = self.notices.lock();
         self.connects.fetch_add(1, Ordering::AcqRel);
         self.is_connected.store(true, Ordering::Release);
         notices.reason.clear();
@@ -313,7 +314,7 @@ impl Link {
 
     /// Records why NATS is away, and logs it unless that was logged.
     fn away(&self, reason: &str) {
-        let mut notices = self.notices();
+        let mut notices = self.notices.lock();
         self.is_connected.store(false, Ordering::Release);
         let is_known = notices.away_since.is_some() && notices.reason == reason;
         reason.clone_into(&mut notices.reason);
@@ -325,7 +326,7 @@ impl Link {
 
     /// Records the size of the largest message that the server permits, and logs it if that is too small.
     fn note_payload_max(&self, bytes: usize) {
-        let mut notices = self.notices();
+        let mut notices = self.notices.lock();
         notices.limit = (bytes < MESSAGE_BYTES_MAX).then(|| {
             format!(
                 "its max_payload is {bytes}, and nodes send messages of up to {MESSAGE_BYTES_MAX} bytes: set it to that or more"
@@ -360,7 +361,7 @@ impl Link {
             }
             Event::ClientError(error) if self.is_connected() => self.log_error(&error.to_string()),
             Event::ClientError(error) => {
-                let detail = self.notices().server_faults.clone();
+                let detail = self.notices.lock().server_faults.clone();
                 let kind = error.to_string();
                 let kind = kind.strip_prefix("nats: ").unwrap_or(&kind);
                 // The faults of the servers begin with the kind, and those before may be of another one.
@@ -375,12 +376,12 @@ impl Link {
             let error = server.last_error.as_ref()?;
             Some(format!("{}:{}: {error}", server.addr.host(), server.addr.port()))
         };
-        self.notices().server_faults = servers.iter().filter_map(fault).collect::<Vec<_>>().join("; ");
+        self.notices.lock().server_faults = servers.iter().filter_map(fault).collect::<Vec<_>>().join("; ");
     }
 
     fn note_violation(&self, error: &str) {
         if error.to_lowercase().contains("permissions violation") {
-            let violations = &mut self.notices().violations;
+            let violations = &mut self.notices.lock().violations;
             violations.truncate(VIOLATIONS_MAX - 1);
             violations.push_front(error.to_owned());
         }
@@ -388,22 +389,22 @@ impl Link {
 
     /// Returns whether the server has refused a message because its user may not publish to this subject.
     pub(super) fn may_not_publish(&self, subject: &str) -> bool {
-        self.notices().violations.iter().any(|violation| violation.contains(subject))
+        self.notices.lock().violations.iter().any(|violation| violation.contains(subject))
     }
 
     /// Returns the client, once there is one.
     pub(super) fn client(&self) -> Option<Client> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.client.lock().clone()
     }
 
     /// Replaces the client by that of a new connection.
     fn set_client(&self, client: Client) {
-        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
+        *self.client.lock() = Some(client);
     }
 
     /// Logs an error of a connection that goes on, at most once a minute.
     fn log_error(&self, error: &str) {
-        let mut notices = self.notices();
+        let mut notices = self.notices.lock();
         let Notices { errors, other_errors, .. } = &mut *notices;
         let is_known = errors.iter().any(|(text, _)| text == error);
         if !is_known && errors.len() < ERRORS_MAX {
@@ -414,10 +415,6 @@ impl Link {
         if let Some(unlogged) = repeated.note(Instant::now()) {
             tracing::warn!(error, unlogged, "NATS has refused something");
         }
-    }
-
-    fn notices(&self) -> MutexGuard<'_, Notices> {
-        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -729,7 +726,7 @@ mod tests {
             link.log_error(&number.to_string());
             link.log_error("0");
         }
-        let mut notices = link.notices();
+        let mut notices = link.notices.lock();
         assert_eq!(notices.errors.len(), ERRORS_MAX);
         let later = Instant::now() + Duration::from_mins(1);
         assert_eq!(notices.errors[0].1.note(later), Some(ERRORS_MAX as u64 + 3));
@@ -744,7 +741,7 @@ mod tests {
         assert_eq!((link.is_connected(), link.fault()), (false, None));
         link.note(Event::ClientError(ClientError::Other("no route".to_owned())), &advice);
         assert_eq!(link.fault().as_deref(), Some("no route"));
-        link.notices().server_faults = "a:4222: IO error: refused".to_owned();
+        link.notices.lock().server_faults = "a:4222: IO error: refused".to_owned();
         link.note(Event::ClientError(ClientError::Other("IO error".to_owned())), &advice);
         assert_eq!(link.fault().as_deref(), Some("a:4222: IO error: refused"));
         link.note(Event::Connected, &advice);

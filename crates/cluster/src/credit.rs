@@ -17,12 +17,13 @@ mod publish;
 mod spool;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
 use crate::protocol::{CREDIT_BATCH_BYTES_MAX, NodeId};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use shoal_base::metrics::Gauge;
 use shoal_config::Config;
 use shoal_control::stats::CreditStats;
@@ -150,7 +151,7 @@ impl CreditLink {
         let by_reason = |counts: &[(&str, u64)]| {
             counts.iter().map(|&(reason, count)| (reason.to_owned(), count)).collect()
         };
-        let (state, fault) = self.exchange().phase.clone().told(["accepted", "away", "refused"]);
+        let (state, fault) = self.exchange.lock().phase.clone().told(["accepted", "away", "refused"]);
         CreditStats {
             stream: self.stream.clone(),
             state,
@@ -183,13 +184,13 @@ impl CreditLink {
 
     /// Returns the batch that was offered, unless the stream has it.
     fn offered(&self) -> Option<Batch> {
-        let exchange = self.exchange();
+        let exchange = self.exchange.lock();
         exchange.batch.clone().filter(|_| !exchange.is_stored)
     }
 
     /// Records that the stream has the batch that was to be published.
     fn note_stored(&self) {
-        let mut exchange = self.exchange();
+        let mut exchange = self.exchange.lock();
         exchange.is_stored = true;
         drop(exchange);
         if let Some(thread) = self.thread.get() {
@@ -199,14 +200,14 @@ impl CreditLink {
 
     /// Offers a batch, if there is none. Returns whether it was taken.
     fn offer(&self, batch: impl FnOnce() -> Option<Batch>) -> bool {
-        let mut exchange = self.exchange();
+        let mut exchange = self.exchange.lock();
         if exchange.batch.is_some() {
             return false;
         }
         drop(exchange);
         // This may read a file. Only this thread offers batches.
         let Some(batch) = batch() else { return false };
-        exchange = self.exchange();
+        exchange = self.exchange.lock();
         (exchange.batch, exchange.is_stored) = (Some(batch), false);
         drop(exchange);
         self.batch_is_there.notify_one();
@@ -215,7 +216,7 @@ impl CreditLink {
 
     /// Returns whether the stream has the batch that was offered, and forgets the batch then.
     fn take_stored(&self) -> bool {
-        let mut exchange = self.exchange();
+        let mut exchange = self.exchange.lock();
         let is_stored = exchange.is_stored;
         if is_stored {
             (exchange.batch, exchange.is_stored) = (None, false);
@@ -224,11 +225,7 @@ impl CreditLink {
     }
 
     fn is_leaving(&self) -> bool {
-        self.exchange().is_leaving
-    }
-
-    fn exchange(&self) -> MutexGuard<'_, Exchange> {
-        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+        self.exchange.lock().is_leaving
     }
 }
 
@@ -273,7 +270,7 @@ impl CreditThreads {
 
     /// Lets the threads hold back nothing from now on. They go on, since requests may still be answered.
     pub(super) fn leave(&self) {
-        self.credit.exchange().is_leaving = true;
+        self.credit.exchange.lock().is_leaving = true;
         self.collector.thread().unpark();
     }
 

@@ -22,10 +22,11 @@ mod write;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
 use ipnet::IpNet;
+use parking_lot::{Mutex, MutexGuard};
 use shoal_base::metrics::Gauge;
 use shoal_config::Config;
 use shoal_control::stats::SharedStateStats;
@@ -344,7 +345,7 @@ impl SharedState {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -17,11 +17,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use parking_lot::Mutex;
 use serde::Serialize;
 use shoal_base::{Counts, InfoHash};
 use shoal_engine::insight::{Candidates, ChangeLog, Changes, ClientShare, Clients, Cursor, SampleRing};
@@ -226,7 +227,7 @@ impl Insight {
     /// old.
     pub(crate) fn top(&self, max: usize) -> Vec<Torrent> {
         let now_ms = clock::monotonic_ms();
-        let mut top = lock(&self.top);
+        let mut top = self.top.lock();
         if top.looked_up_ms.is_none_or(|looked_up_ms| now_ms >= looked_up_ms + TOP_MS) {
             top.torrents = self.look_up_candidates();
             top.looked_up_ms = Some(now_ms);
@@ -237,7 +238,7 @@ impl Insight {
     /// Returns the `max` most frequent kinds of software, and `other` as the last.
     pub(crate) fn clients(&self, max: usize) -> Vec<ClientShare> {
         let now_s = clock::whole_seconds(clock::monotonic_ms());
-        lock(&self.sampled).clients.shares(max, now_s)
+        self.sampled.lock().clients.shares(max, now_s)
     }
 
     /// Returns up to `max` torrents, at most [`TORRENTS_MAX`], that have changed since `cursor`.
@@ -247,7 +248,7 @@ impl Insight {
     pub(crate) fn changes(&self, cursor: Option<Cursor>, max: usize) -> Result<ChangedTorrents, Problem> {
         self.feed_state.read_ms.store(clock::monotonic_ms(), Ordering::Relaxed);
         let changes = {
-            let mut feed = lock(&self.feed);
+            let mut feed = self.feed.lock();
             let log = match &mut *feed {
                 Some(log) => log,
                 none => none.insert(self.begin_feed()?),
@@ -266,7 +267,7 @@ impl Insight {
         let _waiting = Waiting::new(&self.feed_state);
         let mut news = self.feed_state.news.subscribe();
         // A reader whose feed has ended has to start over.
-        while lock(&self.feed).as_ref().is_some_and(|log| !log.is_behind(cursor)) {
+        while self.feed.lock().as_ref().is_some_and(|log| !log.is_behind(cursor)) {
             if news.changed().await.is_err() {
                 return;
             }
@@ -290,9 +291,9 @@ impl Insight {
 
     /// Looks up all candidates for the largest swarms, and returns the largest.
     fn look_up_candidates(&self) -> Vec<Torrent> {
-        let info_hashes: Vec<_> = lock(&self.sampled).candidates.info_hashes().copied().collect();
+        let info_hashes: Vec<_> = self.sampled.lock().candidates.info_hashes().copied().collect();
         let mut torrents = self.torrents(&info_hashes);
-        let mut sampled = lock(&self.sampled);
+        let mut sampled = self.sampled.lock();
         for torrent in &torrents {
             sampled.candidates.update(&torrent.info_hash, torrent.peers());
         }
@@ -365,7 +366,7 @@ impl Collector {
 
     fn collect_samples(&mut self, now_ms: u64) {
         let (insight, now_s) = (&*self.insight, clock::whole_seconds(now_ms));
-        let mut sampled = lock(&insight.sampled);
+        let mut sampled = insight.sampled.lock();
         for (worker, ring) in insight.rings.iter().enumerate() {
             let announces = self.announces.entry(worker).or_default();
             ring.drain(|sample| {
@@ -387,7 +388,7 @@ impl Collector {
     fn collect_changes(&mut self, now_ms: u64) {
         let insight = &*self.insight;
         let state = &insight.feed_state;
-        let mut feed = lock(&insight.feed);
+        let mut feed = insight.feed.lock();
         let Some(log) = &mut *feed else { return };
         let is_read = state.waiting.load(Ordering::Relaxed) > 0
             || now_ms < state.read_ms.load(Ordering::Relaxed) + READERS_GONE_MS;
@@ -417,11 +418,6 @@ impl Collector {
             state.news.send_replace(());
         }
     }
-}
-
-/// Locks a mutex of the control plane. After a panic of a thread, its content is still valid.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -537,10 +533,10 @@ mod tests {
         {
             let _waiting = Waiting::new(&tracker.insight.feed_state);
             tracker.collector.collect_changes(now_ms + 2 * READERS_GONE_MS);
-            assert!(lock(&tracker.insight.feed).is_some(), "a reader waits");
+            assert!(tracker.insight.feed.lock().is_some(), "a reader waits");
         }
         tracker.collector.collect_changes(now_ms + 2 * READERS_GONE_MS);
-        assert!(lock(&tracker.insight.feed).is_none());
+        assert!(tracker.insight.feed.lock().is_none());
         let changes = tracker.insight.changes(Some(cursor), 10).unwrap();
         assert!(changes.start_over, "the cursor is that of another feed");
     }

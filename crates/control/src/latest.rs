@@ -5,11 +5,12 @@
 //! more memory than the others. A reader that asks gets those of the last second, or has them collected for all others.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use futures_util::stream;
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -67,7 +68,7 @@ impl LatestStats {
         loop {
             ticks.tick().await;
             let is_watched = self.events.receiver_count() > 0;
-            let mut history = lock(&self.history);
+            let mut history = self.history.lock();
             if !is_watched && !history.is_due(clock::monotonic_ms()) {
                 continue;
             }
@@ -77,7 +78,7 @@ impl LatestStats {
             if is_watched
                 && let (Ok(latest), Ok(text)) = (Collected::new(&stats), serde_json::to_string(&event))
             {
-                *lock(&self.latest) = latest;
+                *self.latest.lock() = latest;
                 self.events.send_replace(format!("data: {text}\n\n").into());
             }
         }
@@ -85,7 +86,7 @@ impl LatestStats {
 
     /// Returns the statistics of the last second as JSON. Only the first reader in a second has them collected.
     pub(super) fn stats(&self) -> serde_json::Result<Bytes> {
-        let mut latest = lock(&self.latest);
+        let mut latest = self.latest.lock();
         let now_ms = clock::monotonic_ms();
         if latest.text.is_empty() || now_ms >= latest.collected_ms + STATS_MS {
             *latest = Collected::new(&stats::collect(&self.sources))?;
@@ -95,7 +96,7 @@ impl LatestStats {
 
     /// Returns the history as JSON.
     pub(super) fn history(&self) -> serde_json::Result<String> {
-        serde_json::to_string(&lock(&self.history).shown()).map(|text| text + "\n")
+        serde_json::to_string(&self.history.lock().shown()).map(|text| text + "\n")
     }
 
     /// Returns the events of a new watcher, as the body of a response.
@@ -114,8 +115,4 @@ impl Collected {
         let text = serde_json::to_string(stats)? + "\n";
         Ok(Self { collected_ms: stats.monotonic_ms, text: text.into() })
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

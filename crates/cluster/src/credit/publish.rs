@@ -93,7 +93,7 @@ async fn open(credit: &CreditLink, jetstream: &JetStream, copies: &mut Copies) -
 
 impl CreditLink {
     fn note_accepted(&self) {
-        let before = core::mem::replace(&mut self.exchange().phase, Availability::Used);
+        let before = core::mem::replace(&mut self.exchange.lock().phase, Availability::Used);
         if before != Availability::Used {
             tracing::info!(stream = self.stream, "the stream takes the credit of users");
         }
@@ -109,7 +109,7 @@ impl CreditLink {
         };
         let is_refused = fault.is_lasting() || matches!(fault, Fault::Full | Fault::Refused(_));
         let phase = Availability::after(is_refused, reason.clone());
-        let before = core::mem::replace(&mut self.exchange().phase, phase.clone());
+        let before = core::mem::replace(&mut self.exchange.lock().phase, phase.clone());
         if before != phase && self.link.is_connected() {
             tracing::warn!(
                 stream = self.stream,
