@@ -74,12 +74,8 @@ pub struct Sources {
 pub struct WorkerSources {
     /// Whether the worker responds.
     pub heartbeat: Arc<Heartbeat>,
-    /// Requests over UDP.
-    pub udp: Arc<Counters>,
-    /// Requests over HTTP.
-    pub http: Arc<Counters>,
-    /// Messages of WebTorrent.
-    pub webtorrent: Arc<Counters>,
+    /// Requests of each protocol, in the order of [`Protocol::ALL`].
+    pub requests: [Arc<Counters>; Protocol::ALL.len()],
     /// Connections, by protocol.
     pub sessions: Arc<SessionCounters>,
     /// How long requests take.
@@ -92,21 +88,10 @@ pub struct WorkerSources {
     pub budget: Arc<Budget>,
 }
 
-impl WorkerSources {
-    /// Returns the counters of a protocol.
-    pub(crate) fn counters(&self, protocol: Protocol) -> &Counters {
-        match protocol {
-            Protocol::Udp => &self.udp,
-            Protocol::Http => &self.http,
-            Protocol::WebTorrent => &self.webtorrent,
-        }
-    }
-}
-
 impl Sources {
     /// Returns a count of one protocol, summed over all workers and the programs of an XDP data path.
     pub fn sum(&self, protocol: Protocol, read: impl Fn(&Counters) -> u64) -> u64 {
-        let workers = self.workers.iter().map(|worker| worker.counters(protocol));
+        let workers = self.workers.iter().map(|worker| &*worker.requests[protocol as usize]);
         let data_path = self.data_path.iter().filter(|_| protocol == Protocol::Udp);
         workers.chain(data_path.map(|data_path| data_path.requests())).map(read).sum()
     }
