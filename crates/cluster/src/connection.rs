@@ -35,9 +35,9 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ use async_nats::client::PublishErrorKind;
 use async_nats::{AuthError, Client, ConnectOptions, Event, Server, ServerAddr, Subject};
 use futures_util::StreamExt;
 use futures_util::stream::select_all;
+use parking_lot::Mutex;
+use shoal_base::metrics::Gauge;
 use shoal_config::{ClusterConfig, NatsServer};
 use shoal_net::Waker;
 use tokio::runtime::{Builder, Runtime};
@@ -146,17 +148,17 @@ pub struct Link {
     is_connected: AtomicBool,
     connects: AtomicU64,
     /// Messages that were dropped because too many waited for the node.
-    overflowed: AtomicU64,
+    pub(super) overflowed: Gauge,
     /// How often the client library has dropped messages because too many waited in it.
-    slow_consumer: AtomicU64,
+    pub(super) slow_consumer: Gauge,
     /// Messages of the node that were dropped because too many waited for the connection.
-    unsent: AtomicU64,
+    pub(super) unsent: Gauge,
     /// Messages of the node that were dropped because the server does not permit messages of their size.
-    too_large: AtomicU64,
+    pub(super) too_large: Gauge,
     /// Headers of messages that the client library has left out.
-    ignored_headers: AtomicU64,
-    traffic_in: Traffic,
-    traffic_out: Traffic,
+    pub(super) ignored_headers: Gauge,
+    pub(super) received: Traffic,
+    pub(super) sent: Traffic,
     client: Mutex<Option<Client>>,
     notices: Mutex<Notices>,
 }
@@ -181,15 +183,15 @@ struct Notices {
 
 /// Messages of one direction since the start, and the bytes of their subjects and contents.
 #[derive(Debug, Default)]
-struct Traffic {
-    messages: AtomicU64,
-    bytes: AtomicU64,
+pub(super) struct Traffic {
+    pub(super) messages: Gauge,
+    pub(super) bytes: Gauge,
 }
 
 impl Traffic {
     fn count(&self, subject: &str, payload: &[u8]) {
-        self.messages.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add((subject.len() + payload.len()) as u64, Ordering::Relaxed);
+        self.messages.add(1);
+        self.bytes.add((subject.len() + payload.len()) as u64);
     }
 }
 
@@ -233,15 +235,6 @@ impl Advice {
     }
 }
 
-/// Messages and bytes of both directions since the start.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Flow {
-    pub messages_in: u64,
-    pub messages_out: u64,
-    pub bytes_in: u64,
-    pub bytes_out: u64,
-}
-
 impl Link {
     /// Creates the state of a connection that is away, and the queue of its messages.
     pub(super) fn new(waker: Waker) -> (Arc<Self>, Inbox<Received>) {
@@ -252,13 +245,13 @@ impl Link {
             inbox_bytes: AtomicUsize::new(0),
             is_connected: AtomicBool::new(false),
             connects: AtomicU64::new(0),
-            overflowed: AtomicU64::new(0),
-            slow_consumer: AtomicU64::new(0),
-            unsent: AtomicU64::new(0),
-            too_large: AtomicU64::new(0),
-            ignored_headers: AtomicU64::new(0),
-            traffic_in: Traffic::default(),
-            traffic_out: Traffic::default(),
+            overflowed: Gauge::default(),
+            slow_consumer: Gauge::default(),
+            unsent: Gauge::default(),
+            too_large: Gauge::default(),
+            ignored_headers: Gauge::default(),
+            received: Traffic::default(),
+            sent: Traffic::default(),
             client: Mutex::default(),
             notices: Mutex::default(),
         };
@@ -275,42 +268,6 @@ impl Link {
         self.connects.load(Ordering::Acquire)
     }
 
-    /// Returns the messages that were dropped because too many waited for the node.
-    pub fn overflowed(&self) -> u64 {
-        self.overflowed.load(Ordering::Relaxed)
-    }
-
-    /// Returns how often the client library has dropped messages because too many waited in it.
-    pub fn slow_consumer(&self) -> u64 {
-        self.slow_consumer.load(Ordering::Relaxed)
-    }
-
-    /// Returns the messages of the node that were dropped because too many waited for the connection.
-    pub fn unsent(&self) -> u64 {
-        self.unsent.load(Ordering::Relaxed)
-    }
-
-    /// Returns the messages of the node that were dropped because the server does not permit their size.
-    pub fn too_large(&self) -> u64 {
-        self.too_large.load(Ordering::Relaxed)
-    }
-
-    /// Returns the headers of messages that were left out because they are malformed or too large.
-    pub fn ignored_headers(&self) -> u64 {
-        self.ignored_headers.load(Ordering::Relaxed)
-    }
-
-    /// Returns the messages and bytes since the start.
-    pub fn flow(&self) -> Flow {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Flow {
-            messages_in: read(&self.traffic_in.messages),
-            messages_out: read(&self.traffic_out.messages),
-            bytes_in: read(&self.traffic_in.bytes),
-            bytes_out: read(&self.traffic_out.bytes),
-        }
-    }
-
     /// Returns the name of the server, while NATS is there.
     pub fn server(&self) -> Option<String> {
         let client = self.client().filter(|_| self.is_connected())?;
@@ -319,7 +276,7 @@ impl Link {
 
     /// Returns why NATS is away, while it is, or why it does not suffice.
     pub fn fault(&self) -> Option<String> {
-        let notices = self.notices();
+        let notices = self.notices.lock();
         if self.is_connected() {
             return notices.limit.clone();
         }
@@ -328,12 +285,12 @@ impl Link {
 
     /// Puts a message into the queue of the node, if there is room.
     pub(super) fn put(&self, message: Received) {
-        self.traffic_in.count(&message.subject, &message.payload);
+        self.received.count(&message.subject, &message.payload);
         let bytes = size(&message);
         let waiting = self.inbox_bytes.fetch_add(bytes, Ordering::Relaxed);
         if waiting + bytes > INBOX_BYTES_MAX || self.inbox.try_send(message).is_err() {
             self.inbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            self.overflowed.fetch_add(1, Ordering::Relaxed);
+            self.overflowed.add(1);
         }
         self.waker.wake();
     }
@@ -343,14 +300,9 @@ impl Link {
         self.inbox_bytes.fetch_sub(size(message), Ordering::Relaxed);
     }
 
-    /// Records a message of the node that was dropped.
-    pub(super) fn count_unsent(&self) {
-        self.unsent.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// Records that the connection was made.
     pub(super) fn connected(&self) {
-        let mut notices = self.notices();
+        let mut notices = self.notices.lock();
         self.connects.fetch_add(1, Ordering::AcqRel);
         self.is_connected.store(true, Ordering::Release);
         notices.reason.clear();
@@ -362,7 +314,7 @@ impl Link {
 
     /// Records why NATS is away, and logs it unless that was logged.
     fn away(&self, reason: &str) {
-        let mut notices = self.notices();
+        let mut notices = self.notices.lock();
         self.is_connected.store(false, Ordering::Release);
         let is_known = notices.away_since.is_some() && notices.reason == reason;
         reason.clone_into(&mut notices.reason);
@@ -374,7 +326,7 @@ impl Link {
 
     /// Records the size of the largest message that the server permits, and logs it if that is too small.
     fn note_payload_max(&self, bytes: usize) {
-        let mut notices = self.notices();
+        let mut notices = self.notices.lock();
         notices.limit = (bytes < MESSAGE_BYTES_MAX).then(|| {
             format!(
                 "its max_payload is {bytes}, and nodes send messages of up to {MESSAGE_BYTES_MAX} bytes: set it to that or more"
@@ -394,9 +346,7 @@ impl Link {
         match event {
             Event::Connected => self.connected(),
             Event::Disconnected | Event::Closed => self.away("the connection was lost"),
-            Event::SlowConsumer(_) => {
-                self.slow_consumer.fetch_add(1, Ordering::Relaxed);
-            }
+            Event::SlowConsumer(_) => self.slow_consumer.add(1),
             Event::LameDuckMode => {
                 tracing::info!("the NATS server is about to end; another one will be used")
             }
@@ -411,7 +361,7 @@ impl Link {
             }
             Event::ClientError(error) if self.is_connected() => self.log_error(&error.to_string()),
             Event::ClientError(error) => {
-                let detail = self.notices().server_faults.clone();
+                let detail = self.notices.lock().server_faults.clone();
                 let kind = error.to_string();
                 let kind = kind.strip_prefix("nats: ").unwrap_or(&kind);
                 // The faults of the servers begin with the kind, and those before may be of another one.
@@ -426,12 +376,12 @@ impl Link {
             let error = server.last_error.as_ref()?;
             Some(format!("{}:{}: {error}", server.addr.host(), server.addr.port()))
         };
-        self.notices().server_faults = servers.iter().filter_map(fault).collect::<Vec<_>>().join("; ");
+        self.notices.lock().server_faults = servers.iter().filter_map(fault).collect::<Vec<_>>().join("; ");
     }
 
     fn note_violation(&self, error: &str) {
         if error.to_lowercase().contains("permissions violation") {
-            let violations = &mut self.notices().violations;
+            let violations = &mut self.notices.lock().violations;
             violations.truncate(VIOLATIONS_MAX - 1);
             violations.push_front(error.to_owned());
         }
@@ -439,22 +389,22 @@ impl Link {
 
     /// Returns whether the server has refused a message because its user may not publish to this subject.
     pub(super) fn may_not_publish(&self, subject: &str) -> bool {
-        self.notices().violations.iter().any(|violation| violation.contains(subject))
+        self.notices.lock().violations.iter().any(|violation| violation.contains(subject))
     }
 
     /// Returns the client, once there is one.
     pub(super) fn client(&self) -> Option<Client> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.client.lock().clone()
     }
 
     /// Replaces the client by that of a new connection.
     fn set_client(&self, client: Client) {
-        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
+        *self.client.lock() = Some(client);
     }
 
     /// Logs an error of a connection that goes on, at most once a minute.
     fn log_error(&self, error: &str) {
-        let mut notices = self.notices();
+        let mut notices = self.notices.lock();
         let Notices { errors, other_errors, .. } = &mut *notices;
         let is_known = errors.iter().any(|(text, _)| text == error);
         if !is_known && errors.len() < ERRORS_MAX {
@@ -465,10 +415,6 @@ impl Link {
         if let Some(unlogged) = repeated.note(Instant::now()) {
             tracing::warn!(error, unlogged, "NATS has refused something");
         }
-    }
-
-    fn notices(&self) -> MutexGuard<'_, Notices> {
-        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -602,19 +548,17 @@ async fn send_messages(client: &Client, link: &Link, outgoing: &mut Receiver<Out
     while let Some(message) = outgoing.recv().await {
         // Messages that wait while NATS is away would be out of date when it is back.
         if !link.is_connected() {
-            link.count_unsent();
+            link.unsent.add(1);
             continue;
         }
         let (subject, payload) = (message.subject, message.payload);
         let published = client.publish(subject.clone(), payload.clone()).await;
         match published.map_err(|error| error.kind()) {
-            Ok(()) => link.traffic_out.count(&subject, &payload),
-            Err(PublishErrorKind::MaxPayloadExceeded) => {
-                link.too_large.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(PublishErrorKind::InvalidSubject) => link.count_unsent(),
+            Ok(()) => link.sent.count(&subject, &payload),
+            Err(PublishErrorKind::MaxPayloadExceeded) => link.too_large.add(1),
+            Err(PublishErrorKind::InvalidSubject) => link.unsent.add(1),
             Err(PublishErrorKind::Send) => {
-                link.count_unsent();
+                link.unsent.add(1);
                 return End::Lost;
             }
         }
@@ -633,7 +577,7 @@ async fn wait_for_flood(client: &Client, link: &Link) {
     while bytes() - bytes_then <= silent_bytes_max(client.max_payload(), since.elapsed()) {
         tokio::time::sleep(LOOK_EVERY).await;
         let ignored_before = mem::replace(&mut ignored, statistics.ignored_headers.load(Ordering::Relaxed));
-        link.ignored_headers.fetch_add(ignored - ignored_before, Ordering::Relaxed);
+        link.ignored_headers.add(ignored - ignored_before);
         if progress() != last {
             (last, bytes_then, since) = (progress(), bytes(), Instant::now());
         }
@@ -665,7 +609,7 @@ fn pause(link: &Link, outgoing: &mut Receiver<Outgoing>) -> Option<Runtime> {
     };
     let drop_messages = async {
         while outgoing.recv().await.is_some() {
-            link.count_unsent();
+            link.unsent.add(1);
         }
     };
     let ended = runtime.block_on(async { tokio::time::timeout(PAUSE, drop_messages).await });
@@ -748,10 +692,10 @@ mod tests {
         for _ in 0..=INBOX_MESSAGES_MAX {
             link.put(message(1));
         }
-        assert_eq!(link.overflowed(), 1);
+        assert_eq!(link.overflowed.read(), 1);
         inbox.try_iter().for_each(|message| link.took(&message));
         link.put(message(1));
-        assert_eq!(link.overflowed(), 1, "there is room again");
+        assert_eq!(link.overflowed.read(), 1, "there is room again");
     }
 
     #[test]
@@ -760,7 +704,7 @@ mod tests {
         for _ in 0..INBOX_BYTES_MAX >> 20 {
             link.put(message(1 << 20));
         }
-        assert_eq!(link.overflowed(), 1, "their heads take memory, too");
+        assert_eq!(link.overflowed.read(), 1, "their heads take memory, too");
         inbox.try_iter().for_each(|message| link.took(&message));
         assert_eq!(link.inbox_bytes.load(Ordering::Relaxed), 0);
     }
@@ -782,7 +726,7 @@ mod tests {
             link.log_error(&number.to_string());
             link.log_error("0");
         }
-        let mut notices = link.notices();
+        let mut notices = link.notices.lock();
         assert_eq!(notices.errors.len(), ERRORS_MAX);
         let later = Instant::now() + Duration::from_mins(1);
         assert_eq!(notices.errors[0].1.note(later), Some(ERRORS_MAX as u64 + 3));
@@ -797,7 +741,7 @@ mod tests {
         assert_eq!((link.is_connected(), link.fault()), (false, None));
         link.note(Event::ClientError(ClientError::Other("no route".to_owned())), &advice);
         assert_eq!(link.fault().as_deref(), Some("no route"));
-        link.notices().server_faults = "a:4222: IO error: refused".to_owned();
+        link.notices.lock().server_faults = "a:4222: IO error: refused".to_owned();
         link.note(Event::ClientError(ClientError::Other("IO error".to_owned())), &advice);
         assert_eq!(link.fault().as_deref(), Some("a:4222: IO error: refused"));
         link.note(Event::Connected, &advice);

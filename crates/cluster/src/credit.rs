@@ -17,14 +17,16 @@ mod publish;
 mod spool;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
 use crate::protocol::{CREDIT_BATCH_BYTES_MAX, NodeId};
 use bytes::Bytes;
+use parking_lot::Mutex;
+use shoal_base::metrics::Gauge;
 use shoal_config::Config;
+use shoal_control::stats::CreditStats;
 use shoal_engine::credit::{CreditCounters, RecordedCredits};
 use tokio::sync::Notify;
 
@@ -33,6 +35,7 @@ use self::disk::disk;
 pub(crate) use self::publish::publish;
 use self::spool::{READ_BYTES_MAX, Spool};
 use super::connection::Link;
+use super::jetstream::Availability;
 use shoal_runtime::clock;
 use shoal_runtime::periodic::PeriodicThread;
 
@@ -70,7 +73,7 @@ pub struct CreditLink {
 /// The batch that is being published, and how that goes.
 #[derive(Debug)]
 struct Exchange {
-    phase: Phase,
+    phase: Availability,
     batch: Option<Batch>,
     /// Whether the stream has it.
     is_stored: bool,
@@ -86,47 +89,16 @@ struct Batch {
     payload: Bytes,
 }
 
-/// The connection with the stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// It takes batches.
-    Accepted,
-    /// It cannot be reached at present. The reason is absent before the first attempt.
-    Away(Option<String>),
-    /// It cannot be used before an operator changes something, or has no room.
-    Refused(String),
-}
-
 /// Counts of announces, in records unless they say otherwise.
 #[derive(Debug, Default)]
 struct Counts {
-    stored: AtomicU64,
+    stored: Gauge,
     /// Lost because too many waited.
-    lost_full: AtomicU64,
+    lost_full: Gauge,
     /// Lost because a file could not be read again.
-    lost_unreadable: AtomicU64,
-    waiting: AtomicU64,
-    waiting_batches: AtomicU64,
-    spool_bytes: AtomicU64,
-}
-
-/// A summary, for the statistics and the metrics.
-#[derive(Clone, Debug)]
-pub struct Summary {
-    /// Whether credit is published.
-    pub phase: Phase,
-    /// The name of the stream.
-    pub stream: String,
-    /// Records that the stream has.
-    pub stored: u64,
-    /// Records that wait, and the bytes of their files.
-    pub waiting: u64,
-    /// Size of the files that wait for the stream, in bytes.
-    pub spool_bytes: u64,
-    /// Records that were lost, by reason.
-    pub lost: [(&'static str, u64); 3],
-    /// Announces with a token that made no record, by reason.
-    pub skipped: [(&'static str, u64); 2],
+    lost_unreadable: Gauge,
+    waiting: Gauge,
+    spool_bytes: Gauge,
 }
 
 /// The threads of a node that credits users.
@@ -148,7 +120,7 @@ impl CreditLink {
             subject: crate::protocol::credit_subject(config.cluster.name.as_str()),
             domain: config.cluster.jetstream_domain.as_ref().map(ToString::to_string),
             exchange: Mutex::new(Exchange {
-                phase: Phase::Away(None),
+                phase: Availability::Away(None),
                 batch: None,
                 is_stored: false,
                 is_leaving: false,
@@ -172,26 +144,30 @@ impl CreditLink {
     }
 
     /// Returns the state at this moment.
-    pub fn summary(&self) -> Summary {
+    pub(crate) fn stats(&self) -> CreditStats {
         let sum = |count: fn(&CreditCounters) -> u64| {
             self.recorders.iter().map(|counters| count(counters)).sum::<u64>()
         };
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Summary {
-            phase: self.exchange().phase.clone(),
+        let by_reason = |counts: &[(&str, u64)]| {
+            counts.iter().map(|&(reason, count)| (reason.to_owned(), count)).collect()
+        };
+        let (state, fault) = self.exchange.lock().phase.clone().told(["accepted", "away", "refused"]);
+        CreditStats {
             stream: self.stream.clone(),
-            stored: read(&self.counts.stored),
-            waiting: read(&self.counts.waiting),
-            spool_bytes: read(&self.counts.spool_bytes),
-            lost: [
+            state,
+            fault,
+            stored: self.counts.stored.read(),
+            waiting: self.counts.waiting.read(),
+            spool_bytes: self.counts.spool_bytes.read(),
+            lost: by_reason(&[
                 ("ring_full", sum(|counters| counters.lost.read())),
-                ("spool_full", read(&self.counts.lost_full)),
-                ("unreadable", read(&self.counts.lost_unreadable)),
-            ],
-            skipped: [
+                ("spool_full", self.counts.lost_full.read()),
+                ("unreadable", self.counts.lost_unreadable.read()),
+            ]),
+            skipped: by_reason(&[
                 ("without_subject", sum(|counters| counters.without_subject.read())),
                 ("invalid_token", sum(|counters| counters.invalid_token.read())),
-            ],
+            ]),
         }
     }
 
@@ -208,13 +184,13 @@ impl CreditLink {
 
     /// Returns the batch that was offered, unless the stream has it.
     fn offered(&self) -> Option<Batch> {
-        let exchange = self.exchange();
+        let exchange = self.exchange.lock();
         exchange.batch.clone().filter(|_| !exchange.is_stored)
     }
 
     /// Records that the stream has the batch that was to be published.
     fn note_stored(&self) {
-        let mut exchange = self.exchange();
+        let mut exchange = self.exchange.lock();
         exchange.is_stored = true;
         drop(exchange);
         if let Some(thread) = self.thread.get() {
@@ -224,14 +200,14 @@ impl CreditLink {
 
     /// Offers a batch, if there is none. Returns whether it was taken.
     fn offer(&self, batch: impl FnOnce() -> Option<Batch>) -> bool {
-        let mut exchange = self.exchange();
+        let mut exchange = self.exchange.lock();
         if exchange.batch.is_some() {
             return false;
         }
         drop(exchange);
         // This may read a file. Only this thread offers batches.
         let Some(batch) = batch() else { return false };
-        exchange = self.exchange();
+        exchange = self.exchange.lock();
         (exchange.batch, exchange.is_stored) = (Some(batch), false);
         drop(exchange);
         self.batch_is_there.notify_one();
@@ -240,7 +216,7 @@ impl CreditLink {
 
     /// Returns whether the stream has the batch that was offered, and forgets the batch then.
     fn take_stored(&self) -> bool {
-        let mut exchange = self.exchange();
+        let mut exchange = self.exchange.lock();
         let is_stored = exchange.is_stored;
         if is_stored {
             (exchange.batch, exchange.is_stored) = (None, false);
@@ -249,11 +225,7 @@ impl CreditLink {
     }
 
     fn is_leaving(&self) -> bool {
-        self.exchange().is_leaving
-    }
-
-    fn exchange(&self) -> MutexGuard<'_, Exchange> {
-        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+        self.exchange.lock().is_leaving
     }
 }
 
@@ -298,7 +270,7 @@ impl CreditThreads {
 
     /// Lets the threads hold back nothing from now on. They go on, since requests may still be answered.
     pub(super) fn leave(&self) {
-        self.credit.exchange().is_leaving = true;
+        self.credit.exchange.lock().is_leaving = true;
         self.collector.thread().unpark();
     }
 
@@ -308,13 +280,13 @@ impl CreditThreads {
         let end = tokio::time::Instant::now() + FLUSH_TIME_MAX;
         // Records of the last requests are in the rings by now, and two turns take them from there.
         std::thread::sleep(2 * TURN_EVERY);
-        while self.credit.counts.waiting.load(Ordering::Relaxed) > 0
+        while self.credit.counts.waiting.read() > 0
             && self.credit.link.is_connected()
             && tokio::time::Instant::now() < end
         {
             std::thread::sleep(TURN_EVERY);
         }
-        let lost = self.credit.counts.waiting.load(Ordering::Relaxed);
+        let lost = self.credit.counts.waiting.read();
         // The other thread waits for nothing when this one has ended.
         drop(self.collector);
         drop(self.disk);

@@ -23,6 +23,8 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
+use super::connection::Link;
+
 /// Maximum time for a reply.
 const REPLY_TIME_MAX: Duration = Duration::from_secs(2);
 
@@ -83,6 +85,33 @@ pub(super) enum Fault {
     Refused(String),
     /// The connection is gone, or the watch was interrupted.
     Interrupted(&'static str),
+}
+
+/// Whether a stream can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Availability {
+    /// It is used.
+    Used,
+    /// It cannot be reached at present. The reason is absent before the first attempt.
+    Away(Option<String>),
+    /// It cannot be used before an operator changes something, or has no room.
+    Refused(String),
+}
+
+impl Availability {
+    /// Returns the availability after a fault.
+    pub(super) fn after(is_lasting: bool, reason: String) -> Self {
+        if is_lasting { Self::Refused(reason) } else { Self::Away(Some(reason)) }
+    }
+
+    /// Returns one of the names of the three, and the reason.
+    pub(super) fn told(self, [used, away, refused]: [&str; 3]) -> (String, Option<String>) {
+        match self {
+            Self::Used => (used.to_owned(), None),
+            Self::Away(reason) => (away.to_owned(), reason),
+            Self::Refused(reason) => (refused.to_owned(), Some(reason)),
+        }
+    }
 }
 
 /// With how many copies a stream is created.
@@ -438,6 +467,14 @@ impl Fault {
             code if NOT_ENABLED.contains(&code) => Self::NoJetStream,
             _ => Self::Refused(text.to_owned()),
         })
+    }
+
+    /// Returns the fault as the server has explained it meanwhile: a request without a reply may be one that it forbids.
+    pub(super) fn explained(self, link: &Link) -> Self {
+        match self {
+            Self::NoReply(subject) if link.may_not_publish(&subject) => Self::NotPermitted(subject),
+            fault => fault,
+        }
     }
 }
 

@@ -13,7 +13,6 @@ mod connection;
 mod credentials;
 pub mod credit;
 mod events;
-mod figures;
 mod jetstream;
 mod metrics;
 mod node;

@@ -114,7 +114,7 @@ impl<S: LocalSwarms> NodeThread<S> {
     fn send_messages(&mut self) {
         while let Some(message) = self.node.next_message() {
             if self.outgoing.try_send(message).is_err() {
-                self.link.count_unsent();
+                self.link.unsent.add(1);
             }
         }
     }
@@ -195,9 +195,9 @@ mod tests {
         let status = Published::new(thread.status());
         link.connected();
         thread.turn(&status);
-        assert_eq!(link.unsent(), 0, "its hello waits for the connection");
+        assert_eq!(link.unsent.read(), 0, "its hello waits for the connection");
         drop(thread);
-        assert_eq!(link.unsent(), 1, "there was no room for its farewell");
+        assert_eq!(link.unsent.read(), 1, "there was no room for its farewell");
     }
 
     #[test]

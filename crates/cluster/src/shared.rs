@@ -21,12 +21,15 @@ mod write;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
 use ipnet::IpNet;
+use parking_lot::{Mutex, MutexGuard};
+use shoal_base::metrics::Gauge;
 use shoal_config::Config;
+use shoal_control::stats::SharedStateStats;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -39,7 +42,7 @@ pub use self::keys::{ConnectionKeys, NodeKeys};
 use self::session::Bucket;
 pub(crate) use self::session::follow;
 use super::connection::Link;
-use super::jetstream::{self, Fault, JetStream, StreamInfo};
+use super::jetstream::{self, Availability, Fault, JetStream, StreamInfo};
 use shoal_runtime::repeated::Repeated;
 
 /// Maximum number of torrents that nodes add to both lists together. A longer list belongs in a file or behind a URL.
@@ -71,17 +74,17 @@ pub struct SharedState {
     /// The thread that applies changes.
     applier: OnceLock<Thread>,
     /// Keys and values that were ignored because they could not be read, and because there was no room.
-    unreadable: AtomicU64,
-    full: AtomicU64,
+    unreadable: Gauge,
+    full: Gauge,
     /// Whether the last is so since the bucket was read as a whole.
     has_ignored_some: AtomicBool,
     /// How often everything was read.
-    syncs: AtomicU64,
+    syncs: Gauge,
 }
 
 #[derive(Debug)]
 struct Inner {
-    phase: Phase,
+    phase: Availability,
     /// Everything in the bucket, and what it lacks.
     contents: Contents,
     /// The parts that the thread has not applied yet.
@@ -96,47 +99,6 @@ struct Inner {
     values_fault: Option<String>,
 }
 
-/// The connection with the bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// It is followed.
-    Followed,
-    /// It cannot be reached at present. The reason is absent before the first attempt.
-    Away(Option<String>),
-    /// The NATS server has no JetStream, or does not permit this user to use it.
-    Unavailable(String),
-}
-
-/// A summary, for the statistics and the metrics.
-#[derive(Clone, Debug)]
-pub struct Summary {
-    /// Whether the state is followed.
-    pub phase: Phase,
-    /// The name of the bucket.
-    pub bucket: String,
-    pub(crate) torrents: usize,
-    pub(crate) bans: usize,
-    pub(crate) values: usize,
-    /// Entries that the bucket lacks.
-    pub unwritten: usize,
-    /// Why they cannot be written, if so.
-    pub fill_fault: Option<String>,
-    /// Why the values do not apply here, if so.
-    pub values_fault: Option<String>,
-    /// Keys and values that were ignored, by reason.
-    pub ignored: [(&'static str, u64); 2],
-    /// The number of times that the whole state was read.
-    pub syncs: u64,
-}
-
-impl Summary {
-    /// Returns the number of entries of each kind.
-    pub fn entries(&self) -> [(&'static str, u64); 3] {
-        let kinds = [("torrents", self.torrents), ("bans", self.bans), ("values", self.values)];
-        kinds.map(|(kind, count)| (kind, count as u64))
-    }
-}
-
 impl SharedState {
     /// Returns the state of a node before it has found the bucket, with what it knew at the end of its last run. Returns
     /// `None` if the nodes share none.
@@ -147,7 +109,7 @@ impl SharedState {
         let (contents, fill) = copy.into_parts();
         let waiting = Contents::default().differences(&contents);
         let inner = Inner {
-            phase: Phase::Away(None),
+            phase: Availability::Away(None),
             contents,
             waiting,
             fill,
@@ -164,10 +126,10 @@ impl SharedState {
             inner: Mutex::new(inner),
             applied: watch::Sender::new(0),
             applier: OnceLock::new(),
-            unreadable: AtomicU64::new(0),
-            full: AtomicU64::new(0),
+            unreadable: Gauge::default(),
+            full: Gauge::default(),
             has_ignored_some: AtomicBool::new(false),
-            syncs: AtomicU64::new(0),
+            syncs: Gauge::default(),
         }))
     }
 
@@ -177,20 +139,25 @@ impl SharedState {
     }
 
     /// Returns the state at this moment.
-    pub fn summary(&self) -> Summary {
+    pub(crate) fn stats(&self) -> SharedStateStats {
         let inner = self.lock();
-        Summary {
-            phase: inner.phase.clone(),
+        let (state, reason) = inner.phase.clone().told(["followed", "away", "unavailable"]);
+        let fill_fault = inner.fill_fault.clone().filter(|_| inner.fill.is_open());
+        let entries = [
+            ("torrents", inner.contents.torrents_len()),
+            ("bans", inner.contents.bans.len()),
+            ("values", inner.contents.config.len()),
+        ];
+        let ignored = [("unreadable", &self.unreadable), ("full", &self.full)];
+        SharedStateStats {
             bucket: self.name.clone(),
-            torrents: inner.contents.torrents_len(),
-            bans: inner.contents.bans.len(),
-            values: inner.contents.config.len(),
-            unwritten: inner.fill.unwritten.len(),
-            fill_fault: inner.fill_fault.clone().filter(|_| inner.fill.is_open()),
+            fault: if inner.phase == Availability::Used { fill_fault } else { reason },
+            state,
+            unwritten: inner.fill.unwritten.len() as u64,
             values_fault: inner.values_fault.clone(),
-            ignored: [("unreadable", &self.unreadable), ("full", &self.full)]
-                .map(|(reason, count)| (reason, count.load(Ordering::Relaxed))),
-            syncs: self.syncs.load(Ordering::Relaxed),
+            entries: entries.map(|(kind, count)| (kind.to_owned(), count as u64)).into(),
+            ignored: ignored.map(|(reason, count)| (reason.to_owned(), count.read())).into(),
+            syncs: self.syncs.read(),
         }
     }
 
@@ -215,10 +182,10 @@ impl SharedState {
         inner.waiting = inner.waiting.or(inner.contents.differences(&contents)).or(fill);
         inner.contents = contents;
         inner.fill_fault = inner.fill_fault.take().filter(|_| !is_other);
-        let was_followed = core::mem::replace(&mut inner.phase, Phase::Followed) == Phase::Followed;
+        let was_followed = core::mem::replace(&mut inner.phase, Availability::Used) == Availability::Used;
         let (entries, unwritten) = (inner.contents.len(), inner.fill.unwritten.len());
         drop(guard);
-        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.syncs.add(1);
         let bucket = &self.name;
         if is_other || unwritten > 0 {
             tracing::warn!(
@@ -318,21 +285,11 @@ impl SharedState {
 
     /// Records why the bucket is not followed any more, and logs that once.
     fn note_fault(&self, fault: Fault) {
-        let fault = match fault {
-            Fault::NoReply(subject) if self.link.may_not_publish(&subject) => Fault::NotPermitted(subject),
-            fault => fault,
-        };
-        let reason = fault.to_string();
-        let mut inner = self.lock();
-        let phase = if fault.is_lasting() {
-            Phase::Unavailable(reason.clone())
-        } else {
-            Phase::Away(Some(reason.clone()))
-        };
-        let is_known = inner.phase == phase;
-        inner.phase = phase;
-        drop(inner);
-        if !is_known && self.link.is_connected() {
+        let fault = fault.explained(&self.link);
+        let phase = Availability::after(fault.is_lasting(), fault.to_string());
+        let before = core::mem::replace(&mut self.lock().phase, phase.clone());
+        if before != phase && self.link.is_connected() {
+            let reason = fault.to_string();
             tracing::warn!(
                 bucket = self.name,
                 reason,
@@ -354,7 +311,7 @@ impl SharedState {
         let (key, now) = (shoal_runtime::printable::line(key), Instant::now());
         match ignored {
             Ignored::Unreadable => {
-                self.unreadable.fetch_add(1, Ordering::Relaxed);
+                self.unreadable.add(1);
                 let noted = self.lock().unreadable_log.note(now);
                 if let Some(unlogged) = noted {
                     tracing::warn!(key, unlogged, "a value in the bucket of the cluster was ignored");
@@ -362,7 +319,7 @@ impl SharedState {
             }
             Ignored::Full => {
                 self.has_ignored_some.store(true, Ordering::Relaxed);
-                self.full.fetch_add(1, Ordering::Relaxed);
+                self.full.add(1);
                 let noted = self.lock().full_log.note(now);
                 if let Some(unlogged) = noted {
                     tracing::error!(
@@ -388,7 +345,7 @@ impl SharedState {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

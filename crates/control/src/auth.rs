@@ -8,13 +8,14 @@ mod rate;
 pub(crate) mod tokens;
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::rate::Rates;
@@ -107,7 +108,7 @@ impl Auth {
             (caller_of("anyone".to_owned(), Role::Read, None), Client::Source(source))
         };
         let is_open = matches!(client, Client::Source(_));
-        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rates = self.rates.lock();
         rates.take(client, Instant::now()).map_err(|wait| {
             Problem::later(StatusCode::TOO_MANY_REQUESTS, "too many requests; ask less often", wait)
         })?;
@@ -131,7 +132,7 @@ impl Auth {
         if let Some((role, name)) = tokens.find(shown) {
             return Ok(Some(Caller { name: name.to_owned(), role, address, local_user: None }));
         }
-        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wrong = self.wrong.lock();
         let now = Instant::now();
         if let Some(unlogged) = wrong.1.note(now) {
             tracing::warn!(%address, unlogged, "a client of the control listener has shown a wrong token");

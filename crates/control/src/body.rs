@@ -3,12 +3,12 @@
 //! Small bodies are read as they come. Large bodies, for many torrents at once, are few at a time, and fewer of one
 //! source. Slow ones therefore take bounded memory and keep no small one out.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::LengthLimitError;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use super::listener::connections::{Connection, Source};
@@ -45,7 +45,7 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
 impl LargeBody {
     /// Counts a body of `source`, unless there are too many.
     fn begin(source: Source) -> Option<Self> {
-        let mut bodies = large_bodies();
+        let mut bodies = LARGE_BODIES.lock();
         let own = bodies.iter().filter(|other| **other == source).count();
         if bodies.len() >= LARGE_BODIES_MAX || own >= LARGE_BODIES_PER_SOURCE_MAX {
             return None;
@@ -57,15 +57,11 @@ impl LargeBody {
 
 impl Drop for LargeBody {
     fn drop(&mut self) {
-        let mut bodies = large_bodies();
+        let mut bodies = LARGE_BODIES.lock();
         if let Some(index) = bodies.iter().position(|source| *source == self.0) {
             bodies.swap_remove(index);
         }
     }
-}
-
-fn large_bodies() -> MutexGuard<'static, Vec<Source>> {
-    LARGE_BODIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reads a body that may be large. One that declares to be small does not wait for large ones.

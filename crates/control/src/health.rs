@@ -109,7 +109,7 @@ async fn silent(heartbeats: &[Arc<Heartbeat>], patience: Duration) -> Vec<usize>
     let deadline = Instant::now() + patience;
     loop {
         let silent: Vec<usize> = (0..heartbeats.len())
-            .filter(|&worker| heartbeats[worker].answered() < questions[worker])
+            .filter(|&worker| heartbeats[worker].answered.read() < questions[worker])
             .collect();
         if silent.is_empty() || Instant::now() >= deadline {
             return silent;

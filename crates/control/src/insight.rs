@@ -17,16 +17,21 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use axum::http::StatusCode;
+use parking_lot::Mutex;
+use serde::Serialize;
 use shoal_base::{Counts, InfoHash};
 use shoal_engine::insight::{Candidates, ChangeLog, Changes, ClientShare, Clients, Cursor, SampleRing};
 use shoal_relay::{ConnectedPeer, Swarms};
 use shoal_store::{Store, StoredPeer};
 use tokio::sync::watch;
+use utoipa::ToSchema;
 
+use crate::problem::Problem;
 use shoal_runtime::clock;
 use shoal_runtime::periodic::PeriodicThread;
 
@@ -69,12 +74,16 @@ pub(crate) struct Torrent {
     pub(crate) webtorrent: Counts,
 }
 
-/// Seconds since the swarms of a torrent were created. `None` where there is no swarm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TorrentAges {
-    pub(crate) v4_s: Option<u32>,
-    pub(crate) v6_s: Option<u32>,
-    pub(crate) webtorrent_s: Option<u32>,
+/// The ages of the swarms of a torrent in seconds. Null if there is no such swarm.
+///
+/// A swarm begins with its first peer and ends with its last one. Those of IPv4 and IPv6 are right to within a twelfth, or
+/// within a twelfth of announce.peer_timeout_s and at least 150 seconds if that is more; they end at 1,365 days or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct TorrentAge {
+    pub(crate) v4: Option<u32>,
+    pub(crate) v6: Option<u32>,
+    /// Exact.
+    pub(crate) webtorrent: Option<u32>,
 }
 
 /// Peers of a torrent. No list is longer than [`PEERS_MAX`].
@@ -87,22 +96,16 @@ pub(crate) struct TorrentPeers {
 }
 
 /// The answer to a reader of the feed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ChangedTorrents {
-    /// These torrents have changed since the cursor of the reader. Their counts are current, not those at the change.
-    Changed {
-        torrents: Vec<Torrent>,
-        cursor: Cursor,
-        /// Whether there are more torrents behind this cursor.
-        has_more: bool,
-    },
-    /// The reader has missed changes, or has just begun: see the top of this module.
-    StartOver { cursor: Cursor },
+#[derive(Clone, Debug)]
+pub(crate) struct ChangedTorrents {
+    pub(crate) cursor: Cursor,
+    /// Whether the reader has missed changes, or has just begun: see the top of this module.
+    pub(crate) start_over: bool,
+    /// Whether there are more torrents behind this cursor.
+    pub(crate) has_more: bool,
+    /// The torrents that have changed. Their counts are current, not those at the change.
+    pub(crate) torrents: Vec<Torrent>,
 }
-
-/// There is no feed, because there are no random numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoFeed;
 
 /// The observations of a tracker, shared by the thread that collects them and the control listener.
 #[derive(Debug)]
@@ -151,15 +154,11 @@ impl Torrent {
         self.v4.plus(self.v6).plus(self.webtorrent)
     }
 
-    fn peers(&self) -> u32 {
+    /// Returns the number of peers.
+    pub(crate) fn peers(&self) -> u32 {
         let Counts { seeders, leechers, .. } = self.total();
         seeders.saturating_add(leechers)
     }
-}
-
-impl NoFeed {
-    /// The advice to the operator.
-    pub(crate) const MESSAGE: &str = "the kernel provides no random numbers; try again later";
 }
 
 impl Insight {
@@ -194,12 +193,12 @@ impl Insight {
     }
 
     /// Returns the ages of the swarms of a torrent.
-    pub(crate) fn ages(&self, info_hash: &InfoHash) -> TorrentAges {
+    pub(crate) fn ages(&self, info_hash: &InfoHash) -> TorrentAge {
         let now_s = clock::whole_seconds(clock::monotonic_ms());
-        let [v4_s, v6_s] = self.store.ages_s(info_hash, now_s);
-        let webtorrent_s =
+        let [v4, v6] = self.store.ages_s(info_hash, now_s);
+        let webtorrent =
             self.swarms.as_ref().and_then(|swarms| swarms.age_s(&swarms.swarm_key(info_hash), now_s));
-        TorrentAges { v4_s, v6_s, webtorrent_s }
+        TorrentAge { v4, v6, webtorrent }
     }
 
     /// Returns the current counts of the first [`TORRENTS_MAX`] of these torrents, in the same order.
@@ -228,7 +227,7 @@ impl Insight {
     /// old.
     pub(crate) fn top(&self, max: usize) -> Vec<Torrent> {
         let now_ms = clock::monotonic_ms();
-        let mut top = lock(&self.top);
+        let mut top = self.top.lock();
         if top.looked_up_ms.is_none_or(|looked_up_ms| now_ms >= looked_up_ms + TOP_MS) {
             top.torrents = self.look_up_candidates();
             top.looked_up_ms = Some(now_ms);
@@ -239,29 +238,28 @@ impl Insight {
     /// Returns the `max` most frequent kinds of software, and `other` as the last.
     pub(crate) fn clients(&self, max: usize) -> Vec<ClientShare> {
         let now_s = clock::whole_seconds(clock::monotonic_ms());
-        lock(&self.sampled).clients.shares(max, now_s)
+        self.sampled.lock().clients.shares(max, now_s)
     }
 
     /// Returns up to `max` torrents, at most [`TORRENTS_MAX`], that have changed since `cursor`.
     ///
     /// # Errors
     /// Returns why there is no feed.
-    pub(crate) fn changes(&self, cursor: Option<Cursor>, max: usize) -> Result<ChangedTorrents, NoFeed> {
+    pub(crate) fn changes(&self, cursor: Option<Cursor>, max: usize) -> Result<ChangedTorrents, Problem> {
         self.feed_state.read_ms.store(clock::monotonic_ms(), Ordering::Relaxed);
         let changes = {
-            let mut feed = lock(&self.feed);
+            let mut feed = self.feed.lock();
             let log = match &mut *feed {
                 Some(log) => log,
                 none => none.insert(self.begin_feed()?),
             };
             log.read(cursor, max.min(TORRENTS_MAX))
         };
-        Ok(match changes {
-            Changes::StartOver { cursor } => ChangedTorrents::StartOver { cursor },
-            Changes::Changed { info_hashes, cursor, has_more } => {
-                ChangedTorrents::Changed { torrents: self.torrents(&info_hashes), cursor, has_more }
-            }
-        })
+        let (cursor, start_over, has_more, info_hashes) = match changes {
+            Changes::StartOver { cursor } => (cursor, true, false, Vec::new()),
+            Changes::Changed { info_hashes, cursor, has_more } => (cursor, false, has_more, info_hashes),
+        };
+        Ok(ChangedTorrents { cursor, start_over, has_more, torrents: self.torrents(&info_hashes) })
     }
 
     /// Waits until there is something to read behind `cursor`. The caller limits the time.
@@ -269,7 +267,7 @@ impl Insight {
         let _waiting = Waiting::new(&self.feed_state);
         let mut news = self.feed_state.news.subscribe();
         // A reader whose feed has ended has to start over.
-        while lock(&self.feed).as_ref().is_some_and(|log| !log.is_behind(cursor)) {
+        while self.feed.lock().as_ref().is_some_and(|log| !log.is_behind(cursor)) {
             if news.changed().await.is_err() {
                 return;
             }
@@ -277,8 +275,12 @@ impl Insight {
     }
 
     /// Begins to watch changes.
-    fn begin_feed(&self) -> Result<ChangeLog, NoFeed> {
-        let [epoch, first, second, _] = shoal_runtime::random::words().map_err(|_| NoFeed)?;
+    fn begin_feed(&self) -> Result<ChangeLog, Problem> {
+        let none = |_| {
+            let error = "the kernel provides no random numbers; try again later";
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, error)
+        };
+        let [epoch, first, second, _] = shoal_runtime::random::words().map_err(none)?;
         self.store.watch_changes();
         if let Some(swarms) = &self.swarms {
             swarms.watch_changes();
@@ -289,9 +291,9 @@ impl Insight {
 
     /// Looks up all candidates for the largest swarms, and returns the largest.
     fn look_up_candidates(&self) -> Vec<Torrent> {
-        let info_hashes: Vec<_> = lock(&self.sampled).candidates.info_hashes().copied().collect();
+        let info_hashes: Vec<_> = self.sampled.lock().candidates.info_hashes().copied().collect();
         let mut torrents = self.torrents(&info_hashes);
-        let mut sampled = lock(&self.sampled);
+        let mut sampled = self.sampled.lock();
         for torrent in &torrents {
             sampled.candidates.update(&torrent.info_hash, torrent.peers());
         }
@@ -364,7 +366,7 @@ impl Collector {
 
     fn collect_samples(&mut self, now_ms: u64) {
         let (insight, now_s) = (&*self.insight, clock::whole_seconds(now_ms));
-        let mut sampled = lock(&insight.sampled);
+        let mut sampled = insight.sampled.lock();
         for (worker, ring) in insight.rings.iter().enumerate() {
             let announces = self.announces.entry(worker).or_default();
             ring.drain(|sample| {
@@ -386,7 +388,7 @@ impl Collector {
     fn collect_changes(&mut self, now_ms: u64) {
         let insight = &*self.insight;
         let state = &insight.feed_state;
-        let mut feed = lock(&insight.feed);
+        let mut feed = insight.feed.lock();
         let Some(log) = &mut *feed else { return };
         let is_read = state.waiting.load(Ordering::Relaxed) > 0
             || now_ms < state.read_ms.load(Ordering::Relaxed) + READERS_GONE_MS;
@@ -416,11 +418,6 @@ impl Collector {
             state.news.send_replace(());
         }
     }
-}
-
-/// Locks a mutex of the control plane. After a panic of a thread, its content is still valid.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -467,18 +464,16 @@ mod tests {
 
         fn read(&mut self, cursor: Cursor, max: usize) -> (Vec<Torrent>, Cursor) {
             self.collector.collect();
-            match self.insight.changes(Some(cursor), max).unwrap() {
-                ChangedTorrents::Changed { torrents, cursor, .. } => (torrents, cursor),
-                ChangedTorrents::StartOver { .. } => panic!("the cursor is known"),
-            }
+            let changes = self.insight.changes(Some(cursor), max).unwrap();
+            assert!(!changes.start_over, "the cursor is known");
+            (changes.torrents, changes.cursor)
         }
     }
 
     fn start(insight: &Insight) -> Cursor {
-        match insight.changes(None, 1).unwrap() {
-            ChangedTorrents::StartOver { cursor } => cursor,
-            ChangedTorrents::Changed { .. } => panic!("there is no cursor"),
-        }
+        let changes = insight.changes(None, 1).unwrap();
+        assert!(changes.start_over, "there is no cursor");
+        changes.cursor
     }
 
     #[test]
@@ -507,9 +502,9 @@ mod tests {
         (0..1000).for_each(|torrent| tracker.announce(torrent, 1, Action::Leech));
         tracker.collector.collect();
         let changes = tracker.insight.changes(Some(cursor), 10).unwrap();
-        let ChangedTorrents::StartOver { cursor } = changes else { panic!("it has missed changes") };
+        assert!(changes.start_over, "it has missed changes");
         tracker.announce(7, 2, Action::Leech);
-        assert_eq!(tracker.read(cursor, 10).0.len(), 1);
+        assert_eq!(tracker.read(changes.cursor, 10).0.len(), 1);
     }
 
     #[test]
@@ -538,12 +533,12 @@ mod tests {
         {
             let _waiting = Waiting::new(&tracker.insight.feed_state);
             tracker.collector.collect_changes(now_ms + 2 * READERS_GONE_MS);
-            assert!(lock(&tracker.insight.feed).is_some(), "a reader waits");
+            assert!(tracker.insight.feed.lock().is_some(), "a reader waits");
         }
         tracker.collector.collect_changes(now_ms + 2 * READERS_GONE_MS);
-        assert!(lock(&tracker.insight.feed).is_none());
+        assert!(tracker.insight.feed.lock().is_none());
         let changes = tracker.insight.changes(Some(cursor), 10).unwrap();
-        assert!(matches!(changes, ChangedTorrents::StartOver { .. }), "the cursor is that of another feed");
+        assert!(changes.start_over, "the cursor is that of another feed");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use axum::Extension;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -121,7 +121,7 @@ pub(super) async fn events(
     Extension(connection): Extension<Connection>,
 ) -> Result<Response, Problem> {
     connection.begin_stream()?;
-    Ok(([(header::CONTENT_TYPE, "text/event-stream")], Body::new(latest.watch())).into_response())
+    Ok(([(header::CONTENT_TYPE, "text/event-stream")], latest.watch()).into_response())
 }
 
 #[cfg(test)]

@@ -39,32 +39,23 @@ const SIZE_BOUNDS: &[u64] = &[1, 2, 4, 8, 16, 32, 64];
 /// The measurements of one worker.
 #[derive(Debug)]
 pub struct ProcessingCounters {
-    udp: Histogram,
-    http: Histogram,
-    webtorrent: Histogram,
+    /// The times of each protocol.
+    times: [Histogram; Protocol::ALL.len()],
     batch_sizes: Histogram,
 }
 
 impl Default for ProcessingCounters {
     fn default() -> Self {
-        let times = || Histogram::new(TIME_BOUNDS_NS);
-        Self { udp: times(), http: times(), webtorrent: times(), batch_sizes: Histogram::new(SIZE_BOUNDS) }
+        let times = Protocol::ALL.map(|_| Histogram::new(TIME_BOUNDS_NS));
+        Self { times, batch_sizes: Histogram::new(SIZE_BOUNDS) }
     }
 }
 
 impl ProcessingCounters {
-    fn times(&self, protocol: Protocol) -> &Histogram {
-        match protocol {
-            Protocol::Udp => &self.udp,
-            Protocol::Http => &self.http,
-            Protocol::WebTorrent => &self.webtorrent,
-        }
-    }
-
     /// Returns the times of a protocol in nanoseconds, over all workers.
     pub fn sum_times<'w>(workers: impl Iterator<Item = &'w Self>, protocol: Protocol) -> HistogramCounts {
         workers.fold(HistogramCounts::none(TIME_BOUNDS_NS), |sum, worker| {
-            sum.plus(&worker.times(protocol).read())
+            sum.plus(&worker.times[protocol as usize].read())
         })
     }
 
@@ -113,7 +104,7 @@ impl Stopwatch {
     /// Ends the measurement, if there is one.
     pub fn end(&mut self, protocol: Protocol) {
         if let Some(started_ns) = self.started_ns.take() {
-            self.counters.times(protocol).observe((self.precise_ns)().saturating_sub(started_ns));
+            self.counters.times[protocol as usize].observe((self.precise_ns)().saturating_sub(started_ns));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use crate::FamilyCounters;
+use crate::{FamilyCounters, Unread, Unsent};
 
 /// Counts a failed receive.
 ///
@@ -16,7 +16,7 @@ pub(crate) fn count_receive(errno: Errno, counters: &FamilyCounters) -> io::Resu
         // Nothing was lost: the datagram went elsewhere, or a signal came first.
         Errno::AGAIN | Errno::INTR | Errno::CANCELED => Ok(()),
         _ => {
-            counters.receive_failed.add(1);
+            counters.unread.of(Unread::Failed).increment();
             Ok(())
         }
     }
@@ -25,13 +25,13 @@ pub(crate) fn count_receive(errno: Errno, counters: &FamilyCounters) -> io::Resu
 /// Counts `replies` that were dropped because sending failed with `errno`.
 pub(crate) fn count_send(errno: Errno, replies: usize, counters: &FamilyCounters) {
     let reason = match errno {
-        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => &counters.send_full,
+        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Unsent::Full,
         Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::NETDOWN | Errno::HOSTDOWN | Errno::CONNREFUSED => {
-            &counters.send_unreachable
+            Unsent::Unreachable
         }
-        _ => &counters.send_failed,
+        _ => Unsent::Failed,
     };
-    reason.add(replies);
+    counters.unsent.of(reason).add(replies as u64);
 }
 
 /// Returns the error of the system call that has just failed through `libc`.

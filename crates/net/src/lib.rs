@@ -46,7 +46,7 @@ use std::time::Duration;
 use shoal_base::transport::datagram::DatagramService;
 
 pub use backend::{AnyIo, Backend, Choice, PreparedIo, UnknownBackend, Unsupported};
-pub use counters::{Counter, Counters, FamilyCounters, Gauge, XdpCounters};
+pub use counters::{Counters, FamilyCounters, Unread, Unsent, XdpCounters, XdpDrop};
 pub use echo::Echo;
 pub use inherited::{InheritedSocket, InheritedSockets, SocketKind};
 pub use mmsg::MmsgIo;

@@ -19,7 +19,7 @@ use shoal_base::transport::datagram::{BATCH_MAX, DatagramService, Exchange, REPL
 
 use crate::socket::{SOCKETS_MAX, decode_source};
 use crate::stream::Readiness;
-use crate::{Counters, DatagramIo, POLL_BATCHES_MAX, Sockets, fault};
+use crate::{Counters, DatagramIo, POLL_BATCHES_MAX, Sockets, Unread, fault};
 use receive::ReceiveBatch;
 use send::{Reply, SendBatch};
 
@@ -155,11 +155,11 @@ impl MmsgIo {
         for (index, reply) in (0..arrived).zip(replies.iter_mut()) {
             let datagram = received.datagram(index);
             let Some(request) = datagram.request else {
-                counters.oversized.add(1);
+                counters.unread.of(Unread::Oversized).increment();
                 continue;
             };
             let Some(source) = decode_source(datagram.name) else {
-                counters.receive_failed.add(1);
+                counters.unread.of(Unread::Failed).increment();
                 continue;
             };
             datagrams.push(datagram);
@@ -168,8 +168,8 @@ impl MmsgIo {
         if batch.is_empty() {
             return Ok(arrived);
         }
-        counters.received.add(batch.len());
-        sockets.counters.batches.add(1);
+        counters.received.add(batch.len() as u64);
+        sockets.counters.batches.increment();
         service.serve(&mut batch);
         let answered = datagrams.iter().zip(&batch).filter(|(_, exchange)| exchange.reply_len > 0);
         let replies = answered.map(|(datagram, exchange)| Reply {

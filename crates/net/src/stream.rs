@@ -41,7 +41,7 @@ mod table;
 mod transfer;
 mod tunnel;
 
-pub use counters::{Evictions, StreamCounters};
+pub use counters::{Direction, EndReason, StreamCounters};
 pub use io::{Readiness, StreamIo};
 pub use limits::{Budget, StreamLimits};
 pub(crate) use listen::serves;
@@ -49,6 +49,7 @@ pub use listen::{ListenError, StreamListeners};
 pub use shoal_base::transport::stream::ListenAddress;
 
 pub use sources::{SourceLimiter, SourceLimits, Sources};
+pub use table::Phase;
 pub use transfer::DetachedConnection;
 pub use tunnel::Tunnels;
 

@@ -29,7 +29,7 @@ use crate::ring::provided::{BufferGroup, Filled};
 use crate::ring::{Completion, Ring};
 use crate::socket::{SOCKETS_MAX, decode_source};
 use crate::stream::Readiness;
-use crate::{DatagramIo, POLL_BATCHES_MAX, Sockets, TaskRun, fault};
+use crate::{DatagramIo, POLL_BATCHES_MAX, Sockets, TaskRun, Unread, fault};
 use message::{MESSAGE_BYTES_MIN, Message};
 use receive::Template;
 use slot::{Slot, SlotPool};
@@ -194,7 +194,7 @@ impl UringIo {
                 Token::Send { socket, slot } => {
                     let counters = self.sockets.family(usize::from(socket));
                     match completion.outcome() {
-                        Ok(_) => counters.sent.add(1),
+                        Ok(_) => counters.sent.increment(),
                         Err(errno) => fault::count_send(errno, 1, counters),
                     }
                     self.slots.complete(slot);
@@ -226,7 +226,7 @@ impl UringIo {
                 }
                 match outcome {
                     Ok(_) => {}
-                    Err(Errno::NOBUFS) => self.sockets.counters.pool_exhausted.add(1),
+                    Err(Errno::NOBUFS) => self.sockets.counters.pool_exhausted.increment(),
                     Err(errno) => fault::count_receive(errno, self.sockets.family(index))?,
                 }
             }
@@ -250,7 +250,7 @@ impl UringIo {
             let request = message.request().expect("what is too long was dropped");
             batch.push(Exchange { source: *source, request, reply: slots.reply(slot), reply_len: 0 });
         }
-        sockets.counters.batches.add(1);
+        sockets.counters.batches.increment();
         service.serve(&mut batch);
         let reply_lens: ArrayVec<_, BATCH_MAX> =
             batch.into_iter().map(|exchange| exchange.reply_len).collect();
@@ -278,13 +278,12 @@ impl UringIo {
             let message = buffers.buffer(&filled);
             match (message.request(), decode_source(&message.name)) {
                 (Some(_), Some(source)) => {
-                    counters.received.add(1);
+                    counters.received.increment();
                     requests.push(Request { source, filled, slot });
                 }
                 (request, _) => {
-                    let dropped =
-                        if request.is_none() { &counters.oversized } else { &counters.receive_failed };
-                    dropped.add(1);
+                    let reason = if request.is_none() { Unread::Oversized } else { Unread::Failed };
+                    counters.unread.of(reason).increment();
                     buffers.give_back(filled);
                     slots.give_back(slot);
                 }

@@ -22,7 +22,9 @@ use shoal_xdp::socket::{Answered, Failure, Frame};
 
 use crate::mmsg::OTHERS_MAX;
 use crate::stream::Readiness;
-use crate::{Counters, DatagramIo, MmsgIo, POLL_BATCHES_MAX, REQUEST_BYTES_MAX, Sockets};
+use crate::{
+    Counters, DatagramIo, MmsgIo, POLL_BATCHES_MAX, REQUEST_BYTES_MAX, Sockets, Unread, Unsent, XdpDrop,
+};
 pub use queue::{QueueLoss, XdpQueue};
 
 /// How many rounds that served frames pass before the ordinary sockets are looked at as well. That takes a system call, a
@@ -108,7 +110,7 @@ impl XdpIo {
     fn lose(&mut self, index: usize, reason: Failure) {
         self.sockets.remove_other(index);
         self.queues.remove(index).abandon(reason);
-        self.sockets.counters().xdp.lost.add(1);
+        self.sockets.counters().xdp.lost.increment();
     }
 
     /// Does to each queue what may fail, and gives up those where it does.
@@ -226,19 +228,19 @@ fn exchange(
 fn read(frame: &[u8], counters: &Counters) -> Option<Datagram> {
     // The program has looked at the headers, but not at all checksums, and a frame may come from another program.
     let Ok(datagram) = parse(frame) else {
-        counters.xdp.malformed.add(1);
+        counters.xdp.drops.of(XdpDrop::Malformed).increment();
         return None;
     };
     if !datagram.checksum(frame).is_acceptable() {
-        counters.xdp.bad_checksum.add(1);
+        counters.xdp.drops.of(XdpDrop::BadChecksum).increment();
         return None;
     }
     let family = counters.family(&datagram.destination);
     if datagram.payload.len() > REQUEST_BYTES_MAX {
-        family.oversized.add(1);
+        family.unread.of(Unread::Oversized).increment();
         return None;
     }
-    family.received.add(1);
+    family.received.increment();
     Some(datagram)
 }
 
@@ -260,7 +262,7 @@ fn serve(
         }
     }
     if !batch.is_empty() {
-        counters.batches.add(1);
+        counters.batches.increment();
         service.serve(&mut batch);
     }
     let mut lengths = ArrayVec::<usize, BATCH_MAX>::new();
@@ -274,7 +276,7 @@ fn serve(
         }
         let head = write_reply_head(frame.received, datagram, frame.reply, REPLY_HEAD_BYTES_MAX, bytes);
         let Ok(start) = head else {
-            counters.family(&datagram.destination).send_failed.add(1);
+            counters.family(&datagram.destination).unsent.of(Unsent::Failed).increment();
             return None;
         };
         Some((start, REPLY_HEAD_BYTES_MAX + bytes - start))
@@ -292,7 +294,8 @@ fn count_answered(
     let replied = datagrams.iter().zip(replies).filter(|(_, reply)| reply.is_some());
     for (place, datagram) in replied.filter_map(|(datagram, _)| datagram.as_ref()).enumerate() {
         let family = counters.family(&datagram.destination);
-        if place < answered.sent { family.sent.add(1) } else { family.send_full.add(1) }
+        let counter = if place < answered.sent { &family.sent } else { family.unsent.of(Unsent::Full) };
+        counter.increment();
     }
-    counters.xdp.transmit_full.add(answered.dropped);
+    counters.xdp.drops.of(XdpDrop::TransmitFull).add(answered.dropped as u64);
 }

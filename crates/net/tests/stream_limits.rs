@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 
 use common::stream::{BYE, Client, FULL, LIMITS, Script, StreamServer, listen, listen_shared, until};
 use rustix::net::{AddressFamily, SocketType, bind, connect, ipproto, socket};
-use shoal_net::stream::{SourceLimits, StreamLimits};
+use shoal_net::stream::{Direction, EndReason, Phase, SourceLimits, StreamLimits};
 
 const LOOPBACK: &[&str] = &["127.0.0.1:0"];
 
@@ -34,9 +34,9 @@ fn a_connection_that_is_idle_too_long_is_closed() {
     server.set_clock(1401);
     second.expect_end(BYE);
     server.await_connections(0);
-    assert_eq!(server.counters.timed_out_idle.read(), 2);
+    assert_eq!(server.counters.ended.of(EndReason::Idle).read(), 2);
     // Last messages count as well.
-    assert_eq!(server.counters.sent_bytes.read(), (2 * "1\n".len() + 2 * BYE.len()) as u64);
+    assert_eq!(server.counters.bytes.of(Direction::Out).read(), (2 * "1\n".len() + 2 * BYE.len()) as u64);
 }
 
 #[test]
@@ -47,13 +47,13 @@ fn a_request_that_never_ends_is_closed() {
     server.set_clock(100);
     new.send_text("echo ");
     old.send_text("echo ");
-    until(|| server.counters.received_bytes.read() == 21);
+    until(|| server.counters.bytes.of(Direction::In).read() == 21);
     server.set_clock(400);
     assert_eq!(server.connections(), 2);
     server.set_clock(401);
     new.expect_end(BYE);
     old.expect_end(BYE);
-    assert_eq!(server.counters.timed_out_request.read(), 2);
+    assert_eq!(server.counters.ended.of(EndReason::SlowRequest).read(), 2);
 }
 
 #[test]
@@ -63,11 +63,11 @@ fn more_of_a_request_does_not_extend_its_time() {
     for step in 0..=3 {
         server.set_clock(step * 100);
         client.send_text("echo ");
-        until(|| server.counters.received_bytes.read() == 5 * (step + 1));
+        until(|| server.counters.bytes.of(Direction::In).read() == 5 * (step + 1));
     }
     server.set_clock(301);
     client.expect_end(BYE);
-    assert_eq!(server.counters.timed_out_request.read(), 1);
+    assert_eq!(server.counters.ended.of(EndReason::SlowRequest).read(), 1);
 }
 
 #[test]
@@ -86,13 +86,13 @@ fn never_reads(text: &str) {
     let server = StreamServer::start(LOOPBACK, TIMES);
     let mut slow = server.connect();
     slow.send_text(text);
-    until(|| server.counters.received_bytes.read() == text.len() as u64);
+    until(|| server.counters.bytes.of(Direction::In).read() == text.len() as u64);
     server.set_clock(500);
     assert_eq!(server.connections(), 1);
     server.set_clock(501);
     server.set_clock(502 + TIMES.send_ms_max);
     server.await_connections(0);
-    assert_eq!(server.counters.timed_out_send.read(), 1);
+    assert_eq!(server.counters.ended.of(EndReason::SlowReader).read(), 1);
     // Output that it has not read is discarded, so it never receives the end.
     let mut received = Vec::new();
     assert!(slow.0.read_to_end(&mut received).is_err(), "{} bytes", received.len());
@@ -111,7 +111,7 @@ fn a_reader_that_keeps_up_has_time() {
         server.set_clock(step * 100);
     }
     client.ask("echo end\n", "end\n");
-    assert_eq!(server.counters.timed_out_send.read(), 0);
+    assert_eq!(server.counters.ended.of(EndReason::SlowReader).read(), 0);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_client_that_never_stops_sending_is_disconnected() {
     assert_eq!(server.connections(), 1);
     server.set_clock(10_000);
     server.await_connections(0);
-    assert_eq!(server.counters.timed_out_request.read(), 0);
+    assert_eq!(server.counters.ended.of(EndReason::SlowRequest).read(), 0);
 }
 
 #[test]
@@ -156,11 +156,11 @@ fn each_phase_makes_room() {
     upgraded.expect_end(BYE);
     come();
     assert!(slow.0.read_to_end(&mut Vec::new()).is_err(), "what it did not take is thrown away");
-    let evicted = &server.counters.evicted;
-    let phases = [&evicted.lingering, &evicted.upgraded, &evicted.sending, &evicted.request];
-    assert_eq!(phases.map(shoal_net::Counter::read), [1; 4]);
-    assert_eq!((evicted.idle.read(), evicted.greedy.read()), (0, 0));
-    assert_eq!((evicted.read(), server.counters.refused_share.read()), (4, 0));
+    let counters = &server.counters;
+    assert_eq!(Phase::ALL.map(|phase| counters.evicted.of(phase).read()), [0, 1, 1, 1, 1]);
+    assert_eq!(counters.evicted_greedy.read(), 0);
+    let ended = [EndReason::Evicted, EndReason::RefusedShare];
+    assert_eq!(ended.map(|reason| counters.ended.of(reason).read()), [4, 0]);
 }
 
 /// Connects a client from a given address.
@@ -187,7 +187,13 @@ fn a_source_that_has_too_many_evicts_no_other() {
         one_more.expect_end(FULL);
     }
     oldest.ask("echo still here\n", "still here\n");
-    assert_eq!((server.counters.refused_source.read(), server.counters.evicted.read()), (3, 0));
+    assert_eq!(
+        (
+            server.counters.ended.of(EndReason::RefusedSource).read(),
+            server.counters.ended.of(EndReason::Evicted).read()
+        ),
+        (3, 0)
+    );
     // For other sources the oldest makes room, as usual.
     connect_from([127, 0, 0, 3], server.addrs[0]).ask("echo hello\n", "hello\n");
     greedy.expect_end(BYE);
@@ -208,6 +214,7 @@ fn a_source_is_counted_over_all_workers() {
         answer
     });
     assert_eq!(answers.filter(|answer| answer != FULL).count(), 2);
-    let refused: u64 = servers.iter().map(|server| server.counters.refused_source.read()).sum();
+    let refused: u64 =
+        servers.iter().map(|server| server.counters.ended.of(EndReason::RefusedSource).read()).sum();
     assert_eq!(refused, 48);
 }

@@ -40,8 +40,7 @@ use shoal_config::{AccessConfig, BlocklistField, Config};
 pub use self::audit::Author;
 use self::bans::{Ban, Bans};
 use self::changes::SourceChange;
-use self::control::SourceState;
-pub use self::control::{ListControl, ListEntry};
+pub use self::control::{ListControl, ListEntry, ListSources, SourceState};
 pub use self::counters::{ListCounter, ListCounters, SourceCounter};
 use self::entries::{Build, Entries};
 use self::fetches::{Fetched, Fetches, UrlContent};
@@ -222,7 +221,7 @@ impl Lists {
         };
         let named = list.states().zip(list.entries());
         let local = named.flat_map(|(state, torrents)| {
-            torrents.tables().map(move |table| (state.name.clone(), Arc::clone(table)))
+            torrents.tables().map(move |table| (state.source.clone(), Arc::clone(table)))
         });
         let shared = self.shared.table(which).map(|table| (shared::SOURCE.to_owned(), Arc::clone(table)));
         shared.into_iter().chain(local).collect()
@@ -252,7 +251,7 @@ impl Lists {
     }
 
     /// Returns the state of every source.
-    fn sources(&self) -> impl Iterator<Item = SourceState<'_>> {
+    fn sources(&self) -> impl Iterator<Item = SourceState> {
         let torrents = self.torrents_allow.states().chain(self.torrents_deny.states());
         let networks = self.networks_allow.states().chain(self.networks_deny.states());
         torrents.chain(networks).chain(self.shared.states())
@@ -288,9 +287,11 @@ impl Lists {
     }
 
     fn count_faulty(&self) {
-        self.counters.allow.set_faulty(self.torrents_allow.faulty());
-        self.counters.deny.set_faulty(self.torrents_deny.faulty());
-        self.counters.set_faulty_networks([self.networks_allow.faulty(), self.networks_deny.faulty()]);
+        let [networks_allow, networks_deny] = &self.counters.faulty_networks;
+        self.counters.allow.faulty_sources.set(self.torrents_allow.faulty());
+        self.counters.deny.faulty_sources.set(self.torrents_deny.faulty());
+        networks_allow.set(self.networks_allow.faulty());
+        networks_deny.set(self.networks_deny.faulty());
     }
 
     fn count_torrents(&self, rules: &Access) {

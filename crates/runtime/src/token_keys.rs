@@ -10,13 +10,13 @@
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
 use shoal_access::fetch::{Content, Limits, Remote};
 use shoal_access::token::{JWKS_BYTES_MAX, KeyNumber, KeySet, Rules};
+use shoal_base::metrics::Gauge;
 use shoal_config::{Config, ListSource, SourceUrl, TokensConfig};
 use shoal_engine::policy::Policy;
 use shoal_engine::tokens;
@@ -41,22 +41,12 @@ const PURPOSE: &str = "token-keys";
 /// The numbers of the keys, for the metrics.
 #[derive(Debug, Default)]
 pub struct KeyCounters {
-    keys: AtomicU64,
-    is_faulty: AtomicU64,
+    /// Keys that can be used.
+    pub keys: Gauge,
+    /// 1 if the keys could not be read the last time, or else 0.
+    pub is_faulty: Gauge,
     /// That of the thread which reads the keys again.
     pub heartbeat: ReaderHeartbeat,
-}
-
-impl KeyCounters {
-    /// Returns the number of keys that can be used.
-    pub fn keys(&self) -> u64 {
-        self.keys.load(Ordering::Relaxed)
-    }
-
-    /// Returns 1 if the keys could not be read the last time, or else 0.
-    pub fn faulty(&self) -> u64 {
-        self.is_faulty.load(Ordering::Relaxed)
-    }
 }
 
 /// The keys and where they come from. All users share it.
@@ -166,8 +156,8 @@ impl TokenKeys {
 
     /// Counts what is known of the keys.
     pub fn count(&self, state: &State) {
-        self.counters.keys.store(state.keys.len() as u64, Ordering::Relaxed);
-        self.counters.is_faulty.store(state.is_faulty.into(), Ordering::Relaxed);
+        self.counters.keys.set(state.keys.len() as u64);
+        self.counters.is_faulty.set(state.is_faulty.into());
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) async fn report(workers: Vec<Arc<Heartbeat>>) {
     let (mut is_overloaded, mut is_told, mut begins) = (false, false, Repeated::default());
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let overloaded = workers.iter().filter(|worker| worker.overload() > 0).count();
+        let overloaded = workers.iter().filter(|worker| worker.overload.read() > 0).count();
         let was_overloaded = std::mem::replace(&mut is_overloaded, overloaded > 0);
         match (was_overloaded, is_overloaded) {
             (false, true) => {

@@ -142,16 +142,13 @@ impl WorkerPool {
         for (number, endpoints) in all_endpoints.into_iter().enumerate() {
             let (tallies, heartbeat) = (Tallies::default(), Arc::<Heartbeat>::default());
             pool.budgets.push(endpoints.listeners.budget());
-            let [udp, http, webtorrent] =
-                [&tallies.udp, &tallies.http, &tallies.webtorrent].map(Tally::counters);
+            let requests = [&tallies.udp, &tallies.http, &tallies.webtorrent].map(Tally::counters);
             let processing = Arc::clone(&tallies.processing);
             let rings = (&mut pool.access_records, &mut pool.recorded);
             let service = setup.service(number, tallies, &endpoints.listeners, rings)?;
             pool.sources.push(WorkerSources {
                 heartbeat: Arc::clone(&heartbeat),
-                udp,
-                http,
-                webtorrent,
+                requests,
                 sessions: service.connections.counters(),
                 processing,
                 io: endpoints.sockets.counters(),

@@ -7,7 +7,6 @@
 //! values, and the log names them. `shoal_config` declares for each key which of the two it is.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
@@ -89,7 +88,7 @@ impl Reloader {
                 &self.counters.failed
             }
         };
-        count.fetch_add(1, Ordering::Relaxed);
+        count.add(1);
         outcome
     }
 

@@ -203,7 +203,8 @@ impl ServiceManager {
         let mut stuck = None;
         loop {
             tokio::time::sleep(period / CHECKS_PER_PERIOD).await;
-            let silent = workers.iter().zip(&asked).position(|(worker, asked)| worker.answered() < *asked);
+            let silent =
+                workers.iter().zip(&asked).position(|(worker, asked)| worker.answered.read() < *asked);
             if let Some(worker) = silent.filter(|_| stuck != silent) {
                 tracing::error!(
                     worker,

@@ -211,7 +211,7 @@ impl Worker {
             self.heartbeat.beat(now_ms);
             load.keeps_up |= !is_behind;
             if let Some(busy) = load.measure_if_due(now_ms) {
-                self.heartbeat.set_busy(busy);
+                self.heartbeat.busy.set(busy.into());
                 self.heartbeat.set_pace(load.pace);
                 service.set_pace(load.pace);
             }

@@ -41,7 +41,7 @@ mod settings;
 mod syscall;
 
 pub use maps::{Backlog, Counters, Maps, MapsError};
-pub use settings::{Counts, Ids, Network, NetworkRule, Rate, Settings};
+pub use settings::{Counted, Counts, Ids, Network, NetworkRule, Rate, Settings};
 
 /// The object that `cargo xtask bpf` builds from `bpf/shoal.bpf.c`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/shoal.bpf.o");

@@ -268,9 +268,14 @@ impl<'s> Figures<'s> {
             traffic("received", |connections| connections.received_bytes),
             traffic("sent", |connections| connections.sent_bytes),
         ];
-        rows.extend(counts("ended", &connections.ended));
-        rows.extend(counts("TLS", &connections.tls_handshakes));
-        rows.extend(counts("WebSocket", &connections.websocket_upgrades));
+        for (name, of_label) in connections.by_label() {
+            let name = match &*name {
+                "tls_handshakes" => "TLS".to_owned(),
+                "websocket_upgrades" => "WebSocket".to_owned(),
+                name => words(name),
+            };
+            rows.extend(counts(&name, &of_label));
+        }
         Section::new("Connections", NAME_NOW_COUNT, "", rows)
     }
 

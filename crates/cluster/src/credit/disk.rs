@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -63,7 +62,7 @@ impl Disk {
         // A run that ends leaves them to the next one.
         if !self.credit.is_leaving() && is_due(&mut self.adopted, ADOPT_EVERY) {
             let adopted = self.adopter.adopt(|| self.credit.is_leaving());
-            self.credit.counts.lost_unreadable.fetch_add(adopted.lost_records, Ordering::Relaxed);
+            self.credit.counts.lost_unreadable.add(adopted.lost_records);
             if !adopted.segments.is_empty() {
                 self.report(Report::Adopted(adopted.segments));
             }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::super::jetstream::{Copies, Fault, JetStream, nanoseconds};
-use super::{Batch, CreditLink, Phase};
+use super::super::jetstream::{Availability, Copies, Fault, JetStream, nanoseconds};
+use super::{Batch, CreditLink};
 
 /// Maximum size of the stream in bytes: the first for which the account has room.
 const STREAM_BYTES_MAX: [u64; 2] = [1 << 30, 128 << 20];
@@ -93,27 +93,23 @@ async fn open(credit: &CreditLink, jetstream: &JetStream, copies: &mut Copies) -
 
 impl CreditLink {
     fn note_accepted(&self) {
-        let before = core::mem::replace(&mut self.exchange().phase, Phase::Accepted);
-        if before != Phase::Accepted {
+        let before = core::mem::replace(&mut self.exchange.lock().phase, Availability::Used);
+        if before != Availability::Used {
             tracing::info!(stream = self.stream, "the stream takes the credit of users");
         }
     }
 
     /// Records why the stream does not take batches, and logs that once.
     fn note_fault(&self, fault: Fault) {
-        let fault = match fault {
-            Fault::NoReply(subject) if self.link.may_not_publish(&subject) => Fault::NotPermitted(subject),
-            fault => fault,
-        };
+        let fault = fault.explained(&self.link);
         let reason = match &fault {
             Fault::NoStream => "the stream does not exist".to_owned(),
             Fault::Full => "the stream is full".to_owned(),
             fault => fault.to_string(),
         };
         let is_refused = fault.is_lasting() || matches!(fault, Fault::Full | Fault::Refused(_));
-        let phase =
-            if is_refused { Phase::Refused(reason.clone()) } else { Phase::Away(Some(reason.clone())) };
-        let before = core::mem::replace(&mut self.exchange().phase, phase.clone());
+        let phase = Availability::after(is_refused, reason.clone());
+        let before = core::mem::replace(&mut self.exchange.lock().phase, phase.clone());
         if before != phase && self.link.is_connected() {
             tracing::warn!(
                 stream = self.stream,

@@ -5,7 +5,8 @@ use core::num::ParseIntError;
 use core::str::FromStr;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use shoal_base::metrics::labels;
 use shoal_base::{Delta, Presence};
 
 /// The identity of a run of a node: a random number that it draws at its start.
@@ -97,26 +98,26 @@ pub struct Outgoing {
     pub payload: Bytes,
 }
 
-/// The state of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NodeState {
-    /// It collects the swarms of the others, and is not ready.
-    Joining,
-    /// It has what the others have.
-    Ready,
-    /// It has missed something, and collects the swarms again while it serves.
-    Resyncing,
-    /// It has no connection to the bus, or none to a server that knows another node.
-    Alone,
-    /// It uses another version of the protocol.
-    OtherVersion,
-    /// No message of it has arrived for some seconds.
-    Lost,
+labels! {
+    /// The state of a node.
+    pub enum NodeState {
+        /// It collects the swarms of the others, and is not ready.
+        Joining = "joining",
+        /// It has what the others have.
+        Ready = "ready",
+        /// It has missed something, and collects the swarms again while it serves.
+        Resyncing = "resyncing",
+        /// It has no connection to the bus, or none to a server that knows another node.
+        Alone = "alone",
+        /// It uses another version of the protocol.
+        OtherVersion = "other-version",
+        /// No message of it has arrived for some seconds.
+        Lost = "lost",
+    }
 }
 
 /// Counters of a node since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Deltas of this node.
     pub deltas_out: u64,
@@ -167,7 +168,7 @@ pub struct Counters {
 }
 
 /// The state of a node and what it knows of the others.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     /// Its name.
     pub name: String,
@@ -184,7 +185,7 @@ pub struct Status {
 }
 
 /// The knowledge of a node about another one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NodeStatus {
     /// Its name.
     pub name: String,

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use serde::Deserialize;
+use serde_json::Value;
 use shoal_base::InfoHash;
 
-use super::entry::{Banned, ConnectionSecret, Key, TicketSecrets, VALUE_BYTES_MAX, can_show};
+use super::entry::{Banned, Key, VALUE_BYTES_MAX, can_show, secret_bytes};
 use super::{ENTRIES_BYTES_MAX, Filled};
 use shoal_control::cluster::SharedValue;
 use shoal_runtime::lists::bans::Ban;
@@ -63,43 +64,21 @@ pub(super) struct Contents {
     bytes: usize,
 }
 
-/// The memory of an entry, in all places that may have it at once.
-pub(super) trait EntryBytes {
-    /// Returns the memory, in bytes.
-    fn bytes(&self) -> usize;
+/// Returns the memory of a torrent in bytes, in all places that may have it at once.
+pub(super) fn torrent_bytes(torrent: &SharedTorrent) -> usize {
+    let texts = [&torrent.date, &torrent.reference, &torrent.reason];
+    let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+    TORRENT_BYTES + TORRENT_TEXTS * (texts + torrent.by.len())
 }
 
-impl EntryBytes for SharedTorrent {
-    fn bytes(&self) -> usize {
-        let texts = [&self.date, &self.reference, &self.reason];
-        let texts: usize = texts.into_iter().flatten().map(String::len).sum();
-        TORRENT_BYTES + TORRENT_TEXTS * (texts + self.by.len())
-    }
+/// The same of a ban.
+pub(super) fn ban_bytes(ban: &Ban) -> usize {
+    BAN_BYTES + BAN_TEXTS * (ban.reason.len() + ban.by.len())
 }
 
-impl EntryBytes for Arc<SharedTorrent> {
-    fn bytes(&self) -> usize {
-        (**self).bytes()
-    }
-}
-
-impl EntryBytes for Ban {
-    fn bytes(&self) -> usize {
-        BAN_BYTES + BAN_TEXTS * (self.reason.len() + self.by.len())
-    }
-}
-
-/// A ban and its revision.
-impl EntryBytes for (Ban, u64) {
-    fn bytes(&self) -> usize {
-        self.0.bytes()
-    }
-}
-
-impl EntryBytes for SharedValue {
-    fn bytes(&self) -> usize {
-        VALUE_BYTES + VALUE_TEXTS * (self.value.len() + self.by.len())
-    }
+/// The same of a value of the configuration.
+pub(super) fn value_bytes(value: &SharedValue) -> usize {
+    VALUE_BYTES + VALUE_TEXTS * (value.value.len() + value.by.len())
 }
 
 /// The parts of the contents that have changed.
@@ -194,12 +173,12 @@ impl Contents {
         match key {
             // A node replaces a secret that cannot be read, as it writes one that is missing.
             Key::Connection => {
-                let key = read(value, |secret: ConnectionSecret| secret.key());
+                let key = read(value, |value: Value| <[u8; 16]>::try_from(secret_bytes(&value, "key")?).ok());
                 self.secrets.connection = (key.unwrap_or_default(), revision);
                 key.map(|_| Parts { keys: true, ..Parts::default() })
             }
             Key::Tickets => {
-                let keys = read(value, |secret: TicketSecrets| secret.keys());
+                let keys = read(value, |value: Value| secret_bytes(&value, "keys"));
                 self.secrets.tickets = (keys.clone().unwrap_or_default(), revision);
                 keys.map(|_| Parts { keys: true, ..Parts::default() })
             }
@@ -209,17 +188,19 @@ impl Contents {
                 let other = usize::from(which == Which::Deny);
                 let len_max = TORRENTS_KNOWN_MAX - self.torrents[other].len();
                 let list = &mut self.torrents[1 - other];
-                let torrents = set(list, info_hash, listed, len_max, bytes)?;
+                let torrents =
+                    set(list, info_hash, listed, len_max, bytes, |torrent| torrent_bytes(torrent))?;
                 Ok(Parts { torrents, ..Parts::default() })
             }
             Key::Ban(network) => {
                 let ban = read(value, |banned: Banned| Some((banned.ban(network)?, revision)))?;
-                let bans = set(&mut self.bans, network, ban, BANS_KNOWN_MAX, bytes)?;
+                let bans =
+                    set(&mut self.bans, network, ban, BANS_KNOWN_MAX, bytes, |(ban, _)| ban_bytes(ban))?;
                 Ok(Parts { bans, ..Parts::default() })
             }
             Key::Config(key) => {
                 let value = read(value, |value: SharedValue| can_show(&value).then_some(value))?;
-                let config = set(&mut self.config, key, value, CONFIG_KNOWN_MAX, bytes)?;
+                let config = set(&mut self.config, key, value, CONFIG_KNOWN_MAX, bytes, value_bytes)?;
                 Ok(Parts { config, ..Parts::default() })
             }
             Key::Filled => {
@@ -293,19 +274,20 @@ fn read<T, V: for<'v> Deserialize<'v>>(
 }
 
 /// Sets or removes an entry of up to `len_max`, and counts its memory in `bytes`. Returns whether that changes anything.
-fn set<K: Ord, V: PartialEq + EntryBytes>(
+fn set<K: Ord, V: PartialEq>(
     entries: &mut BTreeMap<K, V>,
     key: K,
     value: Option<V>,
     len_max: usize,
     bytes: &mut usize,
+    bytes_of: fn(&V) -> usize,
 ) -> Result<bool, Ignored> {
     let old = entries.get(&key);
     if old == value.as_ref() {
         return Ok(false);
     }
-    let others_bytes = *bytes - old.map_or(0, EntryBytes::bytes);
-    let all_bytes = others_bytes + value.as_ref().map_or(0, EntryBytes::bytes);
+    let others_bytes = *bytes - old.map_or(0, bytes_of);
+    let all_bytes = others_bytes + value.as_ref().map_or(0, bytes_of);
     if value.is_some() && (all_bytes > ENTRIES_BYTES_MAX || old.is_none() && entries.len() >= len_max) {
         return Err(Ignored::Full);
     }

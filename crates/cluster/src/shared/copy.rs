@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use shoal_access::HashKey;
 
 use super::contents::Contents;
-use super::entry::{ConnectionSecret, Key};
+use super::entry::{Key, secret};
 use super::fill::Fill;
 use shoal_runtime::lists::bans::Ban;
 use shoal_runtime::lists::{SharedTables, Which};
@@ -117,7 +117,7 @@ impl CopyFile {
             let bucket = json!({ "created": created, "revision": contents.revision, "former": former });
             writeln!(file, "{bucket}")?;
             if let Some(key) = contents.secrets.connection.0.filter(|_| self.has_keys) {
-                let (name, value) = (Key::Connection.to_string(), ConnectionSecret::of(key));
+                let (name, value) = (Key::Connection.to_string(), secret("key", &key));
                 writeln!(file, "{}", json!({ "key": name, "value": value }))?;
             }
             for (key, value) in contents.entries() {

@@ -17,8 +17,8 @@ use shoal_engine::connection_id::ConnectionKey;
 use shoal_net::Waker;
 use shoal_session::tls::{Adoption, Server};
 
-use super::contents::{Secrets, json};
-use super::entry::{ConnectionSecret, Key, TicketSecrets};
+use super::contents::Secrets;
+use super::entry::{Key, secret};
 use super::jetstream::Fault;
 use super::session::Bucket;
 use shoal_runtime::live::Live;
@@ -111,7 +111,7 @@ impl FollowedKeys {
         if let (None, revision) = secrets.connection
             && configured.is_none()
         {
-            let value = json(&ConnectionSecret::of(state.connections()));
+            let value = secret("key", &state.connections()).to_string();
             bucket.compare_and_set(&Key::Connection, &value, revision).await?;
         }
         let Some(server) = tickets else { return Ok(()) };
@@ -119,7 +119,7 @@ impl FollowedKeys {
         // They may have changed since the last look.
         let is_adopted = |keys: &Vec<u8>| server.adopt_ticket_keys(keys) == Adoption::Adopted;
         if !shared.as_ref().is_some_and(is_adopted) {
-            let value = json(&TicketSecrets::of(&server.export_ticket_keys()));
+            let value = secret("keys", &server.export_ticket_keys()).to_string();
             bucket.compare_and_set(&Key::Tickets, &value, *revision).await?;
         }
         Ok(())

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest;
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use shoal_config::Config;
 use tokio::sync::watch;
 
@@ -130,8 +131,7 @@ impl TokenSet {
 
 /// Returns the line of a token for the file of tokens.
 pub fn line(role: Role, name: &str, token: &str) -> String {
-    let digest: String = hash(token).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{} {name} {DIGEST_PREFIX}{digest}", role.name())
+    format!("{} {name} {DIGEST_PREFIX}{}", role.name(), HEXLOWER.encode(&hash(token)))
 }
 
 /// Returns whether a token may have this name.
@@ -181,15 +181,8 @@ fn parse_line(line: &str) -> Option<Token> {
     let role = [Role::Read, Role::Admin].into_iter().find(|known| known.name() == role)?;
     let name = words.next().filter(|name| is_name(name))?.to_owned();
     let hex = words.next()?.strip_prefix(DIGEST_PREFIX)?.as_bytes();
-    if words.next().is_some() || hex.len() != 2 * DIGEST_BYTES {
-        return None;
-    }
-    let mut digest = [0; DIGEST_BYTES];
-    for (byte, pair) in digest.iter_mut().zip(hex.chunks_exact(2)) {
-        let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(Token { role, name, digest })
+    let digest = HEXLOWER_PERMISSIVE.decode(hex).ok()?.try_into().ok()?;
+    words.next().is_none().then_some(Token { role, name, digest })
 }
 
 impl fmt::Debug for Token {

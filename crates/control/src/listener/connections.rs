@@ -13,10 +13,11 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -106,7 +107,7 @@ impl Connections {
         let source = Source::of(peer.ip());
         let (end, end_receiver) = watch::channel(Instant::now() + CONNECTION_TIME_MAX);
         let closed = Arc::new(Notify::new());
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if let Some(entry) = table.superfluous(source).and_then(|number| table.open.remove(&number)) {
             entry.closed.notify_one();
             self.count(ConnectionEnd::Evicted);
@@ -120,16 +121,12 @@ impl Connections {
 
     /// Ends all streams. Those that may continue are opened again by their clients.
     pub(crate) fn end_streams(&self) {
-        let table = self.lock();
+        let table = self.table.lock();
         table.open.values().filter(|entry| entry.is_stream).for_each(|entry| entry.closed.notify_one());
     }
 
     fn count(&self, end: ConnectionEnd) {
         self.counters.ended.of(end).increment();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -170,7 +167,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.connection.all.lock().open.remove(&self.connection.number);
+        self.connection.all.table.lock().open.remove(&self.connection.number);
     }
 }
 
@@ -186,7 +183,7 @@ impl Connection {
     /// Returns the refusal if there are too many streams, or if the connection has just been closed for another one.
     pub(crate) fn begin_stream(&self) -> Result<(), Problem> {
         let source = Source::of(self.peer.ip());
-        let mut table = self.all.lock();
+        let mut table = self.all.table.lock();
         if table.count(true, None) >= STREAMS_MAX || table.count(true, Some(source)) >= STREAMS_PER_SOURCE_MAX
         {
             return Err(Problem::later(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY_STREAMS, STREAM_PAUSE));
@@ -237,7 +234,7 @@ mod tests {
             assert!(!is_closed(open).await);
         }
         drop((again, other, greedy, small));
-        assert!(all.lock().open.is_empty());
+        assert!(all.table.lock().open.is_empty());
     }
 
     #[tokio::test]
@@ -269,7 +266,10 @@ mod tests {
         let all = Arc::<Connections>::default();
         let open: Vec<Open> = (0..=CONNECTIONS_PER_SOURCE_MAX).map(|_| all.open(peer(1), None)).collect();
         let refused = open[0].connection.begin_stream().unwrap_err();
-        assert_eq!((refused.status, all.lock().count(true, None)), (StatusCode::SERVICE_UNAVAILABLE, 0));
+        assert_eq!(
+            (refused.status, all.table.lock().count(true, None)),
+            (StatusCode::SERVICE_UNAVAILABLE, 0)
+        );
         assert!(open[1].connection.begin_stream().is_ok());
         assert_eq!(all.counters.ended.of(ConnectionEnd::Evicted).read(), 1);
     }

@@ -2,7 +2,6 @@
 
 use core::fmt;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Sources;
 use super::page::{Page, Unit};
@@ -12,11 +11,10 @@ use shoal_runtime::division::Division;
 
 /// Appends the reloads, and the metrics of the process under the names that every Prometheus client uses.
 pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
-    let reloads = [("applied", &sources.reloads.applied), ("failed", &sources.reloads.failed)];
     page.counters(
         "shoal_reloads",
         "How often SIGHUP made the tracker read its configuration and certificates again, by outcome.",
-        reloads.map(|(outcome, count)| ([("outcome", outcome)], count.load(Ordering::Relaxed))),
+        sources.reloads().map(|(outcome, count)| ([("outcome", outcome)], count)),
     )?;
     encode_snapshots(&sources.snapshots, page)?;
     let account = process::account();
@@ -34,12 +32,11 @@ pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 
 /// Appends the snapshots of the swarms.
 fn encode_snapshots(snapshots: &SnapshotCounters, page: &mut Page<'_>) -> fmt::Result {
-    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let outcomes = [("written", &snapshots.written), ("failed", &snapshots.failed)];
     page.counters(
         "shoal_snapshots",
         "Snapshots of the swarms, by outcome.",
-        outcomes.map(|(outcome, count)| ([("outcome", outcome)], read(count))),
+        outcomes.map(|(outcome, count)| ([("outcome", outcome)], count.read())),
     )?;
     let gauges = [
         (
@@ -52,7 +49,7 @@ fn encode_snapshots(snapshots: &SnapshotCounters, page: &mut Page<'_>) -> fmt::R
     ];
     gauges
         .into_iter()
-        .try_for_each(|(name, help, unit, value)| page.gauge(name, help, Some(unit), read(value)))
+        .try_for_each(|(name, help, unit, value)| page.gauge(name, help, Some(unit), value.read()))
 }
 
 /// Appends when the certificates end. A file that several listeners use has one series.

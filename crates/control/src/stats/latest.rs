@@ -4,13 +4,13 @@
 //! reads the latest one when its connection takes more bytes: one that reads slowly misses some of them, and holds no
 //! more memory than the others. A reader that asks gets those of the last second, or has them collected for all others.
 
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
-use hyper::body::Frame;
+use axum::body::{Body, Bytes};
+use futures_util::stream;
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -54,13 +54,6 @@ pub(crate) struct StatusEvent<'s> {
     samples: [Option<Sample>; 2],
 }
 
-/// The events of one watcher, as the body of a response.
-pub(crate) struct Watcher {
-    next: Next,
-}
-
-type Next = Pin<Box<dyn Future<Output = Option<(watch::Receiver<Bytes>, Bytes)>> + Send>>;
-
 impl LatestStats {
     /// Creates statistics of these counters. [`Self::collect`] has to run.
     pub(crate) fn new(sources: Arc<Sources>) -> Self {
@@ -75,7 +68,7 @@ impl LatestStats {
         loop {
             ticks.tick().await;
             let is_watched = self.events.receiver_count() > 0;
-            let mut history = lock(&self.history);
+            let mut history = self.history.lock();
             if !is_watched && !history.is_due(clock::monotonic_ms()) {
                 continue;
             }
@@ -85,7 +78,7 @@ impl LatestStats {
             if is_watched
                 && let (Ok(latest), Ok(text)) = (Collected::new(&stats), serde_json::to_string(&event))
             {
-                *lock(&self.latest) = latest;
+                *self.latest.lock() = latest;
                 self.events.send_replace(format!("data: {text}\n\n").into());
             }
         }
@@ -93,7 +86,7 @@ impl LatestStats {
 
     /// Returns the statistics of the last second as JSON. Only the first reader in a second has them collected.
     pub(crate) fn stats(&self) -> serde_json::Result<Bytes> {
-        let mut latest = lock(&self.latest);
+        let mut latest = self.latest.lock();
         let now_ms = clock::monotonic_ms();
         if latest.text.is_empty() || now_ms >= latest.collected_ms + STATS_MS {
             *latest = Collected::new(&stats::collect(&self.sources))?;
@@ -103,12 +96,17 @@ impl LatestStats {
 
     /// Returns the history as JSON.
     pub(crate) fn history(&self) -> serde_json::Result<String> {
-        serde_json::to_string(&lock(&self.history).shown()).map(|text| text + "\n")
+        serde_json::to_string(&self.history.lock().shown()).map(|text| text + "\n")
     }
 
-    /// Returns a new watcher.
-    pub(crate) fn watch(&self) -> Watcher {
-        Watcher { next: Box::pin(next(self.events.subscribe())) }
+    /// Returns the events of a new watcher, as the body of a response.
+    pub(crate) fn watch(&self) -> Body {
+        let events = stream::unfold(self.events.subscribe(), |mut latest| async move {
+            latest.changed().await.ok()?;
+            let event = latest.borrow_and_update().clone();
+            Some((Ok::<_, Infallible>(event), latest))
+        });
+        Body::from_stream(events)
     }
 }
 
@@ -116,32 +114,5 @@ impl Collected {
     fn new(stats: &Stats) -> serde_json::Result<Self> {
         let text = serde_json::to_string(stats)? + "\n";
         Ok(Self { collected_ms: stats.monotonic_ms, text: text.into() })
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Waits for the next event.
-async fn next(mut latest: watch::Receiver<Bytes>) -> Option<(watch::Receiver<Bytes>, Bytes)> {
-    latest.changed().await.ok()?;
-    let event = latest.borrow_and_update().clone();
-    Some((latest, event))
-}
-
-impl hyper::body::Body for Watcher {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.next.as_mut().poll(context).map(|event| {
-            let (latest, event) = event?;
-            self.next = Box::pin(next(latest));
-            Some(Ok(Frame::data(event)))
-        })
     }
 }

@@ -58,7 +58,7 @@ impl SendBatch {
             let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), len, flags) };
             match usize::try_from(sent).map_err(|_| last_errno()) {
                 Ok(sent) => {
-                    counters.sent.add(sent);
+                    counters.sent.add(sent as u64);
                     next += sent;
                 }
                 Err(Errno::INTR) => {}

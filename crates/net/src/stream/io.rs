@@ -27,7 +27,9 @@ use super::connection::{CONTINUES_MAX, Connection, Connections, Trigger};
 use super::lifecycle::{Outcome, WriteCause};
 use super::listen::BACKLOG;
 use super::table::{ConnectionTable, Phase};
-use super::{INPUT_BYTES_MAX, POLL_EVENTS_MAX, SourceLimiter, SourceLimits, StreamLimits, StreamListeners};
+use super::{
+    EndReason, INPUT_BYTES_MAX, POLL_EVENTS_MAX, SourceLimiter, SourceLimits, StreamLimits, StreamListeners,
+};
 
 /// Maximum number of connections accepted from one listener at a time.
 const ACCEPTS_MAX: usize = 64;
@@ -272,7 +274,7 @@ impl<S: StreamService> StreamIo<S> {
         self.accepting = Accepting::Active;
         if self.register_listeners().is_err() {
             // The kernel has no memory for it, or there are too many watches. The shortage continues.
-            self.table.counters().accept_failed.add(1);
+            self.table.counters().accept_failed.increment();
             self.pause_accepting(Accepting::pause(now_ms));
         }
     }
@@ -384,7 +386,7 @@ impl<S: StreamService> StreamIo<S> {
         let (session, input) = (&mut connection.session, &mut self.input[..received]);
         self.output.clear();
         connection.next = service.receive(session, input, &mut self.output);
-        self.table.counters().received_bytes.add(received);
+        self.table.counters().add_received(received);
         let outcome = self.send_reply(handle, now_ms, service);
         service.replied();
         outcome
@@ -535,7 +537,7 @@ impl<S: StreamService> StreamIo<S> {
             connection.write(service, trigger, &mut self.output)
         };
         if given_up {
-            self.table.counters().timed_out_silent.add(1);
+            self.table.counters().ended.of(EndReason::Silent).increment();
         }
         if sends || self.flush(handle, WriteCause::Unprompted, now_ms, service) == Outcome::Open {
             self.report_backlog(handle, service);

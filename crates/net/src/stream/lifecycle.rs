@@ -12,8 +12,8 @@ use shoal_base::transport::stream::{ConnectionKind, Handle, Next, Quota, Remote,
 use super::accept::AcceptFailure;
 use super::connection::{Connection, Trigger};
 use super::io::StreamIo;
-use super::table::{Admission, MemoryVictim, Phase, Refused, Victim};
-use super::{POLL_EVENTS_MAX, StreamCounters};
+use super::table::{Admission, MemoryVictim, Phase, Victim};
+use super::{EndReason, POLL_EVENTS_MAX, StreamCounters};
 
 /// Bytes of the request of a refused connection that are read, so that closing it does not reset the reply.
 const REFUSED_BYTES_MAX: usize = 2048;
@@ -60,8 +60,8 @@ impl<S: StreamService> StreamIo<S> {
         let ip = remote.peer.map(|peer| peer.ip()).filter(|_| service.is_limited(remote));
         let quota = Quota { ip, kind: ConnectionKind::Http };
         let may_connect = service.may_connect(remote);
-        let admitted = if may_connect { self.admit(quota, service) } else { Err(Refused::Rate) };
-        self.table.counters().accepted.add(1);
+        let admitted = if may_connect { self.admit(quota, service) } else { Err(EndReason::RefusedRate) };
+        self.table.counters().accepted.increment();
         match admitted {
             Ok(admission) => {
                 let handle = self.table.next_handle();
@@ -77,20 +77,15 @@ impl<S: StreamService> StreamIo<S> {
     }
 
     /// Counts a connection that is refused and closed.
-    pub(super) fn count_refusal(&self, refused: Refused) {
+    pub(super) fn count_refusal(&self, refused: EndReason) {
         let counters = self.table.counters();
-        counters.closed.add(1);
-        match refused {
-            Refused::Full => counters.refused_share.add(1),
-            Refused::Source => counters.refused_source.add(1),
-            Refused::Rate => counters.refused_rate.add(1),
-            Refused::Memory => counters.refused_memory.add(1),
-        }
+        counters.closed.increment();
+        counters.ended.of(refused).increment();
     }
 
-    pub(super) fn admit(&mut self, quota: Quota, service: &mut S) -> Result<Admission, Refused> {
+    pub(super) fn admit(&mut self, quota: Quota, service: &mut S) -> Result<Admission, EndReason> {
         let mut admitted = self.table.admit(quota);
-        if matches!(admitted, Err(Refused::Full))
+        if matches!(admitted, Err(EndReason::RefusedShare))
             && let Some(victim) = self.table.victim_for(quota.ip)
         {
             self.evict(victim, service);
@@ -102,7 +97,7 @@ impl<S: StreamService> StreamIo<S> {
             && !self.make_memory(service)
         {
             self.table.cancel(admission);
-            return Err(Refused::Memory);
+            return Err(EndReason::RefusedMemory);
         }
         admitted
     }
@@ -116,7 +111,7 @@ impl<S: StreamService> StreamIo<S> {
         if failure == AcceptFailure::Host {
             return Err(errno.into());
         }
-        self.table.counters().accept_failed.add(1);
+        self.table.counters().accept_failed.increment();
         if failure != AcceptFailure::NoResources {
             return Ok(failure == AcceptFailure::Peer);
         }
@@ -126,7 +121,10 @@ impl<S: StreamService> StreamIo<S> {
 
     /// Closes a connection to make room.
     fn evict(&mut self, Victim { handle, phase, is_greedy, .. }: Victim, service: &mut S) {
-        self.table.counters().evicted.add(phase, is_greedy);
+        let counters = self.table.counters();
+        counters.ended.of(EndReason::Evicted).increment();
+        counters.evicted.of(phase).increment();
+        counters.evicted_greedy.add(is_greedy.into());
         self.end_in(handle, phase, service);
     }
 
@@ -160,7 +158,7 @@ impl<S: StreamService> StreamIo<S> {
     fn make_memory(&mut self, service: &mut S) -> bool {
         match self.table.memory_victim() {
             Some(MemoryVictim::Account(handle)) => {
-                self.table.counters().evicted_memory.add(1);
+                self.table.counters().ended.of(EndReason::EvictedMemory).increment();
                 self.close_with_message(handle, service, S::shed);
             }
             Some(MemoryVictim::Connection(victim)) => self.evict(victim, service),
@@ -256,7 +254,7 @@ impl<S: StreamService> StreamIo<S> {
         connection.discarded_bytes =
             connection.discarded_bytes.saturating_add(u32::try_from(received).unwrap_or(u32::MAX));
         let is_too_much = connection.discarded_bytes > DISCARDED_BYTES_MAX;
-        self.table.counters().received_bytes.add(received);
+        self.table.counters().add_received(received);
         if is_too_much { self.close(handle, service) } else { Outcome::Open }
     }
 
@@ -300,7 +298,7 @@ impl<S: StreamService> StreamIo<S> {
 
     /// Closes a connection after an error.
     pub(super) fn fail(&mut self, handle: Handle, service: &mut S) -> Outcome {
-        self.table.counters().failed.add(1);
+        self.table.counters().ended.of(EndReason::Failed).increment();
         self.close(handle, service)
     }
 
@@ -326,7 +324,7 @@ impl<S: StreamService> StreamIo<S> {
                     if connection.has_backlog && connection.send_timeouts < SEND_TIMEOUTS_MAX {
                         self.table.enter(handle, Phase::Send, now_ms);
                     } else {
-                        self.table.counters().timed_out_send.add(1);
+                        self.table.counters().ended.of(EndReason::SlowReader).increment();
                         self.reset(handle, service);
                     }
                 }
@@ -354,7 +352,7 @@ fn refuse<S: StreamService>(socket: &OwnedFd, remote: &Remote, service: &mut S, 
     let mut message = Vec::new();
     service.refuse(remote, &mut message);
     let received = recv(socket, &mut [0; REFUSED_BYTES_MAX], RecvFlags::DONTWAIT);
-    counters.received_bytes.add(received.map_or(0, |(received, _)| received));
+    counters.add_received(received.map_or(0, |(received, _)| received));
     counters.add_write(try_send(socket, &message));
 }
 

@@ -169,7 +169,7 @@ impl SourceCapacity for SourceLimiter {
     fn has_capacity(&self, ip: IpAddr, kind: ConnectionKind) -> bool {
         let has_capacity = self.sources.has_capacity(ip, kind, self.limits);
         if !has_capacity {
-            self.counters.refused_named.add(1);
+            self.counters.refused_named.increment();
         }
         has_capacity
     }

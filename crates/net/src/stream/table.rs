@@ -16,6 +16,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_base::metrics::labels;
 use shoal_base::source::Network;
 use shoal_base::transport::stream::{ConnectionKind, Handle, Held, Quota};
 
@@ -24,7 +25,7 @@ use super::queue::{Chain, Links, NodeId, Queue};
 use super::shares::{self, Class, Members, Membership, Shares};
 use super::slab::Slab;
 use super::sources::Sources;
-use super::{Budget, StreamCounters, StreamLimits};
+use super::{Budget, EndReason, StreamCounters, StreamLimits};
 
 /// Maximum time for which input after the last reply is discarded before the socket is closed.
 const LINGER_MS_MAX: u64 = 2_000;
@@ -33,42 +34,21 @@ const LINGER_MS_MAX: u64 = 2_000;
 /// runs out of time. A peer that keeps requests or replies moving does not.
 const FREE_WAIT_MS: u64 = 100;
 
-/// The phase of a connection, which decides its time limit. Its place in the order of eviction is its [`Class`]. During the
-/// shutdown, connections of earlier phases are closed before those of later ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Phase {
-    /// It waits for a request; none is in progress.
-    Idle,
-    /// It waits for the peer to stop sending.
-    Linger,
-    /// Either side may send at any time.
-    Upgraded,
-    /// It waits for the peer to read output.
-    Send,
-    /// It waits for the rest of a request or handshake.
-    Request,
-}
-
-impl Phase {
-    /// The number of phases.
-    pub(super) const COUNT: usize = 5;
-
-    /// All phases, in the order of the shutdown.
-    pub(super) const ALL: [Self; Self::COUNT] =
-        [Self::Idle, Self::Linger, Self::Upgraded, Self::Send, Self::Request];
-}
-
-/// The reason why a connection is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// The worker has the maximum number of connections.
-    Full,
-    /// Its source has the maximum number of connections.
-    Source,
-    /// Its source opens connections too often.
-    Rate,
-    /// There is no memory for it.
-    Memory,
+labels! {
+    /// The phase of a connection, which decides its time limit. Its place in the order of eviction is its class in `shares`.
+    /// During the shutdown, connections of earlier phases are closed before those of later ones.
+    pub enum Phase {
+        /// It waits for a request; none is in progress.
+        Idle = "idle",
+        /// It waits for the peer to stop sending.
+        Linger = "lingering",
+        /// Either side may send at any time.
+        Upgraded = "standing",
+        /// It waits for the peer to read output.
+        Send = "sending",
+        /// It waits for the rest of a request or handshake.
+        Request = "request",
+    }
 }
 
 /// The permission to call [`ConnectionTable::insert`]. The connection is already counted over all workers.
@@ -101,7 +81,7 @@ pub(super) enum MemoryVictim {
 #[derive(Debug)]
 pub(super) struct ConnectionTable<T> {
     slab: Slab<Entry<T>>,
-    queues: [Queue; Phase::COUNT],
+    queues: [Queue; Phase::ALL.len()],
     shares: Shares,
     limits: StreamLimits,
     sources: Arc<Sources>,
@@ -189,7 +169,7 @@ impl<T> ConnectionTable<T> {
         counters: Arc<StreamCounters>,
         budget: Arc<Budget>,
     ) -> Self {
-        let (slab, queues) = (Slab::new(), [Queue::default(); Phase::COUNT]);
+        let (slab, queues) = (Slab::new(), [Queue::default(); Phase::ALL.len()]);
         let (shares, accounts) = (Shares::default(), MemoryAccounts::new());
         Self { slab, queues, shares, limits, sources, counters, accounts, budget, shutting_down: false }
     }
@@ -218,16 +198,16 @@ impl<T> ConnectionTable<T> {
 
     /// Reserves capacity for a connection that counts towards this quota. The limit of the source is checked first, so that
     /// no connection is evicted in favour of one whose source has too many anyway.
-    pub(super) fn admit(&self, quota: Quota) -> Result<Admission, Refused> {
+    pub(super) fn admit(&self, quota: Quota) -> Result<Admission, EndReason> {
         if quota.ip.is_some_and(|ip| !self.sources.enter(ip, quota.kind, self.limits.per_source)) {
-            return Err(Refused::Source);
+            return Err(EndReason::RefusedSource);
         }
         let admission = Admission { quota };
         if self.len() < self.limits.connections_max {
             return Ok(admission);
         }
         self.cancel(&admission);
-        Err(Refused::Full)
+        Err(EndReason::RefusedShare)
     }
 
     /// Cancels an admission that is not used.
@@ -393,7 +373,7 @@ impl<T> ConnectionTable<T> {
         self.leave_sources(handle);
         self.accounts.close(handle.index);
         self.budget.note(self.accounts.bytes());
-        self.counters.closed.add(1);
+        self.counters.closed.increment();
         self.slab.remove(handle).map(|entry| entry.connection)
     }
 
@@ -435,8 +415,8 @@ impl<T> ConnectionTable<T> {
             let (handle, entry) = self.slab.at(first.index());
             if now_ms.saturating_sub(entry.since_ms) > limit_ms || entry.is_out_of_time(&self.limits) {
                 match phase {
-                    Phase::Idle => self.counters.timed_out_idle.add(1),
-                    Phase::Request => self.counters.timed_out_request.add(1),
+                    Phase::Idle => self.counters.ended.of(EndReason::Idle).increment(),
+                    Phase::Request => self.counters.ended.of(EndReason::SlowRequest).increment(),
                     // The caller decides whether it is closed.
                     Phase::Send | Phase::Upgraded | Phase::Linger => {}
                 }
@@ -659,15 +639,15 @@ mod tests {
             .iter()
             .for_each(|handle| table.set_quota(*handle, Quota { ip, kind: ConnectionKind::Http }));
         assert_eq!(table.victim().unwrap().greed, 2);
-        assert_eq!(table.admit(quota("198.51.100.7:1", true)).unwrap_err(), Refused::Source);
+        assert_eq!(table.admit(quota("198.51.100.7:1", true)).unwrap_err(), EndReason::RefusedSource);
         table.set_quota(handles[0], Quota { ip, kind: ConnectionKind::WebSocket });
-        assert_eq!(table.admit(quota("198.51.100.7:1", true)).unwrap_err(), Refused::Full);
+        assert_eq!(table.admit(quota("198.51.100.7:1", true)).unwrap_err(), EndReason::RefusedShare);
         for handle in handles {
             table.remove(handle);
         }
         enter(&mut table, "1", "198.51.100.7:1", 0);
         enter(&mut table, "2", "198.51.100.7:2", 0);
-        assert_eq!(table.admit(quota("198.51.100.7:3", true)).unwrap_err(), Refused::Source);
+        assert_eq!(table.admit(quota("198.51.100.7:3", true)).unwrap_err(), EndReason::RefusedSource);
     }
 
     #[test]
@@ -737,15 +717,15 @@ mod tests {
         let mut table = table();
         let first = enter(&mut table, "1", "192.0.2.1:1", 0);
         enter(&mut table, "2", "192.0.2.1:2", 0);
-        assert_eq!(table.admit(quota("192.0.2.1:3", true)).unwrap_err(), Refused::Source);
+        assert_eq!(table.admit(quota("192.0.2.1:3", true)).unwrap_err(), EndReason::RefusedSource);
         // A proxy is not limited.
         assert!(table.admit(quota("192.0.2.1:3", false)).is_ok());
         enter(&mut table, "3", "192.0.2.2:1", 0);
-        assert_eq!(table.admit(quota("192.0.2.3:1", true)).unwrap_err(), Refused::Full);
+        assert_eq!(table.admit(quota("192.0.2.3:1", true)).unwrap_err(), EndReason::RefusedShare);
         // A refused connection is not counted.
-        assert_eq!(table.admit(quota("192.0.2.3:1", true)).unwrap_err(), Refused::Full);
-        assert_eq!(table.admit(quota("192.0.2.3:1", true)).unwrap_err(), Refused::Full);
-        assert_eq!(table.admit(quota("192.0.2.1:3", true)).unwrap_err(), Refused::Source);
+        assert_eq!(table.admit(quota("192.0.2.3:1", true)).unwrap_err(), EndReason::RefusedShare);
+        assert_eq!(table.admit(quota("192.0.2.3:1", true)).unwrap_err(), EndReason::RefusedShare);
+        assert_eq!(table.admit(quota("192.0.2.1:3", true)).unwrap_err(), EndReason::RefusedSource);
         assert_eq!(table.remove(first), Some("1"));
         assert_eq!(table.remove(first), None);
         enter(&mut table, "4", "192.0.2.1:3", 0);

@@ -11,12 +11,12 @@ use rustix::event::epoll::{self, EventFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use shoal_base::transport::stream::{ConnectionKind, Detached, Handle, Next, Quota, StreamService};
 
-use super::StreamIo;
 use super::accept::Accepting;
 use super::connection::Connection;
 use super::lifecycle::{Outcome, try_send};
 use super::table::Phase;
 use super::tunnel::Tunnels;
+use super::{EndReason, StreamIo};
 
 /// A connection between two processes.
 #[derive(Debug)]
@@ -104,15 +104,15 @@ impl<S: StreamService> StreamIo<S> {
     /// Continues a connection of another process, a WebSocket from [`read_attached`](Self::read_attached) on. If there is no room for it, or its state makes no sense, it is closed.
     pub fn attach(&mut self, connection: DetachedConnection, now_ms: u64, service: &mut S) {
         let DetachedConnection { socket, state, quota, unsent } = connection;
-        self.table.counters().accepted.add(1);
+        self.table.counters().accepted.increment();
         let admitted = self.admit(quota, service);
         let admitted = match admitted {
             Ok(admission) => match service.attach(self.table.next_handle(), &state) {
                 Some(session) => Some((admission, session)),
                 None => {
                     self.table.cancel(&admission);
-                    self.table.counters().failed.add(1);
-                    self.table.counters().closed.add(1);
+                    self.table.counters().ended.of(EndReason::Failed).increment();
+                    self.table.counters().closed.increment();
                     None
                 }
             },

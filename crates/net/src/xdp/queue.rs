@@ -13,7 +13,7 @@ use shoal_xdp::socket::{Answered, Failure, Faults, Frame, XdpSocket};
 
 use super::Replies;
 use crate::Counters;
-use crate::counters::XdpCounters;
+use crate::counters::{XdpCounters, XdpDrop};
 
 /// How many frames may be on their way after the count was corrected, until one arrives. Some interfaces drop all that is passed
 /// to their sockets, and the count of those would be corrected again and again.
@@ -154,7 +154,7 @@ impl XdpQueue {
     pub(super) fn receive(&mut self, counters: &Counters) -> Result<usize, Failure> {
         let arrived = self.socket.receive()?;
         self.consumed = self.consumed.wrapping_add(arrived as u64);
-        counters.xdp.frames.add(arrived);
+        counters.xdp.frames.add(arrived as u64);
         self.has_received |= arrived > 0;
         if arrived > 0 && self.is_probing {
             self.set_probing(false);
@@ -195,14 +195,14 @@ impl XdpQueue {
                 kernel.dropped.wrapping_sub(before.dropped),
                 kernel.invalid.wrapping_sub(before.invalid),
             ];
-            counters.kernel_ring_full.add_u64(full);
-            counters.kernel_dropped.add_u64(dropped);
-            counters.kernel_invalid.add_u64(invalid);
+            counters.drops.of(XdpDrop::KernelRingFull).add(full);
+            counters.drops.of(XdpDrop::KernelOther).add(dropped);
+            counters.drops.of(XdpDrop::KernelInvalid).add(invalid);
             self.consumed = self.consumed.wrapping_add(full).wrapping_add(dropped);
         }
         let faults = self.socket.faults();
-        counters.bad_descriptors.add_u64(faults.bad_descriptors - self.faults.bad_descriptors);
-        counters.malformed.add_u64(faults.too_long - self.faults.too_long);
+        counters.drops.of(XdpDrop::BadDescriptor).add(faults.bad_descriptors - self.faults.bad_descriptors);
+        counters.drops.of(XdpDrop::Malformed).add(faults.too_long - self.faults.too_long);
         self.faults = faults;
         // Other sockets may be busy with all that arrives, since the program believes that this one is.
         let has_received = std::mem::take(&mut self.has_received);

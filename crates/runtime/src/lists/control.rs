@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::Serialize;
-use serde_json::{Value, json};
-use shoal_access::faults::Faults;
 use shoal_access::torrents::Details;
 use shoal_access::{Access, HashKey};
 use shoal_base::InfoHash;
@@ -43,12 +41,12 @@ impl core::fmt::Debug for ListControl {
 
 impl ListControl {
     /// Returns each source with the number of its entries and its fault, if it has one.
-    pub fn status(&self) -> Value {
+    pub fn status(&self) -> ListSources {
         status(&self.lock())
     }
 
     /// Reads all sources again, applies them, and returns the same as [`status`](Self::status).
-    pub fn reload(&self) -> Value {
+    pub fn reload(&self) -> ListSources {
         let mut lists = self.lock();
         let config = self.publisher.live.latest();
         lists.forget_times();
@@ -237,28 +235,30 @@ pub(super) fn apply(publisher: &Publisher, access: Access) {
     publisher.publish(|live| live.with_policy((*live.policy).clone().with_access(access)));
 }
 
-fn status(lists: &Lists) -> Value {
-    let sources = lists.sources().map(|source| {
-        let named = source.lines.map_or(&[][..], |lines| &lines.named);
-        json!({
-            "list": source.list,
-            "source": source.name,
-            "entries": source.entries,
-            "fault": source.fault,
-            "faulty_lines": source.lines.map_or(0, |lines| lines.faulty),
-            "first_faulty_lines": named.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        })
-    });
-    json!({ "sources": sources.collect::<Vec<_>>() })
+fn status(lists: &Lists) -> ListSources {
+    ListSources { sources: lists.sources().collect() }
 }
 
-/// The state of a source.
-pub(super) struct SourceState<'l> {
-    /// The key that names the source, such as `access.torrents_deny`.
+/// The sources of all lists.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct ListSources {
+    sources: Vec<SourceState>,
+}
+
+/// A source of a list.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = ListSource)]
+pub struct SourceState {
+    /// The key that names it, such as access.torrents_deny.
     pub(super) list: String,
-    pub(super) name: String,
-    pub(super) entries: usize,
-    pub(super) fault: Option<&'l str>,
-    /// The faulty lines of the version that was read last.
-    pub(super) lines: Option<&'l Faults>,
+    /// The file or URL.
+    pub(super) source: String,
+    /// The number of its entries.
+    pub(super) entries: u64,
+    /// Why it, or a part of it, was not taken over, if so. It keeps its entries then.
+    pub(super) fault: Option<String>,
+    /// The number of faulty lines of the version that was read last. The others apply, unless there is a fault.
+    pub(super) faulty_lines: u64,
+    /// The first of them, with their numbers and what is wrong.
+    pub(super) first_faulty_lines: Vec<String>,
 }

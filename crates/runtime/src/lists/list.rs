@@ -82,13 +82,14 @@ impl<E: Entries> List<E> {
     }
 
     /// Returns the state of each source.
-    pub(super) fn states(&self) -> impl Iterator<Item = SourceState<'_>> {
+    pub(super) fn states(&self) -> impl Iterator<Item = SourceState> {
         self.sources.iter().map(|source| SourceState {
             list: format!("access.{}", self.name),
-            name: source.location.to_string(),
-            entries: source.entries.len(),
-            fault: source.fault.as_deref(),
-            lines: Some(&source.lines),
+            source: source.location.to_string(),
+            entries: source.entries.len() as u64,
+            fault: source.fault.clone(),
+            faulty_lines: source.lines.faulty,
+            first_faulty_lines: source.lines.named.iter().map(ToString::to_string).collect(),
         })
     }
 
@@ -106,8 +107,8 @@ impl<E: Entries> List<E> {
     }
 
     /// Returns the number of sources whose last reading had a fault.
-    pub(super) fn faulty(&self) -> usize {
-        self.sources.iter().filter(|source| source.fault.is_some()).count()
+    pub(super) fn faulty(&self) -> u64 {
+        self.sources.iter().filter(|source| source.fault.is_some()).count() as u64
     }
 
     /// Returns the counters of each source.
@@ -211,7 +212,7 @@ impl<E: Entries> List<E> {
             None => {
                 source.fault = None;
                 source.counter.set_good();
-                source.counter.set_refused(false);
+                source.counter.is_refused.set(0);
                 source.tell();
                 false
             }
@@ -279,12 +280,12 @@ impl<E: Entries> Source<E> {
         if faults.is_empty() {
             self.counter.set_good();
         } else {
-            self.counter.count_failure();
+            self.counter.failures.add(1);
         }
         let more = faults.len().saturating_sub(1);
         let and_more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
         self.fault = faults.into_iter().next().map(|fault| fault + &and_more);
-        self.counter.set_refused(refusal.is_some());
+        self.counter.is_refused.set(refusal.is_some().into());
         self.tell();
         let Some(entries) = entries else { return false };
         let old = std::mem::replace(&mut self.entries, entries);
@@ -350,7 +351,7 @@ mod tests {
         let build = Build { key: HashKey::new([0; 4]), budget: Budget::default() };
         list.configure(&[ListSource::Path("/dev/null".into())]);
         assert!(!list.read_files(true, &build, &mut Vec::new()));
-        let fault = list.states().next().and_then(|state| state.fault.map(str::to_owned));
+        let fault = list.states().next().and_then(|state| state.fault);
         assert_eq!(fault.as_deref(), Some("a bug of this program, please report it: out of bounds"));
     }
 }

@@ -18,7 +18,9 @@ use super::{edit, file};
 use crate::failure::Failure;
 
 /// A list of torrents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = ListName)]
 pub enum Which {
     /// The torrents that are refused, `access.torrents_deny`.
     Deny,

@@ -150,14 +150,15 @@ impl SharedLists {
     }
 
     /// Returns the state of the source, if there may be one.
-    pub(super) fn states(&self) -> impl Iterator<Item = SourceState<'_>> {
+    pub(super) fn states(&self) -> impl Iterator<Item = SourceState> {
         let lists = [Which::Allow, Which::Deny].into_iter().filter(|_| self.is_configured);
         lists.map(|which| SourceState {
             list: format!("access.torrents_{}", which.name()),
-            name: SOURCE.to_owned(),
-            entries: self.table(which).map_or(0, |table| table.len()),
+            source: SOURCE.to_owned(),
+            entries: self.table(which).map_or(0, |table| table.len() as u64),
             fault: None,
-            lines: None,
+            faulty_lines: 0,
+            first_faulty_lines: Vec::new(),
         })
     }
 }

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -160,14 +159,14 @@ fn save(content: &Content, is_last: bool, counters: &SnapshotCounters) -> Result
     match written {
         Ok((Summary { parts, peers, .. }, bytes)) => {
             let saved = Saved { begun_unix_s, duration_ms, bytes, swarms: parts, peers };
-            counters.written.fetch_add(1, Ordering::Relaxed);
-            counters.last_unix_s.store(begun_unix_s, Ordering::Relaxed);
-            counters.last_bytes.store(bytes, Ordering::Relaxed);
+            counters.written.add(1);
+            counters.last_unix_s.set(begun_unix_s);
+            counters.last_bytes.set(bytes);
             tracing::info!(file = %file.display(), bytes, swarms = parts, peers, duration_ms, "snapshot");
             Ok(saved)
         }
         Err(error) => {
-            counters.failed.fetch_add(1, Ordering::Relaxed);
+            counters.failed.add(1);
             let error = format!("{} cannot be written: {error}", file.display());
             tracing::error!(error, "no snapshot was written; the one before stays");
             Err(error)

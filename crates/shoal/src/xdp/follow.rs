@@ -19,7 +19,7 @@ use shoal_engine::limits::Activity;
 use shoal_engine::policy::Protocol;
 use shoal_net::QueueLoss;
 use shoal_xdp::interface::{Segment, local_addresses, segments};
-use shoal_xdp::program::{Counts, Link, Maps, Mode, Network, NetworkRule, Program, Settings};
+use shoal_xdp::program::{Counted, Counts, Link, Maps, Mode, Network, NetworkRule, Program, Settings};
 
 use super::rules::{self, Lists, NS_PER_S};
 use super::stats::{DataPathStats, Hook, Shared};
@@ -335,18 +335,12 @@ impl Followed {
     fn count(&mut self, tally: &mut Tally) {
         let Ok(counts) = self.maps.counts() else { return };
         let before = std::mem::replace(&mut self.counts, counts);
-        tally.add_connects(Family::V4, counts.connects_v4.saturating_sub(before.connects_v4));
-        tally.add_connects(Family::V6, counts.connects_v6.saturating_sub(before.connects_v6));
-        let limited = |counts: &Counts| {
-            [
-                (Kind::Connect, counts.limited_connects),
-                (Kind::Announce, counts.limited_announces),
-                (Kind::Scrape, counts.limited_scrapes),
-            ]
-        };
-        for ((kind, now), (_, before)) in limited(&counts).into_iter().zip(limited(&before)) {
-            tally.add_limited(Family::V4, kind, now[0].saturating_sub(before[0]));
-            tally.add_limited(Family::V6, kind, now[1].saturating_sub(before[1]));
+        let added = |counted| counts.of(counted).saturating_sub(before.of(counted));
+        for (family, connects) in [(Family::V4, Counted::ConnectsV4), (Family::V6, Counted::ConnectsV6)] {
+            tally.add_connects(family, added(connects));
+            for (action, kind) in (0..).zip([Kind::Connect, Kind::Announce, Kind::Scrape]) {
+                tally.add_limited(family, kind, added(Counted::limited(action, family == Family::V6)));
+            }
         }
     }
 }

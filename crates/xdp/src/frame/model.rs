@@ -15,7 +15,7 @@ use super::{
     IPV6_BYTES, PROTOCOL_UDP, REDIRECTED_BYTES_MAX, Rejection, UDP_BYTES, be16, ethernet, parse,
 };
 use crate::interface::{Segment, Vlan};
-use crate::program::{Network, NetworkRule};
+use crate::program::{Counted, Network, NetworkRule};
 
 /// The id of all connect requests (BEP 15).
 const MAGIC: u64 = 0x417_2710_1980;
@@ -28,28 +28,6 @@ pub(super) const FRAME_BYTES_MIN: usize = 60;
 
 /// The longest payload of a request that the program answers.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 1472;
-
-/// The counter of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "they are the fields of `Counts`")]
-pub enum Counted {
-    ConnectsV4,
-    ConnectsV6,
-    Denied,
-    /// The action of the request, and whether it came over IPv6.
-    Limited(u32, bool),
-    Unanswerable,
-    Redirected,
-    NoSocket,
-    BacklogFull,
-    Malformed,
-    BadChecksum,
-    Fragments,
-    ExtensionHeaders,
-    TooLong,
-    OtherVlan,
-    NoRouteBack,
-}
 
 /// The fate of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,7 +108,7 @@ impl Model {
         match u32::from_be_bytes(actions) {
             0 if id == MAGIC => {}
             action @ (1 | 2) if !rule.exempt && !source.admits(ip, false, request) => {
-                return Verdict::Drop(Counted::Limited(action, ip.is_ipv6()));
+                return Verdict::Drop(Counted::limited(action, ip.is_ipv6()));
             }
             _ => return hand_over(),
         }
@@ -141,7 +119,7 @@ impl Model {
             return Verdict::Pass(Some(Counted::BadChecksum));
         }
         if !rule.exempt && !source.admits(ip, true, request) {
-            return Verdict::Drop(Counted::Limited(0, ip.is_ipv6()));
+            return Verdict::Drop(Counted::limited(0, ip.is_ipv6()));
         }
         let counted = if ip.is_ipv4() { Counted::ConnectsV4 } else { Counted::ConnectsV6 };
         let reply = reply(frame, &datagram, [t0, t1, t2, t3], source.connection_id(ip));

@@ -335,7 +335,7 @@ impl Counters {
                 *sum = sum.wrapping_add(*count);
             }
         }
-        Ok(Counts::from_array(sums))
+        Ok(Counts(sums))
     }
 }
 

@@ -4,7 +4,10 @@
 //! active. The thread writes an inactive copy and then its number, so an update takes no system call and no packet sees
 //! half of one.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+
+use shoal_base::metrics::labels;
 
 use super::layout;
 
@@ -63,47 +66,60 @@ pub struct NetworkRule {
     pub exempt: bool,
 }
 
-/// The counts of the program since it was loaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Connect requests over IPv4 that were answered.
-    pub connects_v4: u64,
-    /// Connect requests over IPv6 that were answered.
-    pub connects_v6: u64,
-    /// Datagrams of denied networks, dropped.
-    pub denied: u64,
-    /// Datagrams that no reply can reach, dropped.
-    pub unanswerable: u64,
-    /// Datagrams on their way to a socket.
-    pub redirected: u64,
-    /// Datagrams left to the kernel because the queue has no socket.
-    pub no_socket: u64,
-    /// Datagrams left to the kernel because the socket does not keep up.
-    pub backlog_full: u64,
-    /// Frames left to the kernel because their lengths or addresses are wrong.
-    pub malformed: u64,
-    /// Frames left to the kernel because a checksum is wrong.
-    pub bad_checksum: u64,
-    /// Fragments left to the kernel.
-    pub fragments: u64,
-    /// Frames left to the kernel because of IPv6 extension headers.
-    pub extension_headers: u64,
-    /// Frames left to the kernel because they are too long for a socket.
-    pub too_long: u64,
-    /// Frames left to the kernel because they are in a VLAN that is none of the host.
-    pub other_vlan: u64,
-    /// Frames left to the kernel because it would not send the reply by the interface that they came from, to the MAC address that
-    /// they came from; or does not know yet.
-    pub no_route_back: u64,
-    /// Connect requests handed to user space because the slot was not renewed in time.
-    pub stale: u64,
-    /// Connect requests over a limit, dropped: over IPv4 and over IPv6.
-    pub limited_connects: [u64; 2],
-    /// The same of announces.
-    pub limited_announces: [u64; 2],
-    /// The same of scrapes.
-    pub limited_scrapes: [u64; 2],
+labels! {
+    /// What the program counts: the fate of a frame, by the path that it takes. In the order of `enum outcome` of
+    /// `bpf/maps.h`.
+    #[derive(PartialOrd, Ord)]
+    pub enum Counted {
+        /// A connect request over IPv4 that was answered.
+        ConnectsV4 = "answered",
+        /// A connect request over IPv6 that was answered.
+        ConnectsV6 = "answered",
+        /// A datagram of a denied network, dropped.
+        Denied = "denied",
+        /// A datagram that no reply can reach, dropped.
+        Unanswerable = "unanswerable",
+        /// A datagram on its way to a socket.
+        Redirected = "worker",
+        /// A datagram left to the kernel because the queue has no socket.
+        NoSocket = "no_socket",
+        /// A datagram left to the kernel because the socket does not keep up.
+        BacklogFull = "backlog",
+        /// A frame left to the kernel because its lengths or addresses are wrong.
+        Malformed = "malformed",
+        /// A frame left to the kernel because a checksum is wrong.
+        BadChecksum = "bad_checksum",
+        /// A fragment left to the kernel.
+        Fragments = "fragment",
+        /// A frame left to the kernel because of IPv6 extension headers.
+        ExtensionHeaders = "extension_headers",
+        /// A frame left to the kernel because it is too long for a socket.
+        TooLong = "too_long",
+        /// A frame left to the kernel because it is in a VLAN that is none of the host.
+        OtherVlan = "other_vlan",
+        /// A frame left to the kernel because it would not send the reply by the interface that it came from, to the
+        /// MAC address that it came from; or does not know yet.
+        NoRouteBack = "no_route_back",
+        /// A connect request handed to user space because the slot was not renewed in time.
+        Stale = "stale",
+        /// A connect request over a limit, over IPv4, dropped.
+        LimitedConnectsV4 = "rate_limited",
+        /// The same over IPv6.
+        LimitedConnectsV6 = "rate_limited",
+        /// An announce over a limit, over IPv4, dropped.
+        LimitedAnnouncesV4 = "rate_limited",
+        /// The same over IPv6.
+        LimitedAnnouncesV6 = "rate_limited",
+        /// A scrape over a limit, over IPv4, dropped.
+        LimitedScrapesV4 = "rate_limited",
+        /// The same over IPv6.
+        LimitedScrapesV6 = "rate_limited",
+    }
 }
+
+/// The counts of the program since it was loaded, one for each [`Counted`] and some unused ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts(pub [u64; layout::COUNTS]);
 
 impl std::fmt::Debug for Ids {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -153,57 +169,28 @@ impl Settings {
     }
 }
 
-impl Counts {
-    /// Returns the number of requests over a limit.
+impl Counted {
+    /// Returns the counter of requests over a limit, by their action (BEP 15) and family.
     #[must_use]
-    pub fn rate_limited(&self) -> u64 {
-        [self.limited_connects, self.limited_announces, self.limited_scrapes].as_flattened().iter().sum()
+    pub fn limited(action: u32, is_v6: bool) -> Self {
+        Self::ALL[Self::LimitedConnectsV4 as usize + 2 * action as usize + usize::from(is_v6)]
+    }
+}
+
+impl Counts {
+    /// Returns a count.
+    #[must_use]
+    pub const fn of(&self, counted: Counted) -> u64 {
+        self.0[counted as usize]
     }
 
-    pub(super) fn from_array(of: [u64; layout::COUNTS]) -> Self {
-        let [
-            connects_v4,
-            connects_v6,
-            denied,
-            unanswerable,
-            redirected,
-            no_socket,
-            backlog_full,
-            malformed,
-            bad_checksum,
-            fragments,
-            extension_headers,
-            too_long,
-            other_vlan,
-            no_route_back,
-            stale,
-            c4,
-            c6,
-            a4,
-            a6,
-            s4,
-            s6,
-            ..,
-        ] = of;
-        Self {
-            connects_v4,
-            connects_v6,
-            denied,
-            unanswerable,
-            redirected,
-            no_socket,
-            backlog_full,
-            malformed,
-            bad_checksum,
-            fragments,
-            extension_headers,
-            too_long,
-            other_vlan,
-            no_route_back,
-            stale,
-            limited_connects: [c4, c6],
-            limited_announces: [a4, a6],
-            limited_scrapes: [s4, s6],
+    /// Returns the number of packets that took each path.
+    #[must_use]
+    pub fn by_path(&self) -> BTreeMap<&'static str, u64> {
+        let mut paths = BTreeMap::new();
+        for counted in Counted::ALL {
+            *paths.entry(counted.name()).or_default() += self.of(counted);
         }
+        paths
     }
 }
