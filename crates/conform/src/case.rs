@@ -104,9 +104,10 @@ impl Case {
     /// Returns the trackers that break the rule and why it is one all the same, if two or more are known to break it.
     #[must_use]
     pub fn answer(&self) -> Option<(&'static str, &'static str)> {
-        let broken = ANSWERS.iter().flat_map(|answer| answer.cases.iter().map(|case| (case, answer.text)));
-        let found = broken.into_iter().find(|((id, _), _)| *id == self.id);
-        found.map(|((_, trackers), text)| (*trackers, text))
+        ANSWERS.iter().find_map(|answer| {
+            let trackers = answer.cases.get(self.id)?;
+            Some((trackers.as_str(), answer.text.as_str()))
+        })
     }
 
     /// Sets the number of info hashes.
