@@ -86,7 +86,7 @@ impl Case {
             source,
             rule,
             is_slow: false,
-            info_hashes: 0,
+            info_hashes: 1,
             has_every_byte: false,
             check,
         }
@@ -110,7 +110,7 @@ impl Case {
         })
     }
 
-    /// Sets the number of info hashes.
+    /// Sets the number of info hashes, which is otherwise one.
     pub(crate) const fn with_info_hashes(self, info_hashes: usize) -> Self {
         Self { info_hashes, ..self }
     }

@@ -17,15 +17,13 @@ pub(super) const CASES: &[Case] = &[
         "BEP 7",
         "Compact IPv4 peers are under peers and compact IPv6 peers under peers6, whichever a client is given.",
         families_keep_to_their_keys,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-and-udp-share-swarms",
         "practice: a swarm that is split by protocol is slower for all its peers",
         "Peers that announce over UDP and over HTTP are handed to each other and counted together.",
         udp_and_http_share_swarms,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 fn families_keep_to_their_keys(context: &Context<'_>) -> Checked {

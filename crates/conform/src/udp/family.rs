@@ -15,14 +15,14 @@ pub(super) const CASES: &[Case] = &[
         "practice: clients and NATs drop a reply from another address or port",
         "A reply leaves from the address and port that its request was sent to.",
         reply_comes_from_the_asked_address,
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "udp-families-are-apart",
         "BEP 15, \"IPv6\"",
         "Over IPv4 only IPv4 peers of a torrent are handed out, over IPv6 only IPv6 peers.",
         families_are_apart,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 /// If the host has several addresses, a tracker on the wildcard address is tested at two of them.
