@@ -213,26 +213,16 @@ pub(crate) struct Client<'c> {
 impl<'c> Client<'c> {
     /// Creates a client at the default local address.
     pub(crate) fn new(context: &'c Context<'c>) -> Self {
-        Self::at(context, context.target.sources.first().copied(), context.target.address)
-    }
-
-    /// Creates a client at the local address number `index`, which may not exist.
-    pub(crate) fn at_source(context: &'c Context<'c>, index: usize) -> Checked<Self> {
-        Ok(Self::at(context, Some(context.source(index)?), context.target.address))
+        Self::between(context, context.target.sources.first().copied(), context.target.address)
     }
 
     /// Creates a client at this local address, which may not exist.
-    pub(crate) fn of_source(context: &'c Context<'c>, source: IpAddr) -> Self {
-        Self::at(context, Some(source), context.target.address)
+    pub(crate) fn at(context: &'c Context<'c>, source: IpAddr) -> Self {
+        Self::between(context, Some(source), context.target.address)
     }
 
-    /// Creates a client that uses the other address family of the same tracker.
-    pub(crate) fn of_other_family(context: &'c Context<'c>) -> Checked<Self> {
-        let missing = || Unmet::NotSupported("the tracker is known in one address family only".to_owned());
-        Ok(Self::at(context, None, context.target.other_family.ok_or_else(missing)?))
-    }
-
-    fn at(context: &'c Context<'c>, source: Option<IpAddr>, tracker: SocketAddr) -> Self {
+    /// Creates a client of this address of the tracker.
+    pub(super) fn between(context: &'c Context<'c>, source: Option<IpAddr>, tracker: SocketAddr) -> Self {
         Self { context, source, tracker, idle: RefCell::default(), joined: RefCell::default() }
     }
 

@@ -27,7 +27,8 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 fn families_keep_to_their_keys(context: &Context<'_>) -> Checked {
-    let (own, other) = (Client::new(context), Client::of_other_family(context)?);
+    let own = Client::new(context);
+    let other = Client::between(context, None, context.other_family()?);
     let hash = context.hash(0);
     let is_v4 = context.target.address.is_ipv4();
     own.announce_all(&[1001, 1002].map(|port| Announce::leecher(hash, port)))?;

@@ -108,7 +108,8 @@ fn forwarding_headers_are_not_believed(context: &Context<'_>) -> Checked {
 }
 
 fn forwarding_headers_reach_nobody(context: &Context<'_>) -> Checked {
-    let (victim, attacker) = (Client::at_source(context, 0)?, Client::at_source(context, 1)?);
+    let victim = Client::at(context, context.source(0)?);
+    let attacker = Client::at(context, context.source(1)?);
     let peer = Announce::seeder(context.hash(0), 1001);
     victim.announce(&peer)?;
     let victims: IpAddr = context.source(0)?;

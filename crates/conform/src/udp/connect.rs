@@ -109,7 +109,8 @@ fn is_not_guessable(context: &Context<'_>) -> Checked {
     let is_known = id < 1 << 16 || id == u64::MAX || repeated.contains(&id);
     ensure(!is_known, "a connection id that cannot be derived from the request", format!("{id:#x}"))?;
     // With a single address, nothing more can be checked.
-    let Ok(other) = Client::at_source(context, 1) else { return Ok(()) };
+    let other = context.source(1).and_then(|source| Client::at(context, source));
+    let Ok(other) = other else { return Ok(()) };
     let other_id = other.connection_id()?;
     ensure(
         id.abs_diff(other_id) >= 1 << 16,

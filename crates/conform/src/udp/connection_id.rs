@@ -126,7 +126,8 @@ fn wrong_one_is_not_amplified(context: &Context<'_>) -> Checked {
 }
 
 fn that_of_another_address_is_refused(context: &Context<'_>) -> Checked {
-    let (owner, thief) = (Client::at_source(context, 0)?, Client::at_source(context, 1)?);
+    let owner = Client::at(context, context.source(0)?)?;
+    let thief = Client::at(context, context.source(1)?)?;
     let id = owner.connection_id()?;
     owner.announce(&Announce::leecher(context.hash(0), 1001))?;
     let packets = [

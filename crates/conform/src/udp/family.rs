@@ -48,7 +48,7 @@ fn ensure_from(from: &SocketAddr, asked: SocketAddr) -> Checked {
 }
 
 fn families_are_apart(context: &Context<'_>) -> Checked {
-    let (own, other) = (Client::new(context)?, Client::of_other_family(context)?);
+    let (own, other) = (Client::new(context)?, Client::at_address(context, context.other_family()?)?);
     let hash = context.hash(0);
     own.announce_all(&[1001, 1002].map(|port| Announce::leecher(hash, port)))?;
     other.announce_all(&[2001, 2002, 2003].map(|port| Announce::leecher(hash, port)))?;

@@ -52,7 +52,8 @@ pub(super) const CASES: &[Case] = &[
 
 fn families_share_a_swarm(context: &Context<'_>) -> Checked {
     let hash = context.hash(0);
-    let (mut own, mut other) = (Socket::open(context)?, Socket::open_of_other_family(context)?);
+    let mut own = Socket::open(context)?;
+    let mut other = Socket::open_between(context, None, context.other_family()?)?;
     own.announce(&Fields::announce(hash, 1))?;
     let fields = Fields::announce(hash, 2).offering(&[offer(&offer_id(1), "x")]);
     other.announce(&fields)?;

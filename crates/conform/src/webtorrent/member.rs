@@ -113,7 +113,8 @@ fn peers_at_one_address(context: &Context<'_>) -> Checked {
 
 fn out_of_reach(context: &Context<'_>) -> Checked {
     let hash = context.hash(0);
-    let mut sockets = vec![Socket::open_at_source(context, 0)?, Socket::open_at_source(context, 1)?];
+    let open = |index| Socket::open_at(context, context.source(index)?);
+    let mut sockets = vec![open(0)?, open(1)?];
     sockets[0].announce(&Fields::seeder(hash, 1))?;
     for fields in [Fields::announce(hash, 1).with_event("stopped"), Fields::announce(hash, 1)] {
         // The tracker may refuse, answer or ignore this, but it must have no effect.
@@ -126,7 +127,7 @@ fn out_of_reach(context: &Context<'_>) -> Checked {
             format!("{seen:?}"),
         )?;
     }
-    let mut third = Socket::open_at_source(context, 0)?;
+    let mut third = open(0)?;
     // The other host may take part with the same id, as a peer of its own.
     let two = [1, 2].map(|number| offer(&offer_id(number), "x"));
     third.announce(&Fields::announce(hash, 3).offering(&two))?;

@@ -129,7 +129,7 @@ fn denied_client_is_refused(context: &Context<'_>) -> Checked {
 /// A tracker may also refuse the upgrade, or close the connection.
 fn denied_network_is_not_served(context: &Context<'_>) -> Checked {
     let source = operator::denied_source(context)?;
-    let announced = Socket::open_of_source(context, source)
+    let announced = Socket::open_at(context, source)
         .and_then(|mut socket| socket.announce(&Fields::announce(context.hash(0), 1)));
     match announced {
         Ok(reply) => ensure(false, "no announce reply", reply.describe()),
@@ -141,7 +141,7 @@ fn denied_network_is_not_served(context: &Context<'_>) -> Checked {
 fn refused_beyond_limit(context: &Context<'_>) -> Checked {
     let (at_once, requests_max) = operator::limit(context)?;
     let mut socket = match context.target.rules.limited_source {
-        Some(source) => Socket::open_of_source(context, source)?,
+        Some(source) => Socket::open_at(context, source)?,
         None => Socket::open(context)?,
     };
     let fields = Fields::announce(context.hash(0), 1);

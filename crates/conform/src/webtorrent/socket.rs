@@ -51,7 +51,7 @@ pub(super) struct Socket<'c> {
 impl<'c> Socket<'c> {
     /// Opens a socket from the default local address.
     pub(super) fn open(context: &'c Context<'c>) -> Checked<Self> {
-        Self::open_from(context, context.target.sources.first().copied(), context.target.address)
+        Self::open_between(context, context.target.sources.first().copied(), context.target.address)
     }
 
     /// Opens `count` sockets.
@@ -59,23 +59,17 @@ impl<'c> Socket<'c> {
         (0..count).map(|_| Self::open(context)).collect()
     }
 
-    /// Opens a socket from the local address number `index`, which may not exist.
-    pub(super) fn open_at_source(context: &'c Context<'c>, index: usize) -> Checked<Self> {
-        Self::open_from(context, Some(context.source(index)?), context.target.address)
-    }
-
     /// Opens a socket from this local address, which may not exist.
-    pub(super) fn open_of_source(context: &'c Context<'c>, source: IpAddr) -> Checked<Self> {
-        Self::open_from(context, Some(source), context.target.address)
+    pub(super) fn open_at(context: &'c Context<'c>, source: IpAddr) -> Checked<Self> {
+        Self::open_between(context, Some(source), context.target.address)
     }
 
-    /// Opens a socket to the same tracker in the other address family.
-    pub(super) fn open_of_other_family(context: &'c Context<'c>) -> Checked<Self> {
-        let missing = || Unmet::NotSupported("the tracker is known in one address family only".to_owned());
-        Self::open_from(context, None, context.target.other_family.ok_or_else(missing)?)
-    }
-
-    fn open_from(context: &'c Context<'c>, source: Option<IpAddr>, tracker: SocketAddr) -> Checked<Self> {
+    /// Opens a socket to this address of the tracker.
+    pub(super) fn open_between(
+        context: &'c Context<'c>,
+        source: Option<IpAddr>,
+        tracker: SocketAddr,
+    ) -> Checked<Self> {
         let mut socket = Self::connect_from(context, source, tracker)?;
         let key = new_key(context);
         socket.send(&request(context.target, &context.target.path, &key, &[]));
