@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::case::{Case, CaseVerdict, Unmet};
+use crate::case::{Case, CaseVerdict, ensure};
 use crate::context::{Context, Scheme, Target};
 use crate::http;
 use crate::report::Finding;
@@ -42,23 +42,16 @@ pub fn run(cases: &[&Case], target: &Target, mut on_finding: impl FnMut(&Finding
     let mut silent_cases = 0;
     for case in cases {
         let finding = match silent_since {
-            Some(last) => Finding::failed(
-                case,
-                "a tracker that answers",
-                format!("the tracker has not answered any request since the case {last}"),
-            ),
+            Some(last) => {
+                let seen = format!("the tracker has not answered any request since the case {last}");
+                Finding::new(case, ensure(false, "a tracker that answers", seen), Vec::new())
+            }
             None => {
                 let tries = if silent_cases < SILENT_CASES_MAX { TRIES } else { 1 };
                 let context = Context::new(target, case, tries);
                 let checked = (case.check)(&context);
                 silent_cases += u32::from(context.unanswered.get() > 0);
-                let finding = match checked {
-                    Ok(()) => Finding::passed(case),
-                    Err(Unmet::Fail { expected, seen }) => Finding::failed(case, expected, seen),
-                    Err(Unmet::NotSupported(reason)) => Finding::not_supported(case, reason),
-                    Err(Unmet::NotConfigured(reason)) => Finding::not_configured(case, reason),
-                };
-                Finding { exchange: context.trace.into_inner().into_entries(), ..finding }
+                Finding::new(case, checked, context.trace.into_inner().into_entries())
             }
         };
         if finding.verdict == CaseVerdict::Fail && silent_since.is_none() && probe(target).is_err() {
