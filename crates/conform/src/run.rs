@@ -1,7 +1,5 @@
 //! Runs cases against a tracker, one after another.
 
-use thiserror::Error;
-
 use crate::case::{Case, CaseVerdict, ensure};
 use crate::context::{Context, Scheme, Target};
 use crate::http;
@@ -16,22 +14,16 @@ pub(crate) const TRIES: u32 = 3;
 /// packet loss but the tracker, and waiting three times in each case would take minutes.
 const SILENT_CASES_MAX: u32 = 5;
 
-/// The reason why a tracker cannot be tested.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{0}")]
-pub struct Unreachable(pub String);
-
 /// Checks that the target is a tracker. Takes a few seconds at most.
 ///
 /// # Errors
 /// Returns the reason if it is not.
-pub fn probe(target: &Target) -> Result<(), Unreachable> {
-    let probed = match target.scheme {
+pub fn probe(target: &Target) -> Result<(), String> {
+    match target.scheme {
         Scheme::Udp => udp::probe(target),
         Scheme::Http | Scheme::Https => http::probe(target),
         Scheme::Ws | Scheme::Wss => webtorrent::probe(target),
-    };
-    probed.map_err(Unreachable)
+    }
 }
 
 /// Runs the cases and reports each through `on_finding`. If the tracker stops answering, the remaining cases fail at
