@@ -18,29 +18,26 @@ use shoal_runtime::live::WorkerEndpoints;
 use shoal_runtime::processing::Stopwatch;
 use shoal_runtime::published::Subscription;
 
-/// The responders of a worker.
 #[derive(Debug)]
 pub(crate) struct WorkerService {
     pub(crate) datagrams: Responder,
     pub(crate) connections: Connections,
-    /// The values that a reload changes.
     pub(crate) live: Subscription<Live>,
-    /// The public statistics.
     pub(crate) statistics: Subscription<Statistics>,
     /// The number of the worker, in the order of the wakers.
     pub(crate) number: usize,
-    /// New limits that the I/O of connections does not know yet.
+    /// New limits that the I/O of connections has not adopted yet.
     pub(crate) new_limits: Option<StreamLimits>,
-    /// New sockets and listeners that the worker does not use yet.
+    /// New sockets and listeners that the worker has not adopted yet.
     pub(crate) new_endpoints: Option<WorkerEndpoints>,
     pub(crate) stopwatch: Stopwatch,
-    /// Whether the last input was that of a WebSocket.
+    /// Whether the last input came from a WebSocket.
     pub(crate) is_socket_input: bool,
 }
 
 impl WorkerService {
-    /// Adopts the configuration of the last reload and the latest statistics, if they have changed since the last call.
-    /// Otherwise, this costs two loads of cache lines that no thread writes.
+    /// Adopts the last reload and the latest statistics, if they have changed since the last call. Without a change,
+    /// this loads two cache lines that no thread writes.
     pub(crate) fn follow_reload(&mut self) {
         if let Some(statistics) = self.statistics.update() {
             self.connections.set_statistics(statistics);
@@ -59,7 +56,6 @@ impl WorkerService {
 }
 
 impl WorkerService {
-    /// Sets the pace of all later replies.
     pub(crate) fn set_pace(&mut self, pace: Pace) {
         self.datagrams.set_pace(pace);
         self.connections.set_pace(pace);
@@ -111,7 +107,7 @@ impl StreamService for WorkerService {
     }
 
     fn receive(&mut self, session: &mut Session, input: &mut [u8], output: &mut Vec<u8>) -> Next {
-        // Without input, the connection continues with an earlier one.
+        // Without input, the connection continues with an earlier request.
         if !input.is_empty() {
             self.stopwatch.begin();
         }
