@@ -90,22 +90,22 @@ impl Front {
         self.log_refused(exchange, refusal);
     }
 
-    /// Drops an unverified request of an unknown action. It may be the error of another tracker, whose text is at the place of
-    /// the action: both would answer each other forever.
+    /// Drops an unverified request of an unknown action. It may be another tracker's error, whose text is at the
+    /// place of the action: both trackers would answer each other forever.
     #[cold]
     pub(super) fn leave_unanswered(&mut self, exchange: &Exchange<'_>, query: Query, refusal: Refusal) {
         self.tally.drop(query.family, Drop::WrongConnectionId);
         self.log_refused(exchange, refusal);
     }
 
-    /// Records a request that was answered with an error, or not at all.
+    /// Records a request that got an error or no reply.
     pub(super) fn log_refused(&mut self, exchange: &Exchange<'_>, refusal: Refusal) {
         if let Some(log) = &mut self.access_log {
             log_datagram(log, self.policy.config(), exchange, Outcome::Refused(refusal));
         }
     }
 
-    /// Writes the head of the reply to a scrape of no more torrents than fit the reply.
+    /// Writes the head of a scrape's reply, which must have room for all torrents.
     pub(super) fn begin_scrape(&mut self, exchange: &mut Exchange<'_>, query: Query, torrents: usize) {
         let (head, _entries) =
             ScrapeHead::split(exchange.reply).expect("any reply buffer holds the head of a scrape");
@@ -170,7 +170,8 @@ impl Front {
         }
     }
 
-    /// Decides about an announce of a torrent without a swarm, see [`Policy::permits_swarms`](crate::policy::Policy::permits_swarms).
+    /// Decides about an announce of a torrent without a swarm, see
+    /// [`Policy::permits_swarms`](crate::policy::Policy::permits_swarms).
     #[cold]
     fn check_new(&self, action: Action, exchange: &Exchange<'_>) -> Result<(), Refused> {
         match wire::Request::decode(exchange.request) {
@@ -232,7 +233,7 @@ impl Front {
         }
     }
 
-    /// Answers an announce that is served on its own, outside of the passes of a batch. `serve` writes the peers.
+    /// Answers an announce outside of the passes of a batch. `serve` writes the peers.
     fn answer_alone<P>(
         &mut self,
         exchange: &mut Exchange<'_>,
@@ -261,7 +262,7 @@ impl Front {
         }
     }
 
-    /// Records the change of a peer by its announce, if there are other nodes, and the announce, if users are credited.
+    /// Records a peer change, if there are other nodes, and the announce, if users are credited.
     #[inline]
     fn record(&mut self, exchange: &Exchange<'_>, change: PeerChange, action: Action, now: Now) {
         // Without other nodes, this is a single branch, and without credit another one.
@@ -273,7 +274,8 @@ impl Front {
         }
     }
 
-    /// Takes an announce as a sample. Its fields are read again, so that others need not carry them through the passes.
+    /// Takes an announce as a sample. Its fields are read again, so that others need not carry them through the
+    /// passes.
     #[cold]
     fn take_sample(&mut self, request: &[u8], counts: Counts) {
         if let Ok(wire::Request::Announce { announce, .. }) = wire::Request::decode(request) {
@@ -300,7 +302,8 @@ impl Front {
     }
 }
 
-/// Records an announce. Its fields are read again, so that trackers without other nodes need not carry them through the passes.
+/// Records an announce. Its fields are read again, so that trackers without other nodes need not carry them through
+/// the passes.
 #[inline(never)]
 fn record_datagram(recorder: &mut Recorder, exchange: &Exchange<'_>, change: PeerChange, action: Action) {
     if let Ok(wire::Request::Announce { announce, .. }) = wire::Request::decode(exchange.request) {
@@ -309,7 +312,7 @@ fn record_datagram(recorder: &mut Recorder, exchange: &Exchange<'_>, change: Pee
     }
 }
 
-/// Records an announce of a user, whose fields are read again likewise.
+/// Records an announce of a user. Its fields are read again too.
 #[cold]
 #[inline(never)]
 fn record_credit(credit: &mut CreditRecorder, policy: &Policy, exchange: &Exchange<'_>, now: Now) {
@@ -326,8 +329,8 @@ fn record_credit(credit: &mut CreditRecorder, policy: &Policy, exchange: &Exchan
 
 /// Returns an announce in the terms of the policy.
 fn request<'r>(ip: IpAddr, announce: &'r Announce, options: Options<'r>) -> Request<'r> {
-    // The address is that of the datagram. The `ip` field of the announce is ignored, because a client may not choose
-    // it.
+    // The address is the source of the datagram. The `ip` field is ignored, because a client may not choose its
+    // address.
     Request {
         peer_id: Some(&announce.peer_id),
         port: Some(announce.port.get()),
