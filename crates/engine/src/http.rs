@@ -205,28 +205,22 @@ impl Responder {
         self.policy.config().http.full_scrape && !names_torrents(query)
     }
 
-    /// Decides about a scrape of all torrents by the client at the canonical `ip`.
-    ///
-    /// # Errors
-    /// Returns why the scrape is refused.
+    /// Decides about a scrape of all torrents by the client at the canonical `ip`. The error says why the scrape is
+    /// refused.
     pub fn admit_full_scrape(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<(), Refusal> {
         let torrents = Torrents::All;
         let request = ScrapeRequest { protocol: Protocol::Http, ip, torrents, shown: Shown::Url(url) };
         self.policy.admit_scrape(&request, self.pace, now)
     }
 
-    /// Decides whether the client at the canonical `ip` may do something now, and if so, counts it.
-    ///
-    /// # Errors
-    /// Returns [`Refusal::RateLimited`] if its source does so too often.
+    /// Decides whether the client at the canonical `ip` may do something now, and if so, counts it. Fails with
+    /// [`Refusal::RateLimited`] if its source does so too often.
     pub fn limit(&self, ip: IpAddr, activity: Activity, now: Now) -> Result<(), Refusal> {
         self.policy.limit(ip, activity, now)
     }
 
-    /// Reads the token in the request that opens a WebSocket, see [`Policy::read_socket_token`].
-    ///
-    /// # Errors
-    /// Returns why the client has to connect again later.
+    /// Reads the token in the request that opens a WebSocket, see [`Policy::read_socket_token`]. The error says why the
+    /// client has to connect again later.
     pub fn read_socket_token(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<SocketToken, Refusal> {
         self.policy.read_socket_token(ip, url, now)
     }
@@ -257,10 +251,8 @@ impl Responder {
         self.torrent_lists()?.publication()
     }
 
-    /// Decides whether the client at the canonical `ip` may download the published deny list or statistics.
-    ///
-    /// # Errors
-    /// Returns why the download is refused.
+    /// Decides whether the client at the canonical `ip` may download the published deny list or statistics. The error
+    /// says why the download is refused.
     pub fn admit_download(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
         self.policy.admit_download(ip, now)
     }

@@ -290,10 +290,8 @@ impl Policy {
         self.tokens.as_deref()
     }
 
-    /// Reads the token in the request that opens a WebSocket, for a client at a canonical address.
-    ///
-    /// # Errors
-    /// Returns why the client has to connect again later. Its announces report any other fault of the token.
+    /// Reads the token in the request that opens a WebSocket, for a client at a canonical address. The error says why
+    /// the client has to connect again later. Its announces report any other fault of the token.
     pub fn read_socket_token(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<SocketToken, Refusal> {
         self.tokens
             .as_ref()
@@ -313,10 +311,8 @@ impl Policy {
         self.tokens().is_some_and(|tokens| tokens.is_spent(token, now))
     }
 
-    /// Decides whether the client at a canonical address may do something now, and if so, counts it.
-    ///
-    /// # Errors
-    /// Returns [`Refusal::RateLimited`] if its source does so too often.
+    /// Decides whether the client at a canonical address may do something now, and if so, counts it. Fails with
+    /// [`Refusal::RateLimited`] if its source does so too often.
     #[inline]
     pub fn limit(&self, ip: IpAddr, activity: Activity, now: Now) -> Result<(), Refusal> {
         match &self.limits {
@@ -331,11 +327,8 @@ impl Policy {
         &self.config
     }
 
-    /// Decides about an announce.
-    ///
-    /// # Errors
-    /// Returns why the client may not enter the swarm. A leaving client needs no token, and may have any peer id, any
-    /// port, and any address outside of networks that are not served.
+    /// Decides about an announce. The error says why the client may not enter the swarm. A leaving client needs no
+    /// token, and may have any peer id, any port, and any address outside of networks that are not served.
     #[inline]
     pub fn admit(&self, request: &Request<'_>, now: Now) -> Result<Decision, Refused> {
         self.receive(request.ip, request.protocol, now)?;
@@ -381,18 +374,13 @@ impl Policy {
         self.limit(ip, Activity::Request(protocol), now)
     }
 
-    /// Decides whether a torrent is served to any client.
-    ///
-    /// # Errors
-    /// Returns why it is not.
+    /// Decides whether a torrent is served to any client. The error says why it is not.
     pub fn check_torrent(&self, info_hash: &InfoHash) -> Result<(), Refused> {
         self.access.as_ref().map_or(Ok(()), |access| check_access(access, info_hash))
     }
 
-    /// Checks the lists for the torrent and the network of a peer that another process has admitted.
-    ///
-    /// # Errors
-    /// Returns why the client may no longer enter the swarm.
+    /// Checks the lists for the torrent and the network of a peer that another process has admitted. The error says why
+    /// the client may no longer enter the swarm.
     pub(crate) fn check_lists(&self, ip: IpAddr, info_hash: &InfoHash) -> Result<(), Refused> {
         self.check_network(ip)?;
         self.check_torrent(info_hash)
@@ -405,10 +393,8 @@ impl Policy {
     }
 
     /// Decides about a scrape at the pace of the worker. Torrents that are not served have no swarm, so their counts
-    /// are zeros without a rule.
-    ///
-    /// # Errors
-    /// Returns why the client may not know the counts. Only HTTP can carry the counts of all torrents.
+    /// are zeros without a rule. The error says why the client may not know the counts. Only HTTP can carry the counts
+    /// of all torrents.
     pub fn admit_scrape(&self, request: &ScrapeRequest<'_>, pace: Pace, now: Now) -> Result<(), Refusal> {
         self.receive(request.ip, request.protocol, now)?;
         let shed_from = match (request.torrents, request.protocol) {
@@ -425,10 +411,7 @@ impl Policy {
         }
     }
 
-    /// Decides about a download of the published deny list.
-    ///
-    /// # Errors
-    /// Returns why the client may not have it.
+    /// Decides about a download of the published deny list. The error says why the client may not have it.
     pub fn admit_download(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
         self.receive(ip, Protocol::Http, now)
     }

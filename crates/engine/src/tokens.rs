@@ -120,10 +120,8 @@ impl SocketToken {
         Self(text.map(unread))
     }
 
-    /// Returns the text of the token, if there is one, for [`resume`](Self::resume) in another process.
-    ///
-    /// # Errors
-    /// Fails if the token is refused for good, so that its text is gone.
+    /// Returns the text of the token, if there is one, for [`resume`](Self::resume) in another process. Fails if the
+    /// token is refused for good, so that its text is gone.
     pub fn text(&self) -> Result<Option<&[u8]>, ForgottenToken> {
         match self.0.as_deref() {
             None => Ok(None),
@@ -251,10 +249,8 @@ impl Tokens {
     }
 
     /// Returns the user of an admitted announce that shows a token. The inner value is `None` if the token names no
-    /// user. A leaving client is admitted with any token, so this function checks it.
-    ///
-    /// # Errors
-    /// Returns why the token of a leaving client is not valid.
+    /// user. A leaving client is admitted with any token, so this function checks it. The error says why the token of a
+    /// leaving client is not valid.
     pub(crate) fn subject(
         &self,
         request: &Request<'_>,
@@ -351,10 +347,8 @@ impl Tokens {
     }
 
     /// Reads the token of a WebSocket. A refused token is part of the result, so that the client learns it from its
-    /// announces: browsers do not show why they cannot connect.
-    ///
-    /// # Errors
-    /// Returns why the client has to connect again later.
+    /// announces: browsers do not show why they cannot connect. The error says why the client has to connect again
+    /// later.
     pub(crate) fn read_socket(&self, url: Url<'_>, ip: IpAddr, now: Now) -> Result<SocketToken, Refusal> {
         let Some(token) = url.token(&self.parameter) else { return Ok(SocketToken::default()) };
         match self.verify_socket(token, ip, now) {

@@ -46,11 +46,9 @@ pub(crate) struct Given {
     pub(crate) swarms: Option<FrozenSwarms>,
 }
 
-/// Takes the passed descriptors, and the sockets that a running tracker has `handed` over. To be called once, since
-/// the process then owns them.
-///
-/// # Errors
-/// Fails if the environment or a socket makes no sense, or if the configuration does not list the socket.
+/// Takes the passed descriptors, and the sockets that a running tracker has `handed` over. To be called once, since the
+/// process then owns them. Fails if the environment or a socket makes no sense, or if the configuration does not list
+/// the socket.
 pub(crate) fn take(
     config: &Config,
     manager: &ServiceManager,
@@ -131,10 +129,7 @@ pub(crate) fn with_ports_of(config: &Config, handed: &[(String, OwnedFd)]) -> Co
 }
 
 /// Takes the connection to the running tracker that this process replaces. To be called once, before any other
-/// descriptor is opened.
-///
-/// # Errors
-/// Fails if the descriptor is no socket.
+/// descriptor is opened. Fails if the descriptor is no socket.
 pub(crate) fn take_connection(number: RawFd) -> Result<OwnedFd, Failure> {
     let file = fs::metadata(format!("/proc/self/fd/{number}"));
     if number < FIRST || !file.is_ok_and(|file| file.file_type().is_socket()) {

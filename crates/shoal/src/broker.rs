@@ -76,10 +76,8 @@ impl Broker {
         Self(Mutex::new(socket))
     }
 
-    /// Binds the sockets of one address, one for each worker. The call blocks until the broker answers.
-    ///
-    /// # Errors
-    /// Returns the reason, with advice.
+    /// Binds the sockets of one address, one for each worker. The call blocks until the broker answers. The error is
+    /// the reason, with advice.
     pub(crate) fn bind_datagrams(
         &self,
         settings: &SocketSettings,
@@ -90,10 +88,7 @@ impl Broker {
     }
 
     /// Opens the listeners of one address: one for each worker, or a single one for a Unix socket. Blocks as
-    /// [`bind_datagrams`](Self::bind_datagrams) does.
-    ///
-    /// # Errors
-    /// Returns the reason, with advice.
+    /// [`bind_datagrams`](Self::bind_datagrams) does. The error is the reason, with advice.
     pub(crate) fn bind_listeners(
         &self,
         address: &ListenAddress,
@@ -105,11 +100,8 @@ impl Broker {
         })
     }
 
-    /// Starts the installed program with this process's arguments and environment, and passes it the connection.
-    /// Blocks as [`bind_datagrams`](Self::bind_datagrams) does.
-    ///
-    /// # Errors
-    /// Returns why the program cannot be started.
+    /// Starts the installed program with this process's arguments and environment, and passes it the connection. Blocks
+    /// as [`bind_datagrams`](Self::bind_datagrams) does. The error says why the program cannot be started.
     pub(crate) fn start(&self, connection: OwnedFd) -> Result<StartedProgram, String> {
         match self.ask(&Request::Start, Some(connection))? {
             (Answer::Started { pid }, mut descriptors) => {

@@ -29,10 +29,8 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// Reads the certificates of the listeners for clients, if any listener needs them.
-    ///
-    /// # Errors
-    /// Returns which file is unusable, and why.
+    /// Reads the certificates of the listeners for clients, if any listener needs them. The error says which file is
+    /// unusable, and why.
     pub(crate) async fn load(config: &Config) -> Result<Option<Self>, Failure> {
         if config.tls.listen.is_empty() {
             return Ok(None);
@@ -40,10 +38,7 @@ impl Certificates {
         Self::read(config, files, OF_CLIENTS).await.map(Some)
     }
 
-    /// Reads the certificate of the control listener, if it has one.
-    ///
-    /// # Errors
-    /// Returns which file is unusable, and why.
+    /// Reads the certificate of the control listener, if it has one. The error says which file is unusable, and why.
     pub(crate) async fn load_control(config: &Config) -> Result<Option<Self>, Failure> {
         if config.control.certificate.is_none() || config.control.listen.is_none() {
             return Ok(None);

@@ -68,10 +68,7 @@ impl Change {
 }
 
 impl Listening {
-    /// Duplicates all descriptors.
-    ///
-    /// # Errors
-    /// Fails if the kernel has no more descriptors.
+    /// Duplicates all descriptors. Fails if the kernel has no more descriptors.
     pub(crate) fn new(bound: &Bound) -> io::Result<Self> {
         let Bound { config, backend, processors, sockets, listeners, control, data_path, .. } = bound;
         let control = control.as_ref().map(ControlSockets::descriptors).transpose()?.unwrap_or_default();
@@ -114,10 +111,8 @@ impl Listening {
         self.data_path.clear();
     }
 
-    /// Binds the addresses that `config` lists and `running` does not.
-    ///
-    /// # Errors
-    /// Returns which address cannot be bound, and why.
+    /// Binds the addresses that `config` lists and `running` does not. The error says which address cannot be bound,
+    /// and why.
     pub(crate) fn prepare(
         &self,
         broker: &Broker,

@@ -96,10 +96,8 @@ struct DivisionInput {
 
 /// Divides the memory that the operator allows. Without a setting, this is three quarters of the memory that `root`
 /// reports (the root directory, in production). The last quarter is left for the kernel's socket buffers and the rest
-/// of the machine. The frames of the XDP data path take `data_path_bytes`.
-///
-/// # Errors
-/// Returns which keys are invalid, and the values that would be accepted.
+/// of the machine. The frames of the XDP data path take `data_path_bytes`. The error says which keys are invalid, and
+/// the values that would be accepted.
 pub(crate) fn divide(
     config: &Config,
     workers: NonZeroUsize,

@@ -180,10 +180,7 @@ impl WorkerPool {
         self.wakers.clone()
     }
 
-    /// Waits until every worker serves.
-    ///
-    /// # Errors
-    /// Returns why a worker cannot serve.
+    /// Waits until every worker serves. The error says why a worker cannot serve.
     pub(crate) async fn ready(&mut self) -> anyhow::Result<()> {
         let mut missing = self.wakers.len();
         while missing > 0 {
@@ -205,10 +202,8 @@ impl WorkerPool {
         }
     }
 
-    /// Makes all workers answer queued requests and end, and waits for them.
-    ///
-    /// # Errors
-    /// Returns why a worker failed meanwhile.
+    /// Makes all workers answer queued requests and end, and waits for them. The error says why a worker failed
+    /// meanwhile.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
         self.phase.set(Phase::Stopping, &self.wakers);
         let mut serving = self.wakers.len();

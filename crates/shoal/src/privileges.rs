@@ -23,10 +23,8 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Looks up the configured user and group. Returns `None` if the configuration names none.
-    ///
-    /// # Errors
-    /// Fails if one of them does not exist, or if this process may not change to them.
+    /// Looks up the configured user and group. Returns `None` if the configuration names none. Fails if one of them
+    /// does not exist, or if this process may not change to them.
     pub(crate) fn of(config: &Config) -> Result<Option<Self>, Failure> {
         let Some(identity) = Self::find(config)? else { return Ok(None) };
         if !(Uid::effective().is_root() || identity.is_current()) {
@@ -40,10 +38,8 @@ impl Identity {
         Ok(Some(identity))
     }
 
-    /// Looks up the user and group without checking whether this process may change to them.
-    ///
-    /// # Errors
-    /// Fails if one of them does not exist.
+    /// Looks up the user and group without checking whether this process may change to them. Fails if one of them does
+    /// not exist.
     pub(crate) fn find(config: &Config) -> Result<Option<Self>, Failure> {
         let Some(name) = &config.process.user else { return Ok(None) };
         let (user, primary) = find_user(name)?;
@@ -60,10 +56,8 @@ impl Identity {
         Ok(Some(Self { name: name.to_string(), user, group }))
     }
 
-    /// Changes to this user and this group, for good and for all threads, and gives up all other groups.
-    ///
-    /// # Errors
-    /// Fails if the system refuses.
+    /// Changes to this user and this group, for good and for all threads, and gives up all other groups. Fails if the
+    /// system refuses.
     pub(crate) fn assume(&self) -> anyhow::Result<()> {
         let Self { name, user, group } = self;
         // An unprivileged process already has this user, and cannot give up groups.

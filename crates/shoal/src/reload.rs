@@ -57,10 +57,8 @@ impl core::fmt::Debug for Reloader {
 }
 
 impl Reloader {
-    /// Reads everything again, and logs the outcome. Concurrent calls run one after another.
-    ///
-    /// # Errors
-    /// Returns why everything stays as it was.
+    /// Reads everything again, and logs the outcome. Concurrent calls run one after another. The error says why
+    /// everything stays as it was.
     pub(crate) fn reload(&self) -> Result<Differences, String> {
         let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.manager.reloading();
@@ -86,20 +84,16 @@ impl Reloader {
         outcome
     }
 
-    /// Replaces the shared values of a cluster, and reads everything again.
-    ///
-    /// # Errors
-    /// Returns why everything stays as it was.
+    /// Replaces the shared values of a cluster, and reads everything again. The error says why everything stays as it
+    /// was.
     #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "only a node uses it"))]
     pub(crate) fn apply_cluster(&self, values: Vec<(String, String)>) -> Result<Differences, String> {
         *self.cluster_values() = Some(values);
         self.reload()
     }
 
-    /// Checks values that all nodes of a cluster are to share.
-    ///
-    /// # Errors
-    /// Returns the key, the value, and what would be accepted.
+    /// Checks values that all nodes of a cluster are to share. The error is the key, the value, and what would be
+    /// accepted.
     pub(crate) fn check_cluster(&self, values: &[(String, String)]) -> Result<(), String> {
         let live = self.publisher.live.latest();
         config_file::reread(live.policy.config(), self.file.as_deref(), Some(values)).map(drop)

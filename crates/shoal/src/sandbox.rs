@@ -50,12 +50,10 @@ pub(crate) struct Sandbox {
 pub(crate) struct WorkerLimits(Role);
 
 impl Sandbox {
-    /// Limits the calling thread and its later threads to the needs of this configuration, which was read from
-    /// `file`, and of the control socket at `local`. The thread that writes the log joins with its next line. To be
-    /// called once, before any other thread is started.
-    ///
-    /// # Errors
-    /// Fails if the kernel refuses a necessary call, or a limit that it supports.
+    /// Limits the calling thread and its later threads to the needs of this configuration, which was read from `file`,
+    /// and of the control socket at `local`. The thread that writes the log joins with its next line. To be called
+    /// once, before any other thread is started. Fails if the kernel refuses a necessary call, or a limit that it
+    /// supports.
     pub(crate) fn enter(
         config: &Config,
         file: Option<&Path>,
@@ -78,10 +76,8 @@ impl Sandbox {
         self.workers
     }
 
-    /// Checks whether a tracker in this sandbox can run with another configuration.
-    ///
-    /// # Errors
-    /// Returns the key whose value needs more than the sandbox permits, and the remedy.
+    /// Checks whether a tracker in this sandbox can run with another configuration. The error is the key whose value
+    /// needs more than the sandbox permits, and the remedy.
     pub(crate) fn check(&self, config: &Config, file: Option<&Path>) -> Result<(), String> {
         let advice = "a restart sets the sandbox up anew, and process.landlock = false turns it off";
         if let Some(held) = &self.files {

@@ -100,10 +100,8 @@ impl State {
         SnapshotWriter { store, keys: self.keys.id(), timeout_s: config.announce.peer_timeout_s }
     }
 
-    /// Reads a snapshot of a running tracker into the store, before any worker uses the store.
-    ///
-    /// # Errors
-    /// Fails unless all of it can be read.
+    /// Reads a snapshot of a running tracker into the store, before any worker uses the store. Fails unless all of it
+    /// can be read.
     pub(crate) fn restore_from(
         &self,
         config: &Config,

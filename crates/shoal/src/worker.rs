@@ -131,10 +131,8 @@ impl WorkerIo {
 }
 
 impl Worker {
-    /// Serves until it is told to stop, then answers everything that has arrived.
-    ///
-    /// # Errors
-    /// Returns errors of this host that make it impossible to continue.
+    /// Serves until it is told to stop, then answers everything that has arrived. Fails with errors of this host that
+    /// make it impossible to continue.
     pub(crate) fn serve(self, mut io: WorkerIo) -> io::Result<()> {
         let (mut service, wakers) = (self.service, self.wakers);
         let mut housekeeping = Housekeeping {

@@ -105,11 +105,8 @@ impl DataPath {
         dealt
     }
 
-    /// Returns copies of the descriptors that another process needs to continue, with their names. To be called
-    /// before the queues are taken.
-    ///
-    /// # Errors
-    /// Fails if the kernel has no more descriptors.
+    /// Returns copies of the descriptors that another process needs to continue, with their names. To be called before
+    /// the queues are taken. Fails if the kernel has no more descriptors.
     pub(crate) fn descriptors(&self) -> io::Result<Vec<(String, OwnedFd)>> {
         let mut all = Vec::new();
         for Attached { interface, link, queues, .. } in &self.interfaces {

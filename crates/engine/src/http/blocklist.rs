@@ -65,10 +65,7 @@ impl Blocklist {
     }
 
     /// Appends the next piece to `body`: at most about 80 KiB, sometimes nothing. Returns whether there is more. Must
-    /// not be called again after the last piece.
-    ///
-    /// # Errors
-    /// Fails if the list has changed. The caller then cuts the reply off.
+    /// not be called again after the last piece. Fails if the list has changed. The caller then cuts the reply off.
     pub fn next(&mut self, body: &mut Vec<u8>) -> Result<bool, Outdated> {
         if !self.has_begun {
             body.extend_from_slice(match self.format {

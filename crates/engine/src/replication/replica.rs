@@ -106,10 +106,7 @@ impl Replica {
     }
 
     /// Merges a block of another node into the swarms. Data of this node that is equally new remains. Returns the
-    /// numbers of the block's peers.
-    ///
-    /// # Errors
-    /// Fails if the bytes are no valid block. Nothing of them is adopted then.
+    /// numbers of the block's peers. Fails if the bytes are no valid block. Nothing of them is adopted then.
     pub fn adopt(&mut self, block: &[u8]) -> Result<Adopted, Damaged> {
         let (timeout_s, set, content) = decode_header(block)?;
         let ages = Ages::of_other_store(timeout_s, self.timeout_s());

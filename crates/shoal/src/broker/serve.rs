@@ -65,10 +65,7 @@ pub(crate) struct Arguments {
     arguments: Vec<OsString>,
 }
 
-/// Serves the tracker at the other end of standard input until that end closes.
-///
-/// # Errors
-/// Fails if this process cannot serve.
+/// Serves the tracker at the other end of standard input until that end closes. Fails if this process cannot serve.
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments { directories, program, arguments } = arguments;
     // The environment may contain secrets.

@@ -160,11 +160,8 @@ impl HandOver {
         self.offered.try_lock().map_err(|_| "an upgrade is in progress; reload again after it".to_owned())
     }
 
-    /// Binds the addresses that `config` lists and `running` does not. No upgrade begins before the result is
-    /// dropped.
-    ///
-    /// # Errors
-    /// Returns which address cannot be bound, and why, or that an upgrade is in progress.
+    /// Binds the addresses that `config` lists and `running` does not. No upgrade begins before the result is dropped.
+    /// The error says which address cannot be bound, and why, or that an upgrade is in progress.
     pub(crate) fn change_sockets(
         &self,
         running: &Config,

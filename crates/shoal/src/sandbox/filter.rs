@@ -16,10 +16,8 @@ pub(super) enum Threads {
     Calling,
 }
 
-/// Installs a filter on top of earlier ones. `no_new_privs` must be set.
-///
-/// # Errors
-/// Fails if the kernel refuses, or if a thread has filters that this one does not have.
+/// Installs a filter on top of earlier ones. `no_new_privs` must be set. Fails if the kernel refuses, or if a thread
+/// has filters that this one does not have.
 pub(super) fn install(filter: &Filter, threads: Threads) -> io::Result<()> {
     let mut flags = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     if threads == Threads::All {

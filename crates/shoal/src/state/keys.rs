@@ -34,10 +34,8 @@ impl StateKeys {
         Ok(Self::of_bytes(shoal_runtime::random::bytes()?))
     }
 
-    /// Reads the keys of a directory. Creates new ones there if the keys are missing or damaged.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read or written.
+    /// Reads the keys of a directory. Creates new ones there if the keys are missing or damaged. Fails if the file
+    /// cannot be read or written.
     pub(crate) fn of(directory: &StateDirectory) -> anyhow::Result<Self> {
         let file = directory.keys();
         let shown = file.display();

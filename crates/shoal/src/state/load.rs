@@ -56,10 +56,8 @@ impl Loaded {
     }
 }
 
-/// Reads a snapshot into a store, by several threads.
-///
-/// # Errors
-/// Fails if the file cannot be read at all. A damaged file yields its intact blocks.
+/// Reads a snapshot into a store, by several threads. Fails if the file cannot be read at all. A damaged file yields
+/// its intact blocks.
 pub(crate) fn load(store: &Store, file: File, source: &Source<'_>) -> Result<Loaded, Refused> {
     let reader = Reader::new(file)?;
     let header = reader.header().clone();

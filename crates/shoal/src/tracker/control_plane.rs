@@ -50,10 +50,7 @@ pub(super) struct Parts<'a> {
 }
 
 /// Starts the cluster, the operator's controls and the control listener in this order, and tells the service manager
-/// that the tracker is ready.
-///
-/// # Errors
-/// Returns which part cannot be started, and why.
+/// that the tracker is ready. The error says which part cannot be started, and why.
 pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Result<Running> {
     let Parts {
         config,

@@ -169,10 +169,8 @@ fn with_permitted_swarms(policy: Policy, continues: bool) -> Policy {
 }
 
 impl DataPlane {
-    /// Starts all threads. Takes a predecessor once it has let go.
-    ///
-    /// # Errors
-    /// Returns which part cannot be started, and why.
+    /// Starts all threads. Takes a predecessor once it has let go. The error says which part cannot be started, and
+    /// why.
     pub(super) async fn start(
         parts: Parts<'_>,
         predecessor: &mut Option<Predecessor>,

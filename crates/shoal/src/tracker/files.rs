@@ -44,10 +44,7 @@ pub(super) struct Reloadable {
 
 impl Files {
     /// Reads all files. Lists may take `lists_bytes` of memory. The secret keys come from the tracker that this one
-    /// replaces, or from the frozen swarms.
-    ///
-    /// # Errors
-    /// Returns which file cannot be used, and why.
+    /// replaces, or from the frozen swarms. The error says which file cannot be used, and why.
     pub(super) async fn read(
         config: &Config,
         lists_bytes: u64,
@@ -87,10 +84,7 @@ impl Files {
 }
 
 /// Opens every file that a configuration names, and reads certificates, keys and tokens as a start does. Fetches no
-/// URLs.
-///
-/// # Errors
-/// Returns which key names an unusable file, and why.
+/// URLs. The error says which key names an unusable file, and why.
 pub(crate) fn check(config: &Config) -> Result<(), Failure> {
     Identity::find(config)?;
     for Need { why, path, use_ } in needs::paths(config, None) {

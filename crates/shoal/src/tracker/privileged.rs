@@ -39,10 +39,7 @@ pub(super) struct Privileged {
 }
 
 impl Privileged {
-    /// Opens everything in the order of dependence.
-    ///
-    /// # Errors
-    /// Returns which part is missing, and why.
+    /// Opens everything in the order of dependence. The error says which part is missing, and why.
     pub(super) async fn open(
         config: &Config,
         manager: &ServiceManager,

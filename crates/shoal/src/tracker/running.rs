@@ -83,10 +83,8 @@ impl Running {
         process::exit(signals.next().await.exit_code());
     }
 
-    /// Answers queued requests and stops all parts. A second signal ends the process at once.
-    ///
-    /// # Errors
-    /// Returns which worker does not stop.
+    /// Answers queued requests and stops all parts. A second signal ends the process at once. The error says which
+    /// worker does not stop.
     pub(super) async fn stop(self, reason: &str, signals: &mut Signals) -> Result<(), Failure> {
         let Self { status, control, hand_over, keys, store, cluster, threads, manager, .. } = self;
         let Threads { mut pool, memory_thread, collector, access_log, saver, data_path } = threads;

@@ -35,10 +35,8 @@ pub(super) struct OpenedSwarms {
 }
 
 impl OpenedSwarms {
-    /// Opens the store and restores the last process's swarms, except those that `torrents` forbid.
-    ///
-    /// # Errors
-    /// Fails if the kernel does not provide the memory, or if a running tracker does not hand its swarms over.
+    /// Opens the store and restores the last process's swarms, except those that `torrents` forbid. Fails if the kernel
+    /// does not provide the memory, or if a running tracker does not hand its swarms over.
     pub(super) async fn open(
         config: &Config,
         division: &Division,

@@ -91,10 +91,8 @@ struct News<'f> {
 }
 
 impl DataPath {
-    /// Begins to follow on a separate thread, which starts the service of the programs, if there are any.
-    ///
-    /// # Errors
-    /// Fails if the kernel provides no more threads or no random numbers.
+    /// Begins to follow on a separate thread, which starts the service of the programs, if there are any. Fails if the
+    /// kernel provides no more threads or no random numbers.
     pub(crate) fn follow(self, live: &Arc<Published<Live>>) -> anyhow::Result<Option<DataPathThread>> {
         if self.interfaces.is_empty() {
             return Ok(None);
