@@ -1,19 +1,20 @@
 //! The swarm store: which peers share which torrent.
 //!
-//! This crate owns all swarms and peers, and the memory they live in. It must not use sockets, files, threads or
-//! clocks: time and randomness are arguments, so that the whole life of a swarm can run in a test in microseconds.
+//! This crate owns all swarms and peers, and their memory. It must not use sockets, files, threads or clocks: time and
+//! randomness are arguments, so that a test can run the whole life of a swarm in microseconds.
 //!
 //! From the outside in: [`Store`] has one [`Swarms`] for each address family, which has shards behind small locks
-//! (`shard`). A shard has a `table` of `swarm_line`s. A swarm is one peer in its line, a block of a few peers (`small`),
-//! or two tables of `peer_line`s (`large`). A table consists of `segment`s, which are rebuilt and split one at a time, so
-//! no operation ever waits for growth. All of this lies in blocks of a few sizes (`slab`) in the pages of one `arena`.
+//! (`shard`). A shard has a `table` of `swarm_line`s. A swarm is one peer in its line, a block of a few peers
+//! (`small`), or two tables of `peer_line`s (`large`). A table consists of `segment`s, which are rebuilt and split one
+//! at a time, so no operation waits for growth. All of this lies in blocks of a few sizes (`slab`) in the pages of one
+//! `arena`.
 //!
 //! The aim is the least memory and no pause, at every size from one torrent to tens of millions. A swarm takes 30 bytes
 //! of a line of the table of swarms (42 for IPv6). Up to 232 peers (85 for IPv6) lie in one block.
 //!
-//! `unsafe` is only in `arena`, `prefetch`, the lock in `sync`, and one call of `memory`. Two contracts are stated and not expressed by
-//! types: a page must not be used after its arena, and two processes must not use a store in the same memory file at
-//! the same time.
+//! `unsafe` occurs only in `arena`, `prefetch`, the lock in `sync`, and one call of `memory`. Types do not express two
+//! of its contracts: no page is used after its arena, and no two processes use a store in the same memory file at the
+//! same time.
 
 mod age;
 mod api;
