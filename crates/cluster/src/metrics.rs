@@ -14,7 +14,6 @@ use crate::shared::{Phase, Summary};
 use crate::stats::state_name;
 use crate::{Observed, SwarmCounters};
 
-/// Every state of another node.
 const STATES: [NodeState; 6] = [
     NodeState::Joining,
     NodeState::Ready,
@@ -34,7 +33,6 @@ pub(crate) fn encode(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
     observed.credit.as_ref().map_or(Ok(()), |credit| encode_credit(&credit.summary(), page))
 }
 
-/// The connection to NATS.
 fn encode_link(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
     let (link, flow) = (&observed.link, observed.link.flow());
     page.gauge(
@@ -71,7 +69,6 @@ fn encode_link(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-/// This node, and those that it knows.
 fn encode_nodes(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     page.gauge(
         "shoal_cluster_ready",
@@ -100,7 +97,6 @@ fn encode_nodes(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-/// The protocol between the nodes.
 fn encode_counters(counters: &Counters, page: &mut Page<'_>) -> fmt::Result {
     page.counters(
         "shoal_cluster_deltas",
@@ -157,7 +153,6 @@ fn encode_counters(counters: &Counters, page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-/// The state that all nodes share.
 fn encode_shared(summary: &Summary, page: &mut Page<'_>) -> fmt::Result {
     page.gauge(
         "shoal_cluster_shared_followed",
@@ -183,7 +178,6 @@ fn encode_shared(summary: &Summary, page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-/// The announces of users on their way to the stream.
 fn encode_credit(summary: &credit::Summary, page: &mut Page<'_>) -> fmt::Result {
     page.gauge(
         "shoal_cluster_credit_accepted",
@@ -217,7 +211,7 @@ fn encode_credit(summary: &credit::Summary, page: &mut Page<'_>) -> fmt::Result 
     )
 }
 
-/// The peers of other nodes, and the changes of this one that no other node was told.
+/// The peers of other nodes, and the changes of this node that no other node was told.
 fn encode_swarms(counters: &SwarmCounters, page: &mut Page<'_>) -> fmt::Result {
     page.sums::<ReplicationCounters>([&counters.replication].into_iter())?;
     page.sums::<NodeCounters>(counters.clients.iter())?;

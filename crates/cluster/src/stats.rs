@@ -7,7 +7,7 @@ use crate::credit;
 use crate::protocol::{NodeState, NodeStatus, Status};
 use crate::shared::{Phase, Summary};
 
-/// Returns the state of the node at this moment, a quarter of a second old at most.
+/// Returns the state of the node, at most a quarter of a second old.
 pub(crate) fn collect(observed: &Observed) -> Cluster {
     let (link, flow) = (&observed.link, observed.link.flow());
     let status = observed.status.latest();
@@ -95,7 +95,7 @@ fn node(status: &NodeStatus) -> ClusterNode {
     }
 }
 
-/// Returns the name of a state, as the protocol spells it.
+/// Returns the name of a state in the protocol's spelling.
 pub(crate) fn state_name(state: NodeState) -> String {
     serde_json::to_value(state).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
 }

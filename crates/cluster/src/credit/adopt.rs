@@ -1,10 +1,10 @@
-//! Adoption: takes over the segments of runs that have ended, and mends them.
+//! Adoption: takes over the segments of ended runs, and mends them.
 //!
-//! A segment that is not locked is of a run that has ended. A run is adopted as a whole, so that its batches are sent in the
-//! order of their numbers: if one of its segments is locked or cannot be read at present, all of them stay for the next look.
+//! An unlocked segment belongs to an ended run. A run is adopted as a whole, so that its batches are sent in order: if
+//! one of its segments is locked or cannot be read at present, all of them stay for the next attempt.
 //!
-//! The bytes behind the last whole entry are cut off, since entries will follow there. A segment with damage is copied to
-//! [`DAMAGED`], and replaced by one with the batches that can be read.
+//! The bytes behind the last whole entry are cut off, since new entries will follow there. A damaged segment is copied
+//! to [`DAMAGED`], and replaced by one with its readable batches.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -25,16 +25,15 @@ use shoal_runtime::replace_file;
 /// The name of a copy of the last segment that was damaged.
 pub(super) const DAMAGED: &str = "credit.damaged";
 
-/// Looks for the segments of runs that have ended.
 #[derive(Debug)]
 pub(super) struct Adopter {
     directory: PathBuf,
-    /// The run that goes on.
+    /// The run of this process.
     run: NodeId,
     faults: Repeated,
 }
 
-/// A segment of a run that has ended, with batches that the stream does not have.
+/// A segment of an ended run, with batches that the stream does not have.
 #[derive(Debug)]
 pub(super) struct AdoptedSegment {
     pub(super) file: File,
@@ -43,12 +42,11 @@ pub(super) struct AdoptedSegment {
     pub(super) contents: SegmentContents,
 }
 
-/// The outcome of a look.
 #[derive(Debug, Default)]
 pub(super) struct Adopted {
-    /// The segments, in the order in which their batches are to be sent.
+    /// The segments, in the order in which their batches must be sent.
     pub(super) segments: Vec<AdoptedSegment>,
-    /// About how many records were lost in damaged files.
+    /// The approximate number of records that were lost in damaged files.
     pub(super) lost_records: u64,
 }
 
@@ -60,7 +58,7 @@ impl Adopter {
         Self { directory, run, faults: Repeated::default() }
     }
 
-    /// Takes over what runs have left that have ended, until `is_leaving`: then it stays for the next run.
+    /// Takes over the segments of ended runs, until `is_leaving`: then the rest stays for the next run.
     pub(super) fn adopt(&mut self, is_leaving: impl Fn() -> bool) -> Adopted {
         let mut adopted = Adopted::default();
         let runs = match self.runs() {
@@ -97,7 +95,7 @@ impl Adopter {
         adopted
     }
 
-    /// Finds the segments of other runs, and removes what such runs were creating when they ended.
+    /// Finds the segments of other runs, and removes the unfinished files of ended ones.
     fn runs(&self) -> io::Result<Runs> {
         let mut runs = Runs::new();
         for entry in fs::read_dir(&self.directory)? {
@@ -115,21 +113,21 @@ impl Adopter {
             } else if name.strip_prefix(NEW_PREFIX).is_some_and(|name| !name.starts_with(&own))
                 && open(&entry.path()).is_ok_and(|file| is_unlocked(&file))
             {
-                // A look will follow if it cannot be removed.
+                // A later attempt follows if the file cannot be removed.
                 let _ = fs::remove_file(entry.path());
             }
         }
         Ok(runs)
     }
 
-    /// Opens and locks all files of a run. Returns none of them if that is impossible, because the run goes on.
+    /// Opens and locks all files of a run. Returns none of them if the run is still going on.
     fn lock(&mut self, files: BTreeMap<u64, PathBuf>) -> Vec<(File, PathBuf)> {
         let mut locked = Vec::with_capacity(files.len());
         for path in files.into_values() {
             match open(&path) {
                 Ok(file) if is_unlocked(&file) => locked.push((file, path)),
                 Ok(_) => return Vec::new(),
-                // The run that it belongs to has just removed it.
+                // The file's own run has just removed it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     note(&mut self.faults, &path, &error);
@@ -140,7 +138,7 @@ impl Adopter {
         locked
     }
 
-    /// Reads a segment and mends it. Returns `None`, and removes the file or moves it aside, if it has nothing to send.
+    /// Reads a segment and mends it. If it has nothing to send, returns `None`, and removes the file or moves it aside.
     fn read(&self, file: File, path: &Path, lost_records: &mut u64) -> io::Result<Option<AdoptedSegment>> {
         let bytes = file.metadata()?.len();
         let mut content =
@@ -166,9 +164,9 @@ impl Adopter {
         Ok(Some(AdoptedSegment { file: mended, path: path.to_owned(), bytes, contents }))
     }
 
-    /// Moves a file without a head aside. Returns about how many records are lost with it.
+    /// Moves a file without a head aside. Returns the approximate number of its lost records.
     fn discard(&self, path: &Path, content: &[u8]) -> io::Result<u64> {
-        // The host has failed before the disk had any of it.
+        // The host has failed before anything reached the disk.
         if content.iter().all(|&byte| byte == 0) {
             fs::remove_file(path)?;
             return Ok(0);
@@ -179,7 +177,7 @@ impl Adopter {
         Ok(1)
     }
 
-    /// Copies a damaged segment, and replaces it by one with the batches that can be read.
+    /// Copies a damaged segment, and replaces it by one with its readable batches.
     fn replace(
         &self,
         path: &Path,
@@ -216,7 +214,7 @@ fn open(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no file")) }
 }
 
-/// Locks a file, unless a run has it that goes on.
+/// Locks a file, unless a running process has locked it.
 fn is_unlocked(file: &File) -> bool {
     flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }

@@ -1,16 +1,15 @@
-//! The spool: batches of credit that the stream does not have yet, in files of the directory of the state.
+//! The journal: batches of credit that the stream does not have yet, in files of the state's directory.
 //!
-//! Each run of the tracker writes segments of its own, `credit-RUN-NUMBER`, and locks them. Those of a run that has ended are
-//! adopted ([`super::adopt`]). A segment is appended to, until all of its batches are in the stream: then it is emptied, or
-//! removed if another segment follows. [`crate::protocol::decode_segment`] has its format.
+//! Each run of the tracker writes its own segments, `credit-RUN-NUMBER`, and locks them. Segments of ended runs are
+//! adopted ([`super::adopt`]). A segment grows until the stream has all of its batches. Then it is emptied, or removed
+//! if another segment follows. [`crate::protocol::decode_segment`] has its format.
 //!
-//! A process that is killed loses nothing that was appended. If the host fails, what was appended within the last second before
-//! may be lost. The caller lets another thread wait for the disk, see [`Spool::take_unsynced`].
+//! A killed process loses nothing that was appended. A failing host may lose what was appended within its last second.
+//! The caller lets another thread wait for the disk, see [`Spool::take_unsynced`].
 //!
 //! Batches of an earlier run keep their run, so the number of the last batch need not survive a crash. Files are never
-//! written over. Locks let the next run take the files of runs that have ended, and at an upgrade each process has its
-//! own. Behind a damaged entry, the next batch is found by its length, or by the run in its head, which no client
-//! knows.
+//! overwritten. Locks let the next run take the files of ended runs, and during an upgrade each process has its own.
+//! Behind a damaged entry, the next batch is found by its length, or by the run in its head, which no client knows.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -32,16 +31,16 @@ use shoal_runtime::repeated::Repeated;
 /// Maximum size of a segment in bytes.
 const SEGMENT_BYTES_MAX: usize = 8 << 20;
 
-/// Maximum size of a segment in bytes when it is read: notes of its batches may follow the last one.
+/// Maximum size of a segment in bytes when it is read: notes may follow its last batch.
 pub(super) const READ_BYTES_MAX: usize = SEGMENT_BYTES_MAX + SEGMENT_BYTES_MAX / 4;
 
 /// Maximum size of all segments together.
 pub(super) const SPOOL_BYTES_MAX: u64 = 256 << 20;
 
-/// The mode of the files, which name users.
+/// The mode of the files. They name users.
 pub(super) const MODE: u32 = 0o600;
 
-/// The names of segments, and of those that are being created.
+/// The names of segments, and of segments in creation.
 pub(super) const PREFIX: &str = "credit-";
 pub(super) const NEW_PREFIX: &str = "new-credit-";
 
@@ -51,18 +50,16 @@ pub(super) struct Spool {
     directory: PathBuf,
     run: NodeId,
     segments: BTreeMap<u64, Segment>,
-    /// The size of all segments.
     bytes: u64,
-    /// The segment of this run that is appended to, and the numbers of the next key and the next file.
+    /// The segment to which this run appends, and the numbers of the next key and the next file.
     open: Option<u64>,
     next_key: u64,
     next_number: u64,
-    /// Whether the disk may not have the name of a segment.
+    /// Whether the disk may lack the name of a segment.
     has_unsynced_name: bool,
     removal_faults: Repeated,
 }
 
-/// A file.
 #[derive(Debug)]
 struct Segment {
     file: Arc<File>,
@@ -81,11 +78,11 @@ pub(super) struct SpooledBatch {
     pub(super) records: u32,
     length: usize,
     key: u64,
-    /// Where its entry begins.
+    /// The offset of the batch's entry.
     offset: u64,
 }
 
-/// The files that the disk may not have.
+/// The files that may need a sync.
 #[derive(Debug)]
 pub(super) struct Unsynced {
     segments: Vec<(u64, Arc<File>)>,
@@ -96,7 +93,7 @@ pub(super) struct Unsynced {
 /// The outcome of [`Unsynced::sync`].
 #[derive(Debug, Default)]
 pub(super) struct Synced {
-    /// The segments and the directory that the disk still may not have.
+    /// The segments and the directory that still need a sync.
     failed: Vec<u64>,
     has_unsynced_name: bool,
     /// The last error.
@@ -118,12 +115,11 @@ impl Spool {
         }
     }
 
-    /// Returns the size of all segments in bytes.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes segments of runs that have ended. Returns their batches in the same order.
+    /// Takes segments of ended runs. Returns their batches in the same order.
     pub(super) fn insert_adopted(&mut self, adopted: Vec<AdoptedSegment>) -> Vec<SpooledBatch> {
         let mut batches = Vec::new();
         for AdoptedSegment { file, path, bytes, contents } in adopted {
@@ -142,10 +138,7 @@ impl Spool {
         batches
     }
 
-    /// Appends a batch of this run, unless the spool is full.
-    ///
-    /// # Errors
-    /// Returns the error of the file system.
+    /// Appends a batch of this run, unless the journal is full.
     pub(super) fn append(
         &mut self,
         sequence: u64,
@@ -167,7 +160,7 @@ impl Spool {
         Ok(Some(SpooledBatch { run, sequence, records, length: batch.len(), key, offset }))
     }
 
-    /// Returns the key of a segment of this run with room for an entry.
+    /// Returns the key of this run's segment with room for an entry.
     fn open_for(&mut self, entry_bytes: u64) -> io::Result<u64> {
         let has_room = |segment: &Segment| segment.bytes + entry_bytes <= SEGMENT_BYTES_MAX as u64;
         if let Some(key) = self.open.filter(|key| self.segments.get(key).is_some_and(has_room)) {
@@ -189,10 +182,7 @@ impl Spool {
         Ok(key)
     }
 
-    /// Reads a batch.
-    ///
-    /// # Errors
-    /// Returns the error of the file system, or that the file has another content.
+    /// Reads a batch. The error is the error of the file system, or that the file has another content.
     pub(super) fn read(&self, batch: &SpooledBatch) -> io::Result<Vec<u8>> {
         let segment = self.segments.get(&batch.key).ok_or(io::ErrorKind::NotFound)?;
         let mut bytes = vec![0; SEGMENT_ENTRY_HEAD_BYTES + batch.length];
@@ -205,7 +195,7 @@ impl Spool {
         }
     }
 
-    /// Notes that the stream has a batch, the first of those that wait.
+    /// Notes that the stream has this batch, the first of the waiting ones.
     pub(super) fn settle(&mut self, batch: &SpooledBatch) {
         let SpooledBatch { key, sequence, .. } = *batch;
         let Some(segment) = self.segments.get_mut(&key) else { return };
@@ -222,13 +212,13 @@ impl Spool {
             }
         });
         if let Err(error) = settled {
-            // The batch is sent again after a restart, with the same message id.
+            // After a restart, the batch is sent again with the same message id.
             tracing::debug!(%error, "a file of credit cannot be written");
         }
     }
 
-    /// Returns what the disk may not have of that which waits, for a thread that may wait for the disk. To be called once a
-    /// second.
+    /// Returns the files with waiting batches that need a sync, for a thread that may wait for the disk. To be called
+    /// once a second.
     pub(super) fn take_unsynced(&mut self) -> Option<Unsynced> {
         let unsynced =
             self.segments.iter_mut().filter(|(_, segment)| segment.waiting > 0 && !segment.is_synced);
@@ -241,7 +231,7 @@ impl Spool {
         (!segments.is_empty() || directory.is_some()).then_some(Unsynced { segments, directory })
     }
 
-    /// Notes what the disk still may not have.
+    /// Notes the files that still need a sync.
     pub(super) fn note_synced(&mut self, synced: &Synced) {
         self.has_unsynced_name |= synced.has_unsynced_name;
         for key in &synced.failed {
@@ -251,7 +241,7 @@ impl Spool {
         }
     }
 
-    /// Removes the segment of this run if nothing waits in it, at the end.
+    /// Removes the segment of this run at the end, if no batch waits in it.
     pub(super) fn close(&mut self) {
         if let Some(open) = self.open.take()
             && self.segments.get(&open).is_some_and(|segment| segment.waiting == 0)
@@ -268,7 +258,7 @@ impl Spool {
         key
     }
 
-    /// Changes a segment, and the size of all with it.
+    /// Changes a segment, and updates the total size.
     fn change<R>(&mut self, key: u64, change: impl FnOnce(&mut Segment) -> io::Result<R>) -> io::Result<R> {
         let segment = self.segments.get_mut(&key).ok_or(io::ErrorKind::NotFound)?;
         let before = segment.bytes;
@@ -280,7 +270,7 @@ impl Spool {
     fn remove(&mut self, key: u64) {
         let Some(mut segment) = self.segments.remove(&key) else { return };
         self.bytes -= segment.bytes;
-        // A run that finds the file nevertheless has nothing to send.
+        // A run that still finds the file has nothing to send.
         let emptied = segment.clear();
         if let Err(error) = fs::remove_file(&segment.path).and(emptied)
             && let Some(unlogged) = self.removal_faults.note(Instant::now())
@@ -297,7 +287,7 @@ impl Segment {
         let mut bytes = Vec::with_capacity(SEGMENT_ENTRY_HEAD_BYTES + entry.batch.len());
         encode_segment_entry(entry, &mut bytes);
         if let Err(error) = self.file.write_all_at(&bytes, self.bytes) {
-            // The part of it that was written ends the file, and the next entry replaces it.
+            // The partial entry ends the file, and the next entry replaces it.
             let _ = self.file.set_len(self.bytes);
             return Err(error);
         }
@@ -306,7 +296,6 @@ impl Segment {
         Ok(())
     }
 
-    /// Removes all entries.
     fn clear(&mut self) -> io::Result<()> {
         self.bytes = SEGMENT_HEAD_BYTES as u64;
         self.file.set_len(self.bytes)
@@ -314,7 +303,7 @@ impl Segment {
 }
 
 impl Unsynced {
-    /// Waits until the disk has it, as far as that is possible.
+    /// Syncs the files as far as possible.
     pub(super) fn sync(self) -> Synced {
         let mut synced = Synced::default();
         for (key, file) in self.segments {
@@ -332,8 +321,8 @@ impl Unsynced {
     }
 }
 
-/// Creates a file with this content. Another run must not find it under the name of a segment before it is locked and has
-/// its head, so the caller renames it then.
+/// Creates a file with this content. The caller renames it afterwards: another run must not find a segment before it is
+/// locked and has its head.
 pub(super) fn create_locked(path: &Path, content: &[u8]) -> io::Result<File> {
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
     let mut options = OpenOptions::new();
