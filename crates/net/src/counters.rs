@@ -1,7 +1,7 @@
 //! The counters of a back end, for export.
 //!
-//! Each worker writes its own set, and any thread may read it. Only the worker writes, so counting costs a plain load
-//! and store instead of a locked instruction.
+//! Each worker writes its own set, and any thread may read it. A single writer makes counting a plain load and store
+//! instead of a locked instruction.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,12 +17,12 @@ impl Counter {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Adds `n`. Two threads that call this at the same time would lose counts, so it is not public.
+    /// Adds `n`. Two concurrent calls would lose counts, so it is not public.
     pub(crate) fn add(&self, n: usize) {
         self.add_u64(n as u64);
     }
 
-    /// Does the same for a count of the kernel.
+    /// Adds a count of the kernel.
     pub(crate) fn add_u64(&self, n: u64) {
         self.0.store(self.read().wrapping_add(n), Ordering::Relaxed);
     }
@@ -52,12 +52,12 @@ pub struct Counters {
     pub v4: FamilyCounters,
     /// Over IPv6.
     pub v6: FamilyCounters,
-    /// Batches passed to the service. The mean batch size is the number of received datagrams divided by it.
+    /// Batches passed to the service. Received datagrams divided by this number give the mean batch size.
     pub batches: Counter,
-    /// How often the receive buffers of a socket were all full, so that receiving paused for a moment and the socket's
-    /// own buffer filled instead (io_uring only).
+    /// How often all receive buffers of a socket were full, so that receiving paused and the socket's own buffer filled
+    /// instead (io_uring only).
     pub pool_exhausted: Counter,
-    /// The XDP data path. Datagrams that came by it are counted by family as well.
+    /// The XDP data path. Its datagrams are also counted by family.
     pub xdp: XdpCounters,
 }
 
@@ -70,22 +70,22 @@ pub struct XdpCounters {
     pub malformed: Counter,
     /// Frames dropped because the UDP checksum was wrong.
     pub bad_checksum: Counter,
-    /// Replies dropped because the transmit ring was full. They are among those of [`FamilyCounters::send_full`].
+    /// Replies dropped because the transmit ring was full. [`FamilyCounters::send_full`] counts them too.
     pub transmit_full: Counter,
     /// Descriptors of the kernel that lie outside of the memory or belong to another frame.
     pub bad_descriptors: Counter,
     /// Frames that the kernel dropped because the receive ring was full (`rx_ring_full` of `struct xdp_statistics`).
     pub kernel_ring_full: Counter,
-    /// Frames that the kernel dropped at the socket for another reason, such as a lack of frames or a frame that was too long
-    /// (`rx_dropped`).
+    /// Frames that the kernel dropped at the socket for another reason, such as a lack of frames or a frame that was
+    /// too long (`rx_dropped`).
     pub kernel_dropped: Counter,
     /// Replies that the kernel did not send because their descriptors were invalid (`tx_invalid_descs`).
     pub kernel_invalid: Counter,
-    /// Sockets that were given up, since their interface had vanished or the kernel had damaged a ring.
+    /// Sockets that were given up, because their interface had vanished or the kernel had damaged a ring.
     pub lost: Counter,
     /// Open sockets.
     pub sockets: Gauge,
-    /// Frames that are free or wait in the kernel for what arrives.
+    /// Frames that are free or wait in the kernel for arriving data.
     pub frames_free: Gauge,
     /// All frames.
     pub frames_total: Gauge,
@@ -98,7 +98,7 @@ pub struct FamilyCounters {
     pub received: Counter,
     /// Datagrams dropped because they were longer than [`crate::REQUEST_BYTES_MAX`].
     pub oversized: Counter,
-    /// Failed receives, mostly because of ICMP errors that earlier replies have caused.
+    /// Failed receives, mostly because of ICMP errors after earlier replies.
     pub receive_failed: Counter,
     /// Replies that the kernel accepted.
     pub sent: Counter,
@@ -111,7 +111,7 @@ pub struct FamilyCounters {
 }
 
 impl Counters {
-    /// Returns the counters of the family that a socket at `local` serves.
+    /// Returns the counters of the family of a socket at `local`.
     pub(crate) fn family(&self, local: &SocketAddr) -> &FamilyCounters {
         if local.is_ipv4() { &self.v4 } else { &self.v6 }
     }

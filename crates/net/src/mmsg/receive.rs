@@ -28,12 +28,11 @@ pub(super) struct ReceiveBatch {
 /// One received datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Datagram<'i> {
-    /// Its source.
     pub(super) name: &'i Name,
     name_bytes: usize,
     control: &'i Control,
     control_bytes: usize,
-    /// Its content, or `None` if it was longer than a request may be.
+    /// Its content. `None` if it exceeded the maximum size of a request.
     pub(super) request: Option<&'i [u8]>,
 }
 
@@ -132,8 +131,7 @@ impl<'i> Datagram<'i> {
         &self.name[..self.name_bytes]
     }
 
-    /// Returns the control message that makes the reply leave from the address that the request was sent to; may be
-    /// empty.
+    /// Returns the control message that sends the reply from the request's destination address. May be empty.
     pub(super) fn return_control(&self) -> &'i [u8] {
         &self.control[..self.control_bytes]
     }

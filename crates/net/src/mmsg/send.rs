@@ -22,9 +22,8 @@ pub(super) struct SendBatch {
 pub(super) struct Reply<'r> {
     /// The name of the destination.
     pub(super) name: &'r [u8],
-    /// The control message that chooses the local address; may be empty.
+    /// The control message that chooses the local address. May be empty.
     pub(super) control: &'r [u8],
-    /// The content.
     pub(super) payload: &'r [u8],
 }
 
@@ -37,7 +36,7 @@ impl SendBatch {
     }
 
     /// Sends the replies, at most `BATCH_MAX`, and counts the outcome of each. Never waits: if the socket or the device
-    /// has no room, the rest of the batch is dropped, because there would be no room for it either.
+    /// has no room, the rest of the batch is dropped, because it would find no room either.
     pub(super) fn send<'r>(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -67,7 +66,7 @@ impl SendBatch {
                     break;
                 }
                 Err(errno) => {
-                    // The error is that of the first header. The others may succeed.
+                    // The error concerns the first header. The others may succeed.
                     fault::count_send(errno, 1, counters);
                     next += 1;
                 }

@@ -9,7 +9,7 @@ use crate::counters::Counter;
 pub struct StreamCounters {
     /// Connections accepted, including those refused afterwards.
     pub accepted: Counter,
-    /// Connections closed, for any reason. The difference is the number of open connections.
+    /// Connections closed, for any reason. `accepted` minus `closed` is the number of open connections.
     pub closed: Counter,
     /// Refused because the worker is full and no source has more of its connections than theirs.
     pub refused_share: Counter,
@@ -25,7 +25,7 @@ pub struct StreamCounters {
     /// Closed because all connections together held too much memory. Connections of the sources that hold most go
     /// first.
     pub evicted_memory: Counter,
-    /// Refused because there is no memory for another connection, and none that could be closed instead.
+    /// Refused because there is no memory for another connection, and none to close instead.
     pub refused_memory: Counter,
     /// Closed because no request arrived for too long.
     pub timed_out_idle: Counter,
@@ -33,7 +33,7 @@ pub struct StreamCounters {
     pub timed_out_request: Counter,
     /// Closed because the peer did not read its replies.
     pub timed_out_send: Counter,
-    /// Upgraded connections that the service gave up because their peer was silent for too long.
+    /// Upgraded connections that the service gave up because of their peer's silence.
     pub timed_out_silent: Counter,
     /// Closed by an error of the connection, such as a reset.
     pub failed: Counter,
@@ -60,7 +60,7 @@ pub struct Evictions {
     pub sending: Counter,
     /// Connections in the middle of a request or handshake.
     pub request: Counter,
-    /// Those of all these whose source had more connections than others.
+    /// Of all these, the connections whose source had more connections than others.
     pub greedy: Counter,
 }
 

@@ -1,17 +1,16 @@
 //! The table of connections: which exist, the phase of each and since when, and which is closed first.
 //!
-//! This module is the bookkeeping of connections, without any I/O. Each phase has one time limit. The connections of a
-//! phase therefore form a queue in order of entry, and only its head can be overdue. [`Shares`] decides which
-//! connection makes room. The cost of a step does not depend on the number of connections.
+//! This module is the bookkeeping of connections, without any I/O. Each phase has one time limit. So the connections of
+//! a phase form a queue in order of entry, and only its head can be overdue. [`Shares`] decides which connection makes
+//! room. The cost of a step does not depend on the number of connections.
 //!
-//! A connection can enter a phase again and again. So that this does not keep it open forever, waits for the rest of
-//! requests add up until the connection is idle, and so do waits for the peer to read replies. A connection whose time
-//! is used up is overdue as soon as it enters the phase again.
+//! A connection can enter a phase repeatedly. So that this does not keep it open forever, waits for the rest of
+//! requests add up until the connection is idle, and so do waits for the peer to read replies, except for the first
+//! tenth of a second of each. A connection without time left is overdue as soon as it enters the phase again: it enters
+//! at the head of the queue.
 //!
-//! The phases are idle, lingering, open as a WebSocket, sending, and in a request. WebSockets have no time limit. One
-//! that has been silent for long is pinged, and closed if it stays silent. Waits for the peer to read replies add up
-//! except for the first tenth of a second of each. A connection whose sum has reached its limit enters the phase at the
-//! head of the queue.
+//! The phases are idle, lingering, open as a WebSocket, sending, and in a request. WebSockets have no time limit. A
+//! silent one is pinged, and closed if it stays silent.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,48 +25,45 @@ use super::slab::Slab;
 use super::sources::Sources;
 use super::{Budget, StreamCounters, StreamLimits};
 
-/// Maximum time for which input after the last reply is discarded before the socket is closed.
+/// How long input after the last reply is discarded before the socket closes.
 const LINGER_MS_MAX: u64 = 2_000;
 
-/// The part of each wait that does not add up. A peer that is slower than that at every request, and is never idle,
-/// runs out of time. A peer that keeps requests or replies moving does not.
+/// The part of each wait that does not add up. A peer that is slower at every request, and is never idle, runs out of
+/// time. A peer that keeps requests or replies moving does not.
 const FREE_WAIT_MS: u64 = 100;
 
-/// The phase of a connection, which decides its time limit. Its place in the order of eviction is its [`Class`]. During the
-/// shutdown, connections of earlier phases are closed before those of later ones.
+/// The phase of a connection, which decides its time limit. Its place in the order of eviction is its [`Class`]. During
+/// the shutdown, connections of earlier phases are closed before those of later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
-    /// It waits for a request; none is in progress.
+    /// The connection waits for a request; none is in progress.
     Idle,
-    /// It waits for the peer to stop sending.
+    /// The connection waits for the peer to stop sending.
     Linger,
     /// Either side may send at any time.
     Upgraded,
-    /// It waits for the peer to read output.
+    /// The connection waits for the peer to read output.
     Send,
-    /// It waits for the rest of a request or handshake.
+    /// The connection waits for the rest of a request or handshake.
     Request,
 }
 
 impl Phase {
-    /// The number of phases.
     pub(super) const COUNT: usize = 5;
 
-    /// All phases, in the order of the shutdown.
     pub(super) const ALL: [Self; Self::COUNT] =
         [Self::Idle, Self::Linger, Self::Upgraded, Self::Send, Self::Request];
 }
 
-/// The reason why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     /// The worker has the maximum number of connections.
     Full,
-    /// Its source has the maximum number of connections.
+    /// The source has the maximum number of connections.
     Source,
-    /// Its source opens connections too often.
+    /// The source opens connections too often.
     Rate,
-    /// There is no memory for it.
+    /// There is no memory for the connection.
     Memory,
 }
 
@@ -82,18 +78,18 @@ pub(super) struct Admission {
 pub(super) struct Victim {
     pub(super) handle: Handle,
     pub(super) phase: Phase,
-    /// The greed of the greediest source, see [`Shares`].
+    /// The highest usage of a source, see [`Shares`].
     pub(super) greed: usize,
-    /// Whether it is of that source, and that has more connections than others.
+    /// Whether the connection belongs to that source, and the source has more connections than others.
     pub(super) is_greedy: bool,
 }
 
 /// A connection that can be closed to free memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemoryVictim {
-    /// It holds more memory than others.
+    /// The connection holds more memory than others.
     Account(Handle),
-    /// Its source has many connections.
+    /// The source of the connection has many connections.
     Connection(Victim),
 }
 
@@ -119,13 +115,13 @@ struct Entry<T> {
     /// The links in the queue of its phase.
     links: Links,
     membership: Membership,
-    /// The time for which it has waited for the rest of requests since it was last idle, in milliseconds.
+    /// How long it has waited for the rest of requests since it was last idle, in milliseconds.
     waited_ms: u32,
-    /// The time for which its peer has been reading replies since it was last idle, in milliseconds.
+    /// How long its peer has been reading replies since it was last idle, in milliseconds.
     sending_ms: u32,
     phase: Phase,
     kind: ConnectionKind,
-    /// Whether the service has said that it is established.
+    /// Whether the service has declared it established.
     is_established: bool,
 }
 
@@ -167,7 +163,7 @@ impl<T> Entry<T> {
         }
     }
 
-    /// Returns whether it has no time left for its phase. A WebSocket may stay open forever anyway.
+    /// Returns whether it has no time left for its phase. A WebSocket may always stay open.
     fn is_out_of_time(&self, limits: &StreamLimits) -> bool {
         self.kind == ConnectionKind::Http
             && match self.phase {
@@ -179,7 +175,6 @@ impl<T> Entry<T> {
 }
 
 impl<T> ConnectionTable<T> {
-    /// The memory that every connection takes, independent of its peer.
     const CONNECTION_BYTES: usize =
         Slab::<Entry<T>>::SLOT_BYTES + memory::ACCOUNT_BYTES + shares::SOURCE_BYTES;
 
@@ -198,12 +193,11 @@ impl<T> ConnectionTable<T> {
         &self.counters
     }
 
-    /// Replaces the limits, also for the connections that exist. None is closed because there are too many.
+    /// Replaces the limits, also for existing connections. Closes none for being too many.
     pub(super) const fn set_limits(&mut self, limits: StreamLimits) {
         self.limits = limits;
     }
 
-    /// Begins the shutdown: no connection becomes idle from now on.
     pub(super) const fn begin_shutdown(&mut self) {
         self.shutting_down = true;
     }
@@ -216,8 +210,8 @@ impl<T> ConnectionTable<T> {
         self.slab.len()
     }
 
-    /// Reserves capacity for a connection that counts towards this quota. The limit of the source is checked first, so that
-    /// no connection is evicted in favour of one whose source has too many anyway.
+    /// Reserves capacity for a connection with this quota. Checks the limit of the source first, so that no connection
+    /// is evicted in favour of one whose source has too many anyway.
     pub(super) fn admit(&self, quota: Quota) -> Result<Admission, Refused> {
         if quota.ip.is_some_and(|ip| !self.sources.enter(ip, quota.kind, self.limits.per_source)) {
             return Err(Refused::Source);
@@ -230,15 +224,16 @@ impl<T> ConnectionTable<T> {
         Err(Refused::Full)
     }
 
-    /// Cancels an admission that is not used.
+    /// Cancels an unused admission.
     pub(super) fn cancel(&self, &Admission { quota: Quota { ip, kind } }: &Admission) {
         networks(ip).for_each(|network| self.sources.leave(network, kind));
     }
 
     /// Returns the connection that is evicted in favour of one from this source, if any: the first in the order of
-    /// eviction, unless the source is at least as greedy as the source of that. Such a source can only replace an idle or
-    /// lingering connection of its own. If a wider network is that greedy, it can also replace one of that network that is
-    /// idle, lingers or is in a request, so that a client of a provider is served although others of the provider are greedy.
+    /// eviction, unless this source's usage is at least as high as that of the victim's source. In that case it can
+    /// only replace an idle or lingering connection of its own. If only a wider network has such a usage, it can also
+    /// replace a connection of that network that is idle, lingers or is in a request, so that a client of a provider is
+    /// served although others of the provider have many connections.
     pub(super) fn victim_for(&mut self, ip: Option<IpAddr>) -> Option<Victim> {
         let (greediest, greed) = self.shares.greediest_of(networks(ip));
         match self.victim() {
@@ -256,7 +251,6 @@ impl<T> ConnectionTable<T> {
         }
     }
 
-    /// Returns the first connection in the order of eviction, see [`Shares::victim`].
     pub(super) fn victim(&mut self) -> Option<Victim> {
         let victim = self.shares.victim(&mut self.slab)?;
         Some(self.victim_at(victim))
@@ -291,7 +285,7 @@ impl<T> ConnectionTable<T> {
         handle
     }
 
-    /// Records the memory that a connection holds, in addition to what every connection takes.
+    /// Records a connection's memory beyond what every connection takes.
     pub(super) fn update_held(&mut self, handle: Handle, held: Held) {
         if self.slab.get_mut(handle).is_some() {
             self.accounts.note(handle.index, Held { fixed: held.fixed + Self::CONNECTION_BYTES, ..held });
@@ -326,7 +320,6 @@ impl<T> ConnectionTable<T> {
         }
     }
 
-    /// Frees the memory of unused slots.
     pub(super) fn trim(&mut self) {
         self.slab.trim();
         self.shares.trim();
@@ -346,8 +339,8 @@ impl<T> ConnectionTable<T> {
         self.slab.get_mut(handle).map(|entry| entry.phase)
     }
 
-    /// Moves a connection to a phase, which may be the one that it is in. The time of the phase begins anew. It is over
-    /// at once if the connection has no time left.
+    /// Moves a connection to a phase, which may be its present one, and restarts the time of the phase. The time is
+    /// over at once if the connection has none left.
     pub(super) fn enter(&mut self, handle: Handle, phase: Phase, now_ms: u64) {
         let Some(entry) = self.slab.get_mut(handle) else { return };
         let (before, class_before) = (entry.phase, entry.class());
@@ -376,7 +369,7 @@ impl<T> ConnectionTable<T> {
         }
     }
 
-    /// Makes the connection count towards `quota` from now on, whether that is exhausted or not.
+    /// Makes the connection count towards `quota` from now on, even if that is exhausted.
     pub(super) fn set_quota(&mut self, handle: Handle, quota: Quota) {
         self.leave_sources(handle);
         let Some(entry) = self.slab.get_mut(handle) else { return };
@@ -427,7 +420,7 @@ impl<T> ConnectionTable<T> {
         Phase::ALL.into_iter().find_map(|phase| Some((self.first(phase)?, phase)))
     }
 
-    /// Returns a connection whose time is up, and its phase. Counts it if that means that it is closed.
+    /// Returns an overdue connection, and its phase. Counts it if it will be closed.
     pub(super) fn overdue(&mut self, now_ms: u64) -> Option<(Handle, Phase)> {
         for phase in Phase::ALL {
             let Some(first) = self.queues[phase as usize].first() else { continue };
