@@ -120,8 +120,8 @@ impl<S: StreamService> StreamIo<S> {
         Ok(victim.map(|victim| self.evict(victim, service)).is_some())
     }
 
-    fn evict(&mut self, Victim { handle, phase, is_greedy, .. }: Victim, service: &mut S) {
-        self.table.counters().evicted.add(phase, is_greedy);
+    fn evict(&mut self, Victim { handle, phase, is_over_share, .. }: Victim, service: &mut S) {
+        self.table.counters().evicted.add(phase, is_over_share);
         self.end_in(handle, phase, service);
     }
 

@@ -39,7 +39,7 @@ use super::queue::{Chain, Links, NodeId, Queue};
 use super::slab::Slab;
 
 /// Minimum usage of a ranked group.
-const RANKED_GREED_MIN: usize = 2;
+const RANKED_USAGE_MIN: usize = 2;
 
 /// A class of busy connections is spared while it has no more than this part of them: some other class has more.
 const SPARED_PART: u32 = 8;
@@ -114,7 +114,7 @@ pub(super) struct Shares {
     /// far, which takes less memory than that group's connections.
     ranks: Vec<[Queue; Class::COUNT]>,
     /// The highest usage of a ranked group.
-    greed_max: usize,
+    usage_max: usize,
     /// All connections by class, also those without a source.
     all: [Queue; Class::COUNT],
     counts: Counts,
@@ -156,7 +156,7 @@ struct Group {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rank {
-    greed: usize,
+    usage: usize,
     /// The class of the connection that the group loses first.
     class: Class,
 }
@@ -188,18 +188,18 @@ impl Chain for Slab<Group> {
 }
 
 impl Group {
-    fn greed(&self) -> usize {
-        greed(self.counts.sum(), self.network.width())
+    fn usage(&self) -> usize {
+        usage(self.counts.sum(), self.network.width())
     }
 
     fn rank(&self) -> Option<Rank> {
-        let greed = self.greed();
+        let usage = self.usage();
         let class = self.counts.first()?;
-        (greed >= RANKED_GREED_MIN).then_some(Rank { greed, class })
+        (usage >= RANKED_USAGE_MIN).then_some(Rank { usage, class })
     }
 }
 
-const fn greed(count: u32, width: Width) -> usize {
+const fn usage(count: u32, width: Width) -> usize {
     (count / width.shares()) as usize
 }
 
@@ -293,20 +293,20 @@ impl Shares {
 
     /// Returns the network with the highest usage, and the usage. Given the narrowest first, it prefers the narrowest
     /// of equal ones. The usage of a source without connections is zero.
-    pub(super) fn greediest_of(
+    pub(super) fn highest_usage_of(
         &mut self,
         networks: impl Iterator<Item = Network>,
     ) -> (Option<Network>, usize) {
-        let mut greediest = (None, 0);
+        let mut highest = (None, 0);
         for network in networks {
             if let Some(node) = self.index.get(&network) {
-                let greed = self.groups.at(node.index()).1.greed();
-                if greediest.0.is_none() || greed > greediest.1 {
-                    greediest = (Some(network), greed);
+                let usage = self.groups.at(node.index()).1.usage();
+                if highest.0.is_none() || usage > highest.1 {
+                    highest = (Some(network), usage);
                 }
             }
         }
-        greediest
+        highest
     }
 
     /// Returns the connection that makes room for another one, the highest usage, or one if no group is ranked, and
@@ -314,25 +314,25 @@ impl Shares {
     /// has announced, while there are enough other connections.
     pub(super) fn victim(&mut self, members: &mut impl Members) -> Option<(NodeId, usize, bool)> {
         let class = self.counts.first()?;
-        if let Some(rank) = self.greediest()
+        if let Some(rank) = self.highest_rank()
             && (rank.class < Class::Announced || class == Class::Announced)
         {
-            let (node, greed) = self.victim_of_greediest(members)?;
-            return Some((node, greed, true));
+            let (node, usage) = self.victim_of_highest(members)?;
+            return Some((node, usage, true));
         }
-        let greed = self.greediest().map_or(1, |rank| rank.greed);
+        let usage = self.highest_rank().map_or(1, |rank| rank.usage);
         let skipped = self.skipped(class);
         let queue = &mut self.all[class as usize];
         (0..skipped).for_each(|_| queue.rotate(&mut OfAll(members)));
-        Some((queue.first()?, greed, false))
+        Some((queue.first()?, usage, false))
     }
 
     /// Returns the connection that the group with the highest usage loses first, and that usage. Returns `None` if no
     /// group is ranked.
-    pub(super) fn victim_of_greediest(&mut self, members: &mut impl Members) -> Option<(NodeId, usize)> {
-        let Rank { greed, class } = self.greediest()?;
+    pub(super) fn victim_of_highest(&mut self, members: &mut impl Members) -> Option<(NodeId, usize)> {
+        let Rank { usage, class } = self.highest_rank()?;
         let (skipped_groups, skipped) = (self.skipped(class), self.skipped(class));
-        let groups = &mut self.ranks[greed][class as usize];
+        let groups = &mut self.ranks[usage][class as usize];
         (0..skipped_groups).for_each(|_| groups.rotate(&mut self.groups));
         let group_place = groups.first()?;
         let (_, group) = self.groups.at(group_place.index());
@@ -340,7 +340,7 @@ impl Shares {
         let node = queue.first()?;
         let level = level_of(members, node, group_place)?;
         (0..skipped).for_each(|_| queue.rotate(&mut OfWidth { members, level }));
-        Some((queue.first()?, greed))
+        Some((queue.first()?, usage))
     }
 
     /// Returns the first connection of a network in a class.
@@ -350,11 +350,11 @@ impl Shares {
     }
 
     /// Returns the highest rank.
-    fn greediest(&self) -> Option<Rank> {
-        let greed = self.greed_max;
-        let ranks = self.ranks.get(greed).filter(|_| greed >= RANKED_GREED_MIN)?;
+    fn highest_rank(&self) -> Option<Rank> {
+        let usage = self.usage_max;
+        let ranks = self.ranks.get(usage).filter(|_| usage >= RANKED_USAGE_MIN)?;
         let class = Class::ALL.into_iter().find(|class| !ranks[*class as usize].is_empty())?;
-        Some(Rank { greed, class })
+        Some(Rank { usage, class })
     }
 
     /// Returns how many elements at the head of a class's queue a choice skips: none, if the first one is chosen. A
@@ -372,7 +372,7 @@ impl Shares {
     pub(super) fn trim(&mut self) {
         self.groups.trim();
         self.index.shrink_to(2 * self.index.len());
-        self.ranks.truncate(self.greed_max + 1);
+        self.ranks.truncate(self.usage_max + 1);
         self.ranks.shrink_to(2 * self.ranks.len());
     }
 
@@ -384,18 +384,18 @@ impl Shares {
             return;
         }
         group.ranked = after;
-        if let Some(Rank { greed, class }) = before {
-            self.ranks[greed][class as usize].remove(node, &mut self.groups);
+        if let Some(Rank { usage, class }) = before {
+            self.ranks[usage][class as usize].remove(node, &mut self.groups);
         }
-        if let Some(Rank { greed, class }) = after {
-            if self.ranks.len() <= greed {
-                self.ranks.resize(greed + 1, Default::default());
+        if let Some(Rank { usage, class }) = after {
+            if self.ranks.len() <= usage {
+                self.ranks.resize(usage + 1, Default::default());
             }
-            self.ranks[greed][class as usize].push(node, &mut self.groups);
-            self.greed_max = self.greed_max.max(greed);
+            self.ranks[usage][class as usize].push(node, &mut self.groups);
+            self.usage_max = self.usage_max.max(usage);
         }
-        while self.greed_max >= RANKED_GREED_MIN && self.ranks[self.greed_max].iter().all(Queue::is_empty) {
-            self.greed_max -= 1;
+        while self.usage_max >= RANKED_USAGE_MIN && self.ranks[self.usage_max].iter().all(Queue::is_empty) {
+            self.usage_max -= 1;
         }
     }
 }
@@ -454,34 +454,34 @@ mod tests {
             self.model.iter().flatten().filter(move |model| model.is_in(network))
         }
 
-        fn greed_of(&self, network: Network) -> usize {
+        fn usage_of(&self, network: Network) -> usize {
             self.of(network).count() / network.width().shares() as usize
         }
 
         /// Checks the choice of the shares against the model.
         fn check(&mut self, shares: &mut Shares) {
-            let Some((node, greed, is_greedy)) = shares.victim(&mut self.memberships) else {
+            let Some((node, usage, is_over_share)) = shares.victim(&mut self.memberships) else {
                 assert!(self.model.iter().flatten().next().is_none());
                 return;
             };
             let all = || self.model.iter().flatten();
             let networks: Vec<Network> = all().flat_map(|model| Network::all(model.ip)).collect();
-            let greed_max = networks.iter().map(|network| self.greed_of(*network)).max().unwrap_or(0).max(1);
-            assert_eq!(greed, greed_max);
+            let usage_max = networks.iter().map(|network| self.usage_of(*network)).max().unwrap_or(0).max(1);
+            assert_eq!(usage, usage_max);
             let victim = self.model[node.index() as usize].expect("the victim is connected");
             let first = first_class(all()).unwrap();
-            let greediest = || networks.iter().filter(|network| self.greed_of(**network) == greed_max);
-            let class = greediest().filter_map(|network| first_class(self.of(*network))).min().unwrap();
-            if greed_max >= RANKED_GREED_MIN && (class < Class::Announced || first == Class::Announced) {
-                assert!(is_greedy);
-                assert_eq!(victim.class, class, "the first that any of the greediest groups can spare");
+            let highest = || networks.iter().filter(|network| self.usage_of(**network) == usage_max);
+            let class = highest().filter_map(|network| first_class(self.of(*network))).min().unwrap();
+            if usage_max >= RANKED_USAGE_MIN && (class < Class::Announced || first == Class::Announced) {
+                assert!(is_over_share);
+                assert_eq!(victim.class, class, "the first that any of the highest groups can spare");
                 let is_first = |network: &&Network| {
                     let mut others = self.of(**network).filter(|other| other.class == class);
                     victim.is_in(**network) && others.all(|other| victim.place() <= other.place())
                 };
-                assert!(greediest().any(|network| is_first(&network)), "{victim:?}");
+                assert!(highest().any(|network| is_first(&network)), "{victim:?}");
             } else {
-                assert!(!is_greedy);
+                assert!(!is_over_share);
                 assert_eq!(victim.class, first);
                 let mut others = all().filter(|other| other.class == first);
                 assert!(others.all(|other| victim.place() <= other.place()), "{victim:?}");
@@ -556,7 +556,7 @@ mod tests {
                 }
             }
             assert!(
-                shares.index.is_empty() && shares.groups.len() == 0 && shares.greed_max < RANKED_GREED_MIN
+                shares.index.is_empty() && shares.groups.len() == 0 && shares.usage_max < RANKED_USAGE_MIN
             );
             assert_eq!(shares.counts.sum(), 0);
         }
@@ -564,21 +564,21 @@ mod tests {
 
     #[test]
     fn a_wide_network_is_greedy_only_beyond_its_shares() {
-        let greed = |width: Width, ip: &dyn Fn(u32) -> String| {
+        let usage = |width: Width, ip: &dyn Fn(u32) -> String| {
             let mut shares = Shares::default();
             let mut memberships = vec![Membership::default(); 400];
             for number in 0..3 * width.shares() {
                 let ip = ip(number).parse().unwrap();
                 shares.join(&mut memberships, NodeId::new(number), Network::all(ip), Class::Idle);
-                let greed = shares.victim(&mut memberships).map(|(_, greed, _)| greed);
+                let usage = shares.victim(&mut memberships).map(|(_, usage, _)| usage);
                 let expected = (number as usize + 1) / width.shares() as usize;
-                assert_eq!(greed, Some(expected.max(1)), "{width:?} {number}");
+                assert_eq!(usage, Some(expected.max(1)), "{width:?} {number}");
             }
         };
-        greed(Width::Site, &|number| format!("2001:db8:0:{number:02x}00::1"));
-        greed(Width::Block, &|number| format!("2001:db8:{number:x}::1"));
-        greed(Width::Block, &|number| format!("192.0.2.{number}"));
-        greed(Width::Allocation, &|number| format!("2001:db8:{:x}::1", number << 7));
+        usage(Width::Site, &|number| format!("2001:db8:0:{number:02x}00::1"));
+        usage(Width::Block, &|number| format!("2001:db8:{number:x}::1"));
+        usage(Width::Block, &|number| format!("192.0.2.{number}"));
+        usage(Width::Allocation, &|number| format!("2001:db8:{:x}::1", number << 7));
     }
 
     /// Returns the shares of connections of these addresses in these classes.
@@ -597,8 +597,8 @@ mod tests {
         for (halves, is_office) in [(8, false), (7, true)] {
             let all: Vec<_> = office.clone().chain(half(halves)).collect();
             let (mut shares, mut memberships) = shares_of(&all);
-            let (node, greed, is_greedy) = shares.victim(&mut memberships).unwrap();
-            assert_eq!((greed, is_greedy), (50, is_office), "{halves} of {}", all.len());
+            let (node, usage, is_over_share) = shares.victim(&mut memberships).unwrap();
+            assert_eq!((usage, is_over_share), (50, is_office), "{halves} of {}", all.len());
             assert_eq!(node.index() < 50, is_office);
             assert!(is_office || node.index() == 50, "the oldest half request");
         }

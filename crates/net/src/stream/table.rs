@@ -79,9 +79,9 @@ pub(super) struct Victim {
     pub(super) handle: Handle,
     pub(super) phase: Phase,
     /// The highest usage of a source, see [`Shares`].
-    pub(super) greed: usize,
+    pub(super) usage: usize,
     /// Whether the connection belongs to that source, and the source has more connections than others.
-    pub(super) is_greedy: bool,
+    pub(super) is_over_share: bool,
 }
 
 /// A connection that can be closed to free memory.
@@ -235,18 +235,18 @@ impl<T> ConnectionTable<T> {
     /// replace a connection of that network that is idle, lingers or is in a request, so that a client of a provider is
     /// served although others of the provider have many connections.
     pub(super) fn victim_for(&mut self, ip: Option<IpAddr>) -> Option<Victim> {
-        let (greediest, greed) = self.shares.greediest_of(networks(ip));
+        let (highest, usage) = self.shares.highest_usage_of(networks(ip));
         match self.victim() {
-            Some(victim) if victim.greed > greed => Some(victim),
+            Some(victim) if victim.usage > usage => Some(victim),
             _ => {
                 let own = networks(ip).next()?;
                 let of_own = [Class::Idle, Class::Linger].map(|class| (own, class));
-                let of_wider = greediest.filter(|network| *network != own).map(|network| {
+                let of_wider = highest.filter(|network| *network != own).map(|network| {
                     [Class::Idle, Class::Linger, Class::Request].map(|class| (network, class))
                 });
                 let mut candidates = of_own.into_iter().chain(of_wider.into_iter().flatten());
                 let node = candidates.find_map(|(network, class)| self.shares.first_of(network, class))?;
-                Some(self.victim_at((node, greed, greed > 1)))
+                Some(self.victim_at((node, usage, usage > 1)))
             }
         }
     }
@@ -256,9 +256,9 @@ impl<T> ConnectionTable<T> {
         Some(self.victim_at(victim))
     }
 
-    fn victim_at(&mut self, (node, greed, is_greedy): (NodeId, usize, bool)) -> Victim {
+    fn victim_at(&mut self, (node, usage, is_over_share): (NodeId, usize, bool)) -> Victim {
         let (handle, entry) = self.slab.at(node.index());
-        Victim { handle, phase: entry.phase, greed, is_greedy }
+        Victim { handle, phase: entry.phase, usage, is_over_share }
     }
 
     /// Inserts an admitted connection, which waits for its first request.
@@ -310,11 +310,11 @@ impl<T> ConnectionTable<T> {
             return self.victim().map(MemoryVictim::Connection);
         };
         let fixed_bytes = self.accounts.fixed_bytes() / self.len().max(1);
-        let (_, greed) = self.shares.greediest_of(networks(account.ip));
-        let account_weight = greed.saturating_mul(fixed_bytes) + account.source_bytes;
-        match self.shares.victim_of_greediest(&mut self.slab) {
-            Some((node, greed)) if greed.saturating_mul(fixed_bytes) > account_weight => {
-                Some(MemoryVictim::Connection(self.victim_at((node, greed, true))))
+        let (_, usage) = self.shares.highest_usage_of(networks(account.ip));
+        let account_weight = usage.saturating_mul(fixed_bytes) + account.source_bytes;
+        match self.shares.victim_of_highest(&mut self.slab) {
+            Some((node, usage)) if usage.saturating_mul(fixed_bytes) > account_weight => {
+                Some(MemoryVictim::Connection(self.victim_at((node, usage, true))))
             }
             _ => Some(MemoryVictim::Account(self.slab.at(account.index).0)),
         }
@@ -525,7 +525,7 @@ mod tests {
         table.enter(idle, Phase::Idle, 0);
         assert_eq!(
             table.victim(),
-            Some(Victim { handle: a, phase: Phase::Request, greed: 2, is_greedy: true })
+            Some(Victim { handle: a, phase: Phase::Request, usage: 2, is_over_share: true })
         );
         table.enter(a, Phase::Send, 2);
         assert_eq!(victim(&mut table), Some(b));
@@ -603,7 +603,7 @@ mod tests {
             (0..128).map(|number| enter(&mut table, "half", &format!("192.0.2.{number}:1"), 0));
         let first = of_provider.next();
         assert_eq!(of_provider.count(), 127);
-        let handle = |victim: Option<Victim>| victim.map(|victim| (victim.handle, victim.greed));
+        let handle = |victim: Option<Victim>| victim.map(|victim| (victim.handle, victim.usage));
         let of = |ip: &str| Some(ip.parse().unwrap());
         assert_eq!(handle(table.victim_for(of("198.51.100.1"))), first.map(|first| (first, 2)));
         assert_eq!(handle(table.victim_for(of("192.0.2.200"))), first.map(|first| (first, 2)));
@@ -632,8 +632,8 @@ mod tests {
         let Some(MemoryVictim::Connection(victim)) = table.memory_victim() else {
             panic!("the busy one goes")
         };
-        assert_eq!((victim.handle, victim.greed), (idle[0], 100));
-        // The source is the greediest anyway. Of its connections, the one that holds most is closed.
+        assert_eq!((victim.handle, victim.usage), (idle[0], 100));
+        // The source is the highest anyway. Of its connections, the one that holds most is closed.
         table.update_held(idle[7], Held { fixed: 10_000, variable: 200_000 });
         assert_eq!(table.memory_victim(), Some(MemoryVictim::Account(idle[7])));
         table.update_held(busy, Held { fixed: 10_000, variable: 2_000_000 });
@@ -651,7 +651,7 @@ mod tests {
         handles[..2]
             .iter()
             .for_each(|handle| table.set_quota(*handle, Quota { ip, kind: ConnectionKind::Http }));
-        assert_eq!(table.victim().unwrap().greed, 2);
+        assert_eq!(table.victim().unwrap().usage, 2);
         assert_eq!(table.admit(quota("198.51.100.7:1", true)).unwrap_err(), Refused::Source);
         table.set_quota(handles[0], Quota { ip, kind: ConnectionKind::WebSocket });
         assert_eq!(table.admit(quota("198.51.100.7:1", true)).unwrap_err(), Refused::Full);
