@@ -1,15 +1,15 @@
-//! The open connections of the control listener: their number, and which one has to go for a new one.
+//! The open connections of the control listener: their number, and which one makes room for a new one.
 //!
 //! A new connection is always accepted. If its source, or all sources together, have too many, the oldest connection of
-//! the greediest source is closed. So a client that holds connections cannot keep others out, not even from the same
-//! address: a request that is answered at once is over before it is the oldest.
+//! the source with the most is closed. So a client that holds connections cannot keep others out, not even from the
+//! same address: a request with a quick reply is over before it is the oldest.
 //!
-//! Responses that do not end, like a feed of events, are *streams*. They are counted apart, and a new one is refused if
-//! there are too many, so they take no connections away from other requests.
+//! Endless responses, like a feed of events, are *streams*. They are counted apart, and a new one is refused if there
+//! are too many, so they take no connections away from other requests. The age of an endless response says nothing
+//! about its client.
 //!
-//! Refusing new connections was the alternative. Clients that hold connections would then keep all others out, and on
-//! loopback all clients have the same address. The age of a response that does not end says nothing about its client,
-//! which is why streams are refused beyond their number.
+//! The alternative was to refuse new connections. Clients that hold connections would then keep all others out, and on
+//! loopback all clients have the same address.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -24,7 +24,7 @@ use super::counters::{ConnectionEnd, ControlCounters};
 use super::problem::Problem;
 
 /// Maximum number of connections that are not streams, of all sources and of one. With the streams, they fit in the
-/// descriptors that are reserved (`crate::descriptors`).
+/// reserved descriptors (`crate::descriptors`).
 const CONNECTIONS_MAX: usize = 64;
 const CONNECTIONS_PER_SOURCE_MAX: usize = 48;
 
@@ -38,10 +38,9 @@ const CONNECTION_TIME_MAX: Duration = Duration::from_secs(15);
 /// Maximum time for a stream. Clients then connect again.
 const STREAM_TIME_MAX: Duration = Duration::from_hours(1);
 
-/// Time after which a client that was refused a stream tries again.
+/// Time after which a client with a refused stream tries again.
 const STREAM_PAUSE: Duration = Duration::from_secs(10);
 
-/// All open connections.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     table: Mutex<Table>,
@@ -63,7 +62,7 @@ struct Entry {
     closed: Arc<Notify>,
 }
 
-/// A unit that counts as one client: an IPv4 address or an IPv6 /64.
+/// The unit that counts as one client: an IPv4 address or an IPv6 /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Source(IpAddr);
 
@@ -80,7 +79,7 @@ pub(super) struct Open {
 pub(crate) struct Connection {
     all: Arc<Connections>,
     number: u64,
-    /// The address of the client, which is a loopback address if it has a local user.
+    /// The address of the client. A loopback address if it has a local user.
     pub(crate) peer: SocketAddr,
     /// The user at the other end of the socket for the users of this host, who needs no token.
     pub(super) local_user: Option<u32>,
@@ -96,12 +95,12 @@ impl Source {
 }
 
 impl Connections {
-    /// Returns no connections. How they end is counted by `counters`.
+    /// Creates an empty set. `counters` count how connections end.
     pub(super) fn new(counters: Arc<ControlCounters>) -> Self {
         Self { table: Mutex::default(), counters }
     }
 
-    /// Adds a connection. If there are too many, it closes another one.
+    /// Adds a connection. If there are too many, closes another one.
     pub(super) fn open(self: &Arc<Self>, peer: SocketAddr, local_user: Option<u32>) -> Open {
         let source = Source::of(peer.ip());
         let (end, end_receiver) = watch::channel(Instant::now() + CONNECTION_TIME_MAX);
@@ -118,7 +117,7 @@ impl Connections {
         Open { connection, end: end_receiver, closed }
     }
 
-    /// Ends all streams. Those that may continue are opened again by their clients.
+    /// Ends all streams. Clients that may continue open theirs again.
     pub(super) fn end_streams(&self) {
         let table = self.lock();
         table.open.values().filter(|entry| entry.is_stream).for_each(|entry| entry.closed.notify_one());
@@ -175,15 +174,13 @@ impl Drop for Open {
 }
 
 impl Connection {
-    /// Counts how the connection has ended, if not after its response.
+    /// Counts the end of the connection, unless it ended after its response.
     pub(super) fn count(&self, end: ConnectionEnd) {
         self.all.count(end);
     }
 
-    /// Counts this connection as a stream from now on, which may last for an hour.
-    ///
-    /// # Errors
-    /// Returns the refusal if there are too many streams, or if the connection has just been closed for another one.
+    /// Counts this connection as a stream from now on, which may last for an hour. Fails if there are too many streams,
+    /// or if the connection has just been closed for another one.
     pub(crate) fn begin_stream(&self) -> Result<(), Problem> {
         let source = Source::of(self.peer.ip());
         let mut table = self.all.lock();

@@ -1,19 +1,19 @@
 //! Insight for the operator: changed torrents, largest swarms, software of clients, look-ups of torrents.
 //!
-//! This module owns the thread that collects what workers leave (`shoal_engine::insight`), and answers the questions of the control
-//! listener. It takes the locks of the store for a look-up at a time, and never while it waits for anything else.
+//! This module owns the thread that collects the traces of workers (`shoal_engine::insight`), and answers the questions
+//! of the control listener. It locks the store for one look-up at a time, and never while it waits for anything else.
 //!
 //! - `Insight::torrent` and `Insight::torrents`: current counts of named torrents.
 //! - `Insight::peers`: the peers of a torrent.
 //! - `Insight::top`: the largest swarms.
 //! - `Insight::clients`: the software of clients.
-//! - `Insight::changes` and `Insight::wait_for_changes`: the feed of changes. A reader without a cursor is told to start
-//!   over, with the cursor at which it starts. It takes that cursor, then reads the counts of all torrents that it knows,
-//!   and then follows from the cursor. The watch of changes begins with the first reader, and ends when there was none for
-//!   some minutes.
+//! - `Insight::changes` and `Insight::wait_for_changes`: the feed of changes. A reader without a cursor is told to
+//!   start over, with a new cursor. It takes that cursor, then reads the counts of all torrents that it knows, and then
+//!   follows from the cursor. The watch of changes begins with the first reader, and ends after five minutes without
+//!   one.
 //!
 //! The thread collects twenty times a second. It exchanges the list of a shard for an empty one: it tries the lock and
-//! holds it for tens of nanoseconds. The watch of changes ends when there was no reader for five minutes.
+//! holds it for tens of nanoseconds.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,7 +30,7 @@ use tokio::sync::watch;
 use shoal_runtime::clock;
 use shoal_runtime::periodic::PeriodicThread;
 
-/// Maximum number of peers of a torrent that are listed, for each family and for WebTorrent.
+/// Maximum number of listed peers of a torrent, for each family and for WebTorrent.
 pub(crate) const PEERS_MAX: usize = 1000;
 
 /// Maximum number of swarms among the largest.
@@ -42,10 +42,10 @@ pub(crate) const TORRENTS_MAX: usize = 10_000;
 /// Number of torrents whose cache misses overlap.
 const PREFETCHED: usize = 32;
 
-/// The pause of the thread between two rounds. The buffers have room for what comes in the meantime.
+/// The pause of the thread between two rounds. The buffers have room for all traces of a pause.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// How long the largest swarms are remembered before they are looked up again.
+/// How long the largest swarms are remembered before a new look-up.
 const TOP_MS: u64 = 1000;
 
 /// How often the distance between samples is adapted.
@@ -54,7 +54,7 @@ const ADAPT_MS: u64 = 1000;
 /// How often the counts of all candidates for the largest swarms are looked up.
 const CANDIDATES_MS: u64 = 10_000;
 
-/// The feed ends when no reader has come for this time.
+/// The feed ends after this time without a reader.
 const READERS_GONE_MS: u64 = 300_000;
 
 /// The current counts of a torrent.
@@ -63,13 +63,13 @@ pub(crate) struct Torrent {
     pub(crate) info_hash: InfoHash,
     /// Peers over UDP and HTTP with IPv4 addresses.
     pub(crate) v4: Counts,
-    /// The same with IPv6 addresses.
+    /// Peers over UDP and HTTP with IPv6 addresses.
     pub(crate) v6: Counts,
     /// Peers of WebTorrent.
     pub(crate) webtorrent: Counts,
 }
 
-/// Seconds since the swarms of a torrent were created. `None` where there is no swarm.
+/// Seconds since the swarms of a torrent were created. `None` without a swarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TorrentAges {
     pub(crate) v4_s: Option<u32>,
@@ -82,35 +82,34 @@ pub(crate) struct TorrentAges {
 pub(crate) struct TorrentPeers {
     /// Peers over UDP and HTTP.
     pub(crate) stored: Vec<StoredPeer>,
-    /// Peers of WebTorrent, whose addresses are not known here.
+    /// Peers of WebTorrent. Their addresses are not known here.
     pub(crate) connected: Vec<ConnectedPeer>,
 }
 
 /// The answer to a reader of the feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ChangedTorrents {
-    /// These torrents have changed since the cursor of the reader. Their counts are current, not those at the change.
+    /// These torrents have changed since the reader's cursor. Their counts are current, not those at the change.
     Changed {
         torrents: Vec<Torrent>,
         cursor: Cursor,
-        /// Whether there are more torrents behind this cursor.
+        /// Whether more torrents follow this cursor.
         has_more: bool,
     },
     /// The reader has missed changes, or has just begun: see the top of this module.
     StartOver { cursor: Cursor },
 }
 
-/// There is no feed, because there are no random numbers.
+/// The error that there is no feed, for lack of random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoFeed;
 
-/// The observations of a tracker, shared by the thread that collects them and the control listener.
+/// The observations of a tracker. The collecting thread and the control listener share them.
 #[derive(Debug)]
 pub struct Insight {
     store: Arc<Store>,
     swarms: Option<Arc<Swarms>>,
     changes_max: usize,
-    /// The samples of each worker.
     rings: Vec<Arc<SampleRing>>,
     sampled: Mutex<Sampled>,
     top: Mutex<Top>,
@@ -118,14 +117,12 @@ pub struct Insight {
     feed_state: FeedState,
 }
 
-/// The results of the samples so far.
 #[derive(Debug, Default)]
 struct Sampled {
     clients: Clients,
     candidates: Candidates,
 }
 
-/// The largest swarms, when they were last looked up.
 #[derive(Debug, Default)]
 struct Top {
     looked_up_ms: Option<u64>,
@@ -134,7 +131,7 @@ struct Top {
 
 #[derive(Debug)]
 struct FeedState {
-    /// When a reader came last.
+    /// When the last reader came.
     read_ms: AtomicU64,
     /// The number of readers that wait for changes.
     waiting: AtomicUsize,
@@ -158,7 +155,6 @@ impl Torrent {
 }
 
 impl NoFeed {
-    /// The advice to the operator.
     pub(crate) const MESSAGE: &str = "the kernel provides no random numbers; try again later";
 }
 
@@ -181,7 +177,7 @@ impl Insight {
         }
     }
 
-    /// Returns the ring for the samples of a worker, if there is such a worker.
+    /// Returns the ring for the samples of a worker, if it exists.
     pub fn ring(&self, worker: usize) -> Option<&Arc<SampleRing>> {
         self.rings.get(worker)
     }
@@ -224,8 +220,8 @@ impl Insight {
         }
     }
 
-    /// Returns up to `max` of the largest swarms, at most [`TOP_MAX`], the largest first. Their counts are at most a second
-    /// old.
+    /// Returns up to `max` of the largest swarms, at most [`TOP_MAX`], the largest first. Their counts are at most a
+    /// second old.
     pub(crate) fn top(&self, max: usize) -> Vec<Torrent> {
         let now_ms = clock::monotonic_ms();
         let mut top = lock(&self.top);
@@ -242,10 +238,8 @@ impl Insight {
         lock(&self.sampled).clients.shares(max, now_s)
     }
 
-    /// Returns up to `max` torrents, at most [`TORRENTS_MAX`], that have changed since `cursor`.
-    ///
-    /// # Errors
-    /// Returns why there is no feed.
+    /// Returns up to `max` torrents, at most [`TORRENTS_MAX`], that have changed since `cursor`. Fails if there is no
+    /// feed.
     pub(crate) fn changes(&self, cursor: Option<Cursor>, max: usize) -> Result<ChangedTorrents, NoFeed> {
         self.feed_state.read_ms.store(clock::monotonic_ms(), Ordering::Relaxed);
         let changes = {
@@ -317,7 +311,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Collects what the workers leave. It belongs to the thread that does so.
+/// Collects the traces of the workers. Its thread owns it.
 #[derive(Debug)]
 pub struct Collector {
     insight: Arc<Insight>,
@@ -326,15 +320,12 @@ pub struct Collector {
     swarms_spare: Vec<InfoHash>,
     adapted_ms: u64,
     looked_up_ms: u64,
-    /// The number of announces for which the samples of each worker stand, since the distance was adapted.
+    /// The number of announces that each worker's samples represent, since the distance was adapted.
     announces: BTreeMap<usize, u64>,
 }
 
 impl Collector {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// Fails if the kernel provides no more threads.
+    /// Starts the thread. Fails if the kernel provides no more threads.
     pub fn start(insight: &Arc<Insight>) -> io::Result<PeriodicThread> {
         let mut collector = Self::new(Arc::clone(insight));
         PeriodicThread::start("insight", PERIOD, move || collector.collect())

@@ -1,8 +1,8 @@
 //! The statistics of each second, collected once for all readers, and their history.
 //!
-//! A task collects them while something watches, and otherwise only when a sample of the history is due. Every watcher
-//! reads the latest one when its connection takes more bytes: one that reads slowly misses some of them, and holds no
-//! more memory than the others. A reader that asks gets those of the last second, or has them collected for all others.
+//! A task collects them while there are watchers, and otherwise only when a sample of the history is due. Every watcher
+//! reads the latest statistics when its connection takes more bytes: a slow one misses some, and holds no more memory
+//! than the others. A reader that asks gets the statistics of the last second, or has them collected for all others.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,11 +21,10 @@ use crate::history::{History, Sample};
 use crate::stats::{self, Stats};
 use shoal_runtime::clock;
 
-/// How often the statistics are collected while something watches.
+/// How often the statistics are collected while there are watchers.
 const COLLECT_EVERY: Duration = Duration::from_secs(1);
 
-/// How long readers get the same statistics. It is a little less than the time between two questions of a reader that asks
-/// each second.
+/// How long readers get the same statistics: a little less than a second, for readers that ask each second.
 const STATS_MS: u64 = 900;
 
 /// The latest statistics and the history.
@@ -62,7 +61,7 @@ pub(super) struct Watcher {
 type Next = Pin<Box<dyn Future<Output = Option<(watch::Receiver<Bytes>, Bytes)>> + Send>>;
 
 impl LatestStats {
-    /// Creates statistics of these counters. [`Self::collect`] has to run.
+    /// Creates statistics of these sources. [`Self::collect`] has to run.
     pub(super) fn new(sources: Arc<Sources>) -> Self {
         let events = watch::Sender::new(Bytes::new());
         Self { sources, latest: Mutex::default(), events, history: Mutex::default() }
@@ -101,12 +100,10 @@ impl LatestStats {
         Ok(latest.text.clone())
     }
 
-    /// Returns the history as JSON.
     pub(super) fn history(&self) -> serde_json::Result<String> {
         serde_json::to_string(&lock(&self.history).shown()).map(|text| text + "\n")
     }
 
-    /// Returns a new watcher.
     pub(super) fn watch(&self) -> Watcher {
         Watcher { next: Box::pin(next(self.events.subscribe())) }
     }
@@ -123,7 +120,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for the next event.
 async fn next(mut latest: watch::Receiver<Bytes>) -> Option<(watch::Receiver<Bytes>, Bytes)> {
     latest.changed().await.ok()?;
     let event = latest.borrow_and_update().clone();

@@ -7,7 +7,6 @@ use shoal_net::stream::StreamCounters;
 use super::Sources;
 use super::page::Page;
 
-/// Appends the metrics of connections, with and without TLS.
 pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let sum = |read: fn(&StreamCounters) -> u64| sources.sum_streams(read);
     let (accepted, closed) = (sum(|io| io.accepted.read()), sum(|io| io.closed.read()));
@@ -44,7 +43,7 @@ pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-/// Appends the metrics of connections that did not end with a regular close by the client, or were never begun.
+/// Appends the metrics of connections that did not end with a regular close by the client, or never began.
 fn encode_ended(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let sum = |read: fn(&StreamCounters) -> u64| sources.sum_streams(read);
     page.counters(
@@ -76,7 +75,7 @@ fn encode_ended(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-/// Returns the number of connections that ended otherwise than by a regular close of the client, by reason.
+/// Returns the number of connections that did not end with a regular close by the client, by reason.
 pub(crate) fn ended(sources: &Sources) -> [(&'static str, u64); 11] {
     let sum = |read: fn(&StreamCounters) -> u64| sources.sum_streams(read);
     [

@@ -21,10 +21,7 @@ impl<'e> Page<'e> {
         Self { encoder }
     }
 
-    /// Appends a counter. `_total` is appended to its name.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
+    /// Appends a counter. `_total` is appended to its name. Fails if the page cannot be written.
     pub fn counters<L: EncodeLabelSet>(
         &mut self,
         name: &str,
@@ -38,10 +35,7 @@ impl<'e> Page<'e> {
         Ok(())
     }
 
-    /// Appends all metrics of the counters of the workers, added up.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
+    /// Appends all metrics of the workers' counters, added up. Fails if the page cannot be written.
     pub fn sums<E: Export>(&mut self, workers: impl Iterator<Item = impl AsRef<E>>) -> fmt::Result {
         shoal_base::metrics::sums(workers).into_iter().try_for_each(|metric| {
             let help = metric.help.concat();
@@ -58,29 +52,20 @@ impl<'e> Page<'e> {
         })
     }
 
-    /// Appends a counter without labels.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
+    /// Appends a counter without labels. Fails if the page cannot be written.
     pub fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         let metric = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         ConstCounter::new(value).encode(metric)
     }
 
-    /// Appends a counter of seconds and fractions of them, without labels.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
+    /// Appends a counter of seconds and fractions of them, without labels. Fails if the page cannot be written.
     pub fn seconds_counter(&mut self, name: &str, help: &str, seconds: f64) -> fmt::Result {
         let unit = Some(&Unit::Seconds);
         let metric = self.encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
         ConstCounter::new(seconds).encode(metric)
     }
 
-    /// Appends a gauge. The unit is appended to its name.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
+    /// Appends a gauge. The unit is appended to its name. Fails if the page cannot be written.
     pub fn gauges<L: EncodeLabelSet, N: EncodeGaugeValue>(
         &mut self,
         name: &str,
@@ -95,10 +80,8 @@ impl<'e> Page<'e> {
         Ok(())
     }
 
-    /// Appends a histogram. The unit is appended to its name, and its values are divided by `scale`.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
+    /// Appends a histogram. The unit is appended to its name, and its values are divided by `scale`. Fails if the page
+    /// cannot be written.
     pub fn histograms<L: EncodeLabelSet>(
         &mut self,
         name: &str,
@@ -122,29 +105,21 @@ impl<'e> Page<'e> {
         Ok(())
     }
 
-    /// Appends a gauge without labels.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
+    /// Appends a gauge without labels. Fails if the page cannot be written.
     pub fn gauge(&mut self, name: &str, help: &str, unit: Option<Unit>, value: u64) -> fmt::Result {
         let metric = self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
         ConstGauge::new(value).encode(metric)
     }
 
-    /// Appends a gauge of seconds and fractions of them, without labels.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
+    /// Appends a gauge of seconds and fractions of them, without labels. Fails if the page cannot be written.
     pub fn seconds_gauge(&mut self, name: &str, help: &str, seconds: f64) -> fmt::Result {
         let unit = Some(&Unit::Seconds);
         let metric = self.encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
         ConstGauge::new(seconds).encode(metric)
     }
 
-    /// Appends an info metric, which consists of labels only. `_info` is appended to its name.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
+    /// Appends an info metric, which consists of labels only. `_info` is appended to its name. Fails if the page cannot
+    /// be written.
     pub fn info(&mut self, name: &str, help: &str, labels: impl EncodeLabelSet) -> fmt::Result {
         self.encoder.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(&labels)
     }

@@ -10,7 +10,7 @@ use super::page::{Page, Unit};
 use shoal_runtime::clock;
 use shoal_runtime::processing::ProcessingCounters;
 
-/// Maximum number of kinds of software, and one for all others.
+/// Maximum number of kinds of software, plus one for all others.
 const CLIENTS_MAX: usize = 30;
 
 pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
@@ -58,7 +58,6 @@ pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-/// Appends the measured times and batches, and the software of clients.
 pub(super) fn encode_insight(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     const NS_PER_S: f64 = 1e9;
     let workers = || sources.workers.iter().map(|worker| &*worker.processing);

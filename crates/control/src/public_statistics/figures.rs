@@ -1,4 +1,4 @@
-//! The numbers of the tracker at one moment, as far as they are public: a part of its statistics.
+//! The public numbers of the tracker at one moment: a part of its statistics.
 
 use shoal_base::{Counts, InfoHash};
 use shoal_engine::counter::Drop;
@@ -7,7 +7,6 @@ use crate::Sources;
 use crate::insight::{TOP_MAX, Torrent};
 use crate::stats::{self, Stats, SwarmTotals, Traffic};
 
-/// The numbers of the tracker at one moment.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     /// When they were collected, in seconds since 1970.
@@ -34,7 +33,7 @@ pub(super) struct TopTorrent {
     pub(super) seeders: u64,
 }
 
-/// Collects the numbers. Only the look-ups of the largest torrents take locks of the store, each for a moment (see `insight`).
+/// Collects the numbers. Only the look-ups of the largest torrents lock the store, each for a moment (see `insight`).
 pub(crate) fn collect(sources: &Sources) -> Figures {
     let top = sources.insight.top(TOP_MAX);
     Figures { top: top.iter().map(of_torrent).collect(), ..stats::collect(sources).into() }
