@@ -1,7 +1,7 @@
 //! The stages of a connection.
 //!
-//! This module owns how a connection begins and ends, and which layer handles its bytes: the PROXY header is
-//! decoded here, encrypted bytes go through TLS, and requests are handled by [`crate::http`].
+//! This module owns how a connection begins and ends, and which layer handles its bytes: it decodes the PROXY header,
+//! TLS decrypts, and [`crate::http`] handles requests.
 
 use core::mem;
 use std::fmt;
@@ -26,17 +26,17 @@ use crate::source::ClientSource;
 use crate::statistics::Statistics;
 use crate::websocket::{self, WebSocketHandler};
 
-/// Maximum size of the partial input of requests: an incomplete request, and one more input that arrived together
-/// with requests whose responses have to be sent first. A client that sends more has not waited for them.
+/// Maximum size of the partial input of requests: an incomplete request, and one more input that arrived together with
+/// requests whose responses have to be sent first. A client that sends more has not waited for them.
 const PARTIAL_BYTES_MAX: usize = 128 * 1024;
 
-/// Capacity that a scratch buffer retains when it is trimmed.
+/// Capacity that a trimmed scratch buffer retains.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// Serves the connections of one worker.
 pub struct Service {
     pub(crate) settings: Arc<SessionSettings>,
-    /// The settings that describe the listeners of the back end. Others may be newer.
+    /// The settings that describe the listeners of the back end. Other settings may be newer.
     listener_settings: Arc<SessionSettings>,
     counters: Arc<SessionCounters>,
     tls: Option<crate::tls::Server>,
@@ -51,10 +51,10 @@ pub struct Service {
     is_replaced: bool,
 }
 
-/// One call of the service for a connection: the context of all functions on its way.
+/// One call of the service for a connection: the context of all functions in the call.
 pub(crate) struct Call<'c> {
     pub(crate) session: &'c mut Session,
-    /// The bytes to send. Within TLS, they are still to be encrypted.
+    /// The bytes to send. Within TLS, they still have to be encrypted.
     pub(crate) output: &'c mut Vec<u8>,
     pub(crate) now: Now,
 }
@@ -66,8 +66,8 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
-    /// Creates the service of a worker. `http` answers requests, and `webtorrent` answers messages of WebSockets,
-    /// if they are served. `tls` is required for TLS listeners.
+    /// Creates the service of a worker. `http` answers requests, and `webtorrent` answers messages of WebSockets, if
+    /// they are served. `tls` is required for TLS listeners.
     #[must_use]
     pub fn new(
         settings: Arc<SessionSettings>,
@@ -92,14 +92,14 @@ impl Service {
         }
     }
 
-    /// Sets `capacity`, which decides whether a source may have one more connection when a connection comes to count
-    /// towards another source or limit than at first.
+    /// Sets `capacity`, which decides whether a source may have one more connection when a connection changes its
+    /// source or limit.
     pub fn set_source_capacity(&mut self, capacity: Box<dyn SourceCapacity>) {
         self.http.set_source_capacity(capacity);
     }
 
-    /// Replaces the settings and the policy for all later input. Open connections stay open, and keep the source that a proxy
-    /// has named. The numbers of listeners keep their meaning until [`adopt_listeners`](Self::adopt_listeners).
+    /// Replaces the settings and the policy for all later input. Open connections stay open, and keep the source that a
+    /// proxy has named. The numbers of listeners keep their meaning until [`adopt_listeners`](Self::adopt_listeners).
     pub fn reconfigure(&mut self, settings: Arc<SessionSettings>, policy: &Arc<Policy>) {
         self.http.reconfigure(Arc::clone(&settings), Arc::clone(policy));
         if let Some(websockets) = &mut self.websockets {
@@ -108,8 +108,8 @@ impl Service {
         self.settings = settings;
     }
 
-    /// Makes the numbers of listeners those of the last settings. To be called when the back end has replaced its listeners,
-    /// because it accepts the last connections of the old ones before.
+    /// Gives the numbers of listeners the meaning of the last settings. To be called when the back end has replaced its
+    /// listeners, because it first accepts the last connections of the old ones.
     pub fn adopt_listeners(&mut self) {
         self.listener_settings = Arc::clone(&self.settings);
     }
@@ -127,7 +127,7 @@ impl Service {
         }
     }
 
-    /// Records that another process serves in place of this one, where clients of WebSockets can connect at once.
+    /// Records that another process serves in place of this one, to which WebSocket clients can connect at once.
     pub const fn set_replaced(&mut self) {
         self.is_replaced = true;
     }
@@ -154,8 +154,8 @@ impl Service {
         Session::new(stage, listener.tls, source, is_trusted, handle)
     }
 
-    /// Handles received bytes: consumes all of `input`, appends the bytes to send to `output`, and returns what
-    /// the connection waits for. After [`Next::More`] it is called with an empty input to continue.
+    /// Handles received bytes: consumes all of `input`, appends the bytes to send to `output`, and returns what the
+    /// connection waits for. After [`Next::More`], the caller continues with an empty input.
     pub fn receive(
         &mut self,
         session: &mut Session,
@@ -177,8 +177,8 @@ impl Service {
         self.end_if(next, session)
     }
 
-    /// Returns the source and limit that the connection counts towards from now on, if they have changed since
-    /// the last call: a proxy has named its client, or the connection has become a WebSocket.
+    /// Returns the connection's new source and limit, if they have changed since the last call: a proxy has named its
+    /// client, or the connection has become a WebSocket.
     pub fn changed_quota(&self, session: &mut Session) -> Option<Quota> {
         if !mem::take(&mut session.quota_changed) {
             return None;
@@ -225,8 +225,8 @@ impl Service {
         self.end_if(next, session)
     }
 
-    /// Records how many written bytes the peer has not yet accepted. Messages from other clients wait meanwhile,
-    /// within limits.
+    /// Records how many written bytes the peer has not yet accepted. Messages from other clients wait meanwhile, within
+    /// limits.
     pub fn set_backlog(&mut self, handle: Handle, unsent_bytes: usize) {
         if let Some(websockets) = &mut self.websockets {
             websockets.set_unsent(handle, unsent_bytes);
@@ -243,8 +243,8 @@ impl Service {
         held
     }
 
-    /// Handles a peer that has been silent for the maximum time: pings it, or closes the connection if it was
-    /// pinged before. The peer would not receive a reason.
+    /// Handles a peer that has been silent for the maximum time: pings it, or closes the connection if it was pinged
+    /// before. The peer would not receive a reason.
     pub fn keep_alive(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
         let next = match &mut session.stage {
             Stage::WebSocket(socket) if !socket.is_silent() => {
@@ -263,15 +263,15 @@ impl Service {
         }
     }
 
-    /// Dispatches the messages for connections of other workers, and returns the workers to be woken. Must be
-    /// called at the end of a poll round.
+    /// Dispatches the messages for connections of other workers, and returns the workers to wake. Must be called at the
+    /// end of a poll round.
     pub fn dispatch(&mut self) -> impl Iterator<Item = u16> {
         // The dispatch happens at once, even if the caller does not iterate over the workers.
         self.websockets.as_mut().map(WebSocketHandler::dispatch).into_iter().flatten()
     }
 
-    /// Ends a connection whose time is up, or because the tracker stops. A client in the middle of a request gets
-    /// an error.
+    /// Ends a connection whose time is up, or because the tracker stops. A client in the middle of a request gets an
+    /// error.
     pub fn expire(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
         match session.stage {
             Stage::Http | Stage::WebSocket(_) => self.write_close(session, output, now),
@@ -281,8 +281,7 @@ impl Service {
         self.end(session);
     }
 
-    /// Ends a connection that holds more memory than others when there is not enough, with an error for the
-    /// client.
+    /// Ends a connection that holds more memory than others, for lack of memory, with an error for the client.
     pub fn shed(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
         match session.stage {
             Stage::Http | Stage::WebSocket(_) => {
@@ -322,8 +321,8 @@ impl Service {
         }
     }
 
-    /// Refuses a connection from `remote` for lack of capacity. The client gets an error, unless TLS would have
-    /// to come first.
+    /// Refuses a connection from `remote` for lack of capacity. The client gets an error, unless TLS would have to come
+    /// first.
     pub fn refuse(&self, remote: &Remote, output: &mut Vec<u8>, now: Now) {
         if !self.listener(remote).tls {
             response::write_last(&self.counters, Status::ServiceUnavailable, response::BUSY, now, output);
@@ -341,7 +340,7 @@ impl Service {
         self.http.may_connect(ClientSource::of(remote), now)
     }
 
-    /// Returns whether connections from `remote` count towards the limit of their source. Those of proxies do
+    /// Returns whether connections from `remote` count towards the limit of their source. Connections of proxies do
     /// not.
     #[must_use]
     pub fn is_limited(&self, remote: &Remote) -> bool {
@@ -362,7 +361,7 @@ impl Service {
         self.listener_settings.listeners.get(remote.listener).copied().unwrap_or_default()
     }
 
-    /// Reads which source the proxy names, and then what follows the header.
+    /// Reads which source the proxy names, and then the bytes after the header.
     fn receive_header(&mut self, call: &mut Call<'_>, input: &mut [u8]) -> Next {
         let mut buffered = call.session.partial.take();
         let bytes = if buffered.is_empty() {
@@ -421,7 +420,8 @@ impl Service {
                 let mut reply = mem::take(&mut self.reply);
                 let mut inner = Call { session: call.session, output: &mut reply, now: call.now };
                 let mut next = self.receive_plaintext(&mut inner, &mut plaintext);
-                // As without TLS, a connection is not idle before its first request, and not among the first to make room.
+                // As without TLS, a connection is not idle before its first request, and not among the first to make
+                // room.
                 if was_handshaking && plaintext.is_empty() && next == Next::Idle {
                     next = Next::Busy;
                 }
@@ -464,7 +464,7 @@ impl Service {
         }
         match next {
             Next::Close | Next::Linger => tls.close(call.output),
-            // The rest of a record must arrive as soon as that of a request.
+            // The rest of a record must arrive as soon as the rest of a request.
             Next::Idle | Next::Upgraded if tls.is_within_record() => {
                 next = if has_plaintext { Next::BusyNew } else { Next::Busy };
             }
@@ -473,8 +473,7 @@ impl Service {
         next
     }
 
-    /// Handles frames of a WebSocket, or answers the requests in the partial input and in `input` and buffers the
-    /// rest.
+    /// Handles frames of a WebSocket, or answers the requests in the partial input and in `input` and buffers the rest.
     fn receive_plaintext(&mut self, call: &mut Call<'_>, input: &mut [u8]) -> Next {
         if let Stage::WebSocket(_) = call.session.stage {
             return self.receive_frames(call, input);
@@ -508,8 +507,7 @@ impl Service {
         }
     }
 
-    /// Turns the connection into a WebSocket of the client at `ip`. The bytes after the request are already
-    /// frames.
+    /// Turns the connection into a WebSocket of the client at `ip`. The bytes after the request are already frames.
     fn upgrade(&mut self, call: &mut Call<'_>, ip: IpAddr, token: SocketToken, rest: &mut [u8]) -> Next {
         let Some(websockets) = &self.websockets else { return Next::Close };
         let session = &mut *call.session;
@@ -575,8 +573,7 @@ fn handshake_outcome(
     }
 }
 
-/// Appends the bytes that `write` writes to `output`, through TLS if there is any. `reply` is the scratch buffer
-/// for TLS.
+/// Appends the bytes of `write` to `output`, through TLS if there is any. `reply` is the scratch buffer for TLS.
 fn write_through_tls(
     tls: &mut Option<Box<crate::tls::Session>>,
     reply: &mut Vec<u8>,

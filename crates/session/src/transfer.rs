@@ -1,7 +1,7 @@
 //! Sessions that another process continues.
 //!
-//! This module owns the encoding of their state. Some state cannot be copied. A TLS session has secrets, so it stays as a
-//! [`Cipher`] that encrypts and decrypts for the other process. A full scrape in progress stays altogether.
+//! This module owns the encoding of their state. Some state cannot be copied. A TLS session has secrets, so it stays as
+//! a [`Cipher`] that encrypts and decrypts for the other process. A full scrape in progress stays altogether.
 
 use std::net::IpAddr;
 
@@ -64,8 +64,8 @@ impl Cipher for TlsCipher {
 }
 
 impl Service {
-    /// Ends a session that another process continues, and returns its state, unless it has to stay. Appends what is queued
-    /// for the peer to `output`, which holds what the peer has not accepted yet.
+    /// Ends a session that another process continues, and returns its state, unless it has to stay. Appends the queued
+    /// bytes for the peer to `output`, which holds the bytes that the peer has not accepted yet.
     pub fn detach(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) -> Option<Detached> {
         let is_movable = match (&session.stage, &session.tls) {
             (Stage::Proxy, _) => true,
@@ -108,8 +108,8 @@ impl Service {
         Some(Detached { state, quota, cipher })
     }
 
-    /// Creates the session of the connection `handle` from the state of one that another process has detached. Returns
-    /// `None` if it cannot continue here.
+    /// Creates the session of the connection `handle` from the state that another process has detached. Returns `None`
+    /// if it cannot continue here.
     pub fn attach(&mut self, handle: Handle, state: &[u8], now: Now) -> Option<Session> {
         let State { stage, expects_tls, is_tunnelled, source, skip_bytes, partial } =
             postcard::from_bytes(state).ok()?;
@@ -131,14 +131,14 @@ impl Service {
         };
         let mut session = Session::new(stage, expects_tls, source, self.trusts(source), handle);
         (session.is_tunnelled, session.skip_bytes) = (is_tunnelled, skip_bytes);
-        // The trusted proxies may be others here.
+        // The trusted proxies may differ here.
         session.quota_changed = true;
         session.partial.put(partial);
         Some(session)
     }
 
-    /// Handles the end of the input from the peer. The process that has the TLS session of a WebSocket ends the input when
-    /// it is about to end itself; then the client is to connect again.
+    /// Handles the end of the peer's input. The process with the TLS session of a WebSocket ends the input when it is
+    /// about to end itself; the client should then connect again.
     pub fn end_input(&mut self, session: &mut Session, output: &mut Vec<u8>) {
         if let (Stage::WebSocket(_), true, Some(websockets)) =
             (&session.stage, session.is_tunnelled, &mut self.websockets)
@@ -155,7 +155,7 @@ impl Service {
         }
     }
 
-    /// Returns how large the state of a session and its queued output are at most.
+    /// Returns an upper bound for the size of a session's state and its queued output.
     fn detached_bytes(&self, session: &Session) -> usize {
         let of_socket = match (&session.stage, &self.websockets) {
             (Stage::WebSocket(socket), Some(websockets)) => {
