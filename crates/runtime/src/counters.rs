@@ -17,11 +17,11 @@ pub struct ReloadCounters {
 labels! {
     /// The outcome of a record.
     pub enum RecordOutcome {
-        /// The target has it.
+        /// The target has the record.
         Written = "written",
-        /// It was lost because the ring of its worker was full.
+        /// The record was lost because the ring of its worker was full.
         QueueFull = "queue_full",
-        /// It was lost because the target failed.
+        /// The record was lost because the target failed.
         WriteFailed = "write_failed",
     }
 }
@@ -64,7 +64,7 @@ pub struct SnapshotCounters {
     pub written: AtomicU64,
     /// Snapshots that could not be written.
     pub failed: AtomicU64,
-    /// When the last one was begun, in seconds since 1970; 0 if none was.
+    /// When the last one began, in seconds since 1970; 0 if there was none.
     pub last_unix_s: AtomicU64,
     /// Size of the last one in bytes.
     pub last_bytes: AtomicU64,

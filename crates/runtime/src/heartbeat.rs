@@ -1,5 +1,5 @@
-//! Heartbeats of threads, without a lock between them and those who ask: workers answer questions, and threads that read files
-//! say since when they have been busy.
+//! Heartbeats of threads, without a lock: workers answer questions, and threads that read files say since when they
+//! have been busy.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -8,8 +8,8 @@ use shoal_engine::pace::Pace;
 /// The heartbeat of one worker.
 ///
 /// A thread that wants to know whether the worker responds calls [`Heartbeat::ask`] and waits until
-/// [`Heartbeat::answered`] reaches the returned number. The worker answers between its poll rounds. An answer
-/// therefore proves that the loop that serves requests is running, and not merely that the thread exists.
+/// [`Heartbeat::answered`] reaches the returned number. The worker answers between its poll rounds. So an answer proves
+/// that the loop that serves requests is running, and not merely that the thread exists.
 #[derive(Debug, Default)]
 #[repr(align(128))] // As `Counters`: workers do not slow each other down by their beats.
 pub struct Heartbeat {
@@ -70,8 +70,8 @@ impl Heartbeat {
     }
 }
 
-/// The heartbeat of a thread that reads files of the operator. It is busy until it waits again, and a file system that hangs keeps
-/// it busy for ever.
+/// The heartbeat of a thread that reads files of the operator. It is busy until it waits again, and a hanging file
+/// system keeps it busy for ever.
 #[derive(Debug, Default)]
 pub struct ReaderHeartbeat {
     /// Since when it has been busy, on the monotonic clock, or 0.

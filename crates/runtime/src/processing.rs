@@ -1,10 +1,8 @@
-//! How long the tracker takes for requests: from the receipt of a batch or an input until the replies have been handed to
-//! the kernel.
+//! How long the tracker takes for requests: from the receipt of a batch or an input until the kernel has the replies.
 //!
-//! The clock is read for some batches only, at random distances. A worker measures one batch at a time.
-//!
-//! The exact clock is read twice for one in 32 batches or inputs. Messages of WebSockets leave at the end of a poll
-//! round, so that is where their time ends. Inputs of a handshake count as HTTP.
+//! The exact clock is read twice for one in 32 batches or inputs, at random distances. A worker measures one batch at a
+//! time. Messages of WebSockets leave at the end of a poll round, where their time ends. Inputs of a handshake count as
+//! HTTP.
 
 use std::sync::Arc;
 
@@ -13,7 +11,7 @@ use shoal_engine::policy::Protocol;
 
 use crate::clock;
 
-/// The mean distance between two batches that are measured.
+/// The mean distance between two measured batches.
 const DISTANCE: u32 = 32;
 
 /// The ends of the buckets of times, in nanoseconds: 2.5 µs to a second.
@@ -81,10 +79,10 @@ impl ProcessingCounters {
 #[derive(Debug)]
 pub struct Stopwatch {
     counters: Arc<ProcessingCounters>,
-    /// The number of batches up to the next one that is measured.
+    /// The number of batches up to the next measured one.
     left: u32,
     rng: fastrand::Rng,
-    /// When the batch that is measured began.
+    /// When the measured batch began.
     started_ns: Option<u64>,
 }
 
@@ -99,7 +97,7 @@ impl Stopwatch {
         Arc::clone(&self.counters)
     }
 
-    /// Counts a batch, and begins to measure it if it is its turn.
+    /// Counts a batch, and begins to measure it if it is due.
     pub fn begin(&mut self) {
         self.left -= 1;
         if self.left == 0 {
@@ -108,7 +106,7 @@ impl Stopwatch {
         }
     }
 
-    /// Counts the size of the batch that is measured, if there is one.
+    /// Counts the size of the measured batch, if there is one.
     pub fn note_size(&self, datagrams: usize) {
         if self.started_ns.is_some() {
             self.counters.batch_sizes.observe(datagrams as u64);

@@ -22,7 +22,7 @@ pub struct ListCounters {
     faulty_networks: [AtomicU64; 2],
     /// The numbers of every source of every list, in the order of the configuration.
     sources: Mutex<Vec<Arc<SourceCounter>>>,
-    /// That of the thread which follows the files.
+    /// The heartbeat of the thread that follows the files.
     pub heartbeat: ReaderHeartbeat,
 }
 
@@ -55,7 +55,6 @@ impl ListCounters {
         Self { budget: budget.clone(), ..Self::default() }
     }
 
-    /// Replaces the sources.
     pub(super) fn set_sources(&self, sources: Vec<Arc<SourceCounter>>) {
         *self.sources.lock().unwrap_or_else(PoisonError::into_inner) = sources;
     }
@@ -65,7 +64,6 @@ impl ListCounters {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records the numbers of sources of networks, allowed and denied, that could not be read as a whole.
     pub(super) fn set_faulty_networks(&self, sources: [usize; 2]) {
         for (counter, sources) in self.faulty_networks.iter().zip(sources) {
             counter.store(sources as u64, Ordering::Relaxed);
@@ -79,7 +77,6 @@ impl ListCounters {
 }
 
 impl SourceCounter {
-    /// Creates the counters of a source that is configured now.
     pub(super) fn new(list: &'static str, source: String) -> Self {
         Self {
             list,
@@ -92,12 +89,12 @@ impl SourceCounter {
         }
     }
 
-    /// Records whether the last version of the source was refused, so that the one before applies.
+    /// Records whether the last version of the source was refused, so that the previous one applies.
     pub(super) fn set_refused(&self, is_refused: bool) {
         self.is_refused.store(is_refused.into(), Ordering::Relaxed);
     }
 
-    /// Records the number of faulty lines, and in words what is wrong with the source.
+    /// Records the number of faulty lines, and a description of the source's fault.
     pub(super) fn set_faults(&self, faulty_lines: u64, fault: Option<String>) {
         self.faulty_lines.store(faulty_lines, Ordering::Relaxed);
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
@@ -108,7 +105,7 @@ impl SourceCounter {
         self.is_refused.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of faulty lines of the version that was read last.
+    /// Returns the number of faulty lines of the last version.
     pub fn faulty_lines(&self) -> u64 {
         self.faulty_lines.load(Ordering::Relaxed)
     }
@@ -123,7 +120,7 @@ impl SourceCounter {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records that the source was read without a fault, or is still as it was then.
+    /// Records that the source was read without a fault, or has not changed since.
     pub(super) fn set_good(&self) {
         self.good_unix_s.store(clock::unix_s(), Ordering::Relaxed);
     }
@@ -133,7 +130,7 @@ impl SourceCounter {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Returns the time since the source was known to be good, or since it was configured, in seconds.
+    /// Returns the seconds since the source was known to be good, or since it was configured.
     pub fn age_s(&self) -> u64 {
         clock::unix_s().saturating_sub(self.good_unix_s.load(Ordering::Relaxed))
     }
@@ -148,7 +145,6 @@ impl ListCounter {
         self.applied_unix_s.store(clock::unix_s(), Ordering::Relaxed);
     }
 
-    /// Records the number of sources that could not be read as a whole.
     pub(super) fn set_faulty(&self, sources: usize) {
         self.faulty_sources.store(sources as u64, Ordering::Relaxed);
     }
