@@ -21,7 +21,7 @@ use crate::value::Value;
 pub struct Listen {
     /// The address or path.
     pub address: BindAddress,
-    /// Whether each connection begins with a PROXY header. Only trusted proxies may connect then.
+    /// Whether each connection begins with a PROXY header. Only trusted proxies may then connect.
     pub proxy_protocol: bool,
 }
 
@@ -34,7 +34,7 @@ pub enum BindAddress {
     Unix(PathBuf),
 }
 
-/// A network or kind of socket whose connections come from trusted proxies only.
+/// A network or kind of socket whose connections only come from trusted proxies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trusted {
     /// All connections from this network.
