@@ -1,7 +1,7 @@
 //! Credit: the announces of users on their way to a stream of JetStream, from which another program credits the users.
 //!
 //! The responders record announces in rings ([`shoal_engine::credit`]). The thread `credit` (`collect`) puts them into
-//! batches, and keeps the batches until the stream has them: in a journal on disk if there is a directory (`spool`),
+//! batches, and keeps the batches until the stream has them: in a journal on disk if there is a directory (`journal`),
 //! and otherwise in memory. The thread `credit-disk` (``mod@disk``) waits for the disk meanwhile, and adopts the files
 //! of ended runs (`adopt`). A task on the thread of the connection publishes one batch at a time (``mod@publish``), so
 //! that the stream keeps their order, also after faults.
@@ -13,8 +13,8 @@
 mod adopt;
 mod collect;
 mod disk;
+mod journal;
 mod publish;
-mod spool;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,8 +30,8 @@ use tokio::sync::Notify;
 
 use self::collect::{BATCHES_MAX, Collector, HELD_BYTES_MAX};
 use self::disk::disk;
+use self::journal::{Journal, READ_BYTES_MAX};
 pub(crate) use self::publish::publish;
-use self::spool::{READ_BYTES_MAX, Spool};
 use super::connection::Link;
 use shoal_runtime::clock;
 use shoal_runtime::periodic::PeriodicThread;
@@ -268,7 +268,7 @@ impl CreditThreads {
             let (mut disk, link) = disk(Arc::clone(&credit), directory.clone(), run);
             let body = move || disk.turn();
             disk_thread = Some(PeriodicThread::start("credit-disk", disk::LOOK_EVERY, body)?);
-            files = Some((Spool::new(directory, run), link));
+            files = Some((Journal::new(directory, run), link));
         }
         let mut collector = Collector::new(Arc::clone(&credit), (run, node), recorded, files);
         let body = move || collector.turn(clock::monotonic_ms(), clock::unix_ms());

@@ -18,7 +18,7 @@ use crate::protocol::{
 use rustix::fs::{FlockOperation, OFlags, flock};
 use tokio::time::Instant;
 
-use super::spool::{MODE, NEW_PREFIX, PREFIX, READ_BYTES_MAX, create_locked};
+use super::journal::{MODE, NEW_PREFIX, PREFIX, READ_BYTES_MAX, create_locked};
 use shoal_runtime::repeated::Repeated;
 use shoal_runtime::replace_file;
 
@@ -233,7 +233,7 @@ mod tests {
     use crate::protocol::{CreditHead, SEGMENT_HEAD_BYTES, encode_credit_head};
     use tempfile::TempDir;
 
-    use super::super::spool::{Spool, SpooledBatch};
+    use super::super::journal::{Journal, JournaledBatch};
     use super::*;
 
     /// A directory with the files of runs that have ended.
@@ -244,15 +244,15 @@ mod tests {
             Self(tempfile::tempdir().unwrap())
         }
 
-        fn spool(&self, run: u64) -> Spool {
-            Spool::new(self.0.path().to_owned(), NodeId(run))
+        fn journal(&self, run: u64) -> Journal {
+            Journal::new(self.0.path().to_owned(), NodeId(run))
         }
 
         /// Starts a run that ends with `batches` batches.
         fn leave(&self, run: u64, batches: u64) -> PathBuf {
-            let mut spool = self.spool(run);
+            let mut journal = self.journal(run);
             for sequence in 1..=batches {
-                append(&mut spool, sequence, run);
+                append(&mut journal, sequence, run);
             }
             self.segment(run, 0)
         }
@@ -265,15 +265,15 @@ mod tests {
             Adopter::new(self.0.path().to_owned(), NodeId(run)).adopt(|| false)
         }
 
-        /// Adopts what there is. Returns the spool, its batches, and the records that were lost.
-        fn adopt(&self, run: u64) -> (Spool, Vec<SpooledBatch>, u64) {
+        /// Adopts what there is. Returns the journal, its batches, and the records that were lost.
+        fn adopt(&self, run: u64) -> (Journal, Vec<JournaledBatch>, u64) {
             let Adopted { segments, lost_records } = self.look(run);
-            let mut spool = self.spool(run);
-            let batches = spool.insert_adopted(segments);
+            let mut journal = self.journal(run);
+            let batches = journal.insert_adopted(segments);
             for batch in &batches {
-                assert_eq!(spool.read(batch).unwrap(), content(batch.run.0, batch.sequence));
+                assert_eq!(journal.read(batch).unwrap(), content(batch.run.0, batch.sequence));
             }
-            (spool, batches, lost_records)
+            (journal, batches, lost_records)
         }
 
         /// The runs and the numbers of the batches that the next run finds.
@@ -298,11 +298,11 @@ mod tests {
         batch
     }
 
-    fn append(spool: &mut Spool, sequence: u64, run: u64) -> SpooledBatch {
-        spool.append(sequence, 3, &content(run, sequence)).unwrap().expect("there is room")
+    fn append(journal: &mut Journal, sequence: u64, run: u64) -> JournaledBatch {
+        journal.append(sequence, 3, &content(run, sequence)).unwrap().expect("there is room")
     }
 
-    fn numbers(batches: &[SpooledBatch]) -> Vec<(u64, u64)> {
+    fn numbers(batches: &[JournaledBatch]) -> Vec<(u64, u64)> {
         batches.iter().map(|batch| (batch.run.0, batch.sequence)).collect()
     }
 
@@ -316,18 +316,18 @@ mod tests {
     #[test]
     fn batches_that_wait_are_there_in_the_next_run_and_no_others() {
         let place = Place::new();
-        let mut spool = place.spool(1);
-        let batches: Vec<_> = (1..=5).map(|sequence| append(&mut spool, sequence, 1)).collect();
-        batches[..2].iter().for_each(|batch| spool.settle(batch));
+        let mut journal = place.journal(1);
+        let batches: Vec<_> = (1..=5).map(|sequence| append(&mut journal, sequence, 1)).collect();
+        batches[..2].iter().for_each(|batch| journal.settle(batch));
         assert_eq!(place.found(2), [], "the run goes on");
-        drop(spool);
-        let (spool, batches, lost) = place.adopt(2);
+        drop(journal);
+        let (journal, batches, lost) = place.adopt(2);
         assert_eq!((numbers(&batches), lost), (vec![(1, 3), (1, 4), (1, 5)], 0));
         assert_eq!(place.found(2), [], "each segment is adopted once");
-        drop(spool);
-        let (mut spool, batches, _) = place.adopt(3);
-        batches.iter().for_each(|batch| spool.settle(batch));
-        assert_eq!((place.names().len(), spool.bytes()), (0, 0));
+        drop(journal);
+        let (mut journal, batches, _) = place.adopt(3);
+        batches.iter().for_each(|batch| journal.settle(batch));
+        assert_eq!((place.names().len(), journal.bytes()), (0, 0));
     }
 
     #[test]
@@ -336,17 +336,17 @@ mod tests {
         let path = place.leave(1, 5);
         change(&path, |bytes| bytes[SEGMENT_HEAD_BYTES + 300] ^= 1);
         let others = [(1, 1), (1, 2), (1, 4), (1, 5)];
-        let (spool, batches, lost) = place.adopt(2);
+        let (journal, batches, lost) = place.adopt(2);
         assert_eq!((numbers(&batches), lost), (others.to_vec(), 3));
-        assert_eq!(spool.bytes(), fs::metadata(&path).unwrap().len());
+        assert_eq!(journal.bytes(), fs::metadata(&path).unwrap().len());
         assert_eq!(place.names(), ["credit-0000000000000001-00000000", DAMAGED]);
         let mode = fs::metadata(place.0.path().join(DAMAGED)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, MODE);
-        drop(spool);
+        drop(journal);
         // The damage is counted once.
-        let (mut spool, batches, lost) = place.adopt(3);
+        let (mut journal, batches, lost) = place.adopt(3);
         assert_eq!((numbers(&batches), lost), (others.to_vec(), 0));
-        batches.iter().for_each(|batch| spool.settle(batch));
+        batches.iter().for_each(|batch| journal.settle(batch));
         assert_eq!(place.names(), [DAMAGED]);
     }
 
@@ -359,10 +359,10 @@ mod tests {
                 None => bytes.truncate(bytes.len() - 5),
                 Some(zeros) => bytes.resize(bytes.len() + zeros, 0),
             });
-            let (mut spool, batches, _) = place.adopt(2);
-            spool.settle(&batches[0]);
-            assert_eq!(spool.bytes(), fs::metadata(&path).unwrap().len());
-            drop(spool);
+            let (mut journal, batches, _) = place.adopt(2);
+            journal.settle(&batches[0]);
+            assert_eq!(journal.bytes(), fs::metadata(&path).unwrap().len());
+            drop(journal);
             let expected = if zeros.is_none() { vec![(1, 2)] } else { vec![(1, 2), (1, 3)] };
             assert_eq!(place.found(3), expected, "{zeros:?}");
             assert!(!place.names().contains(&DAMAGED.to_owned()), "{zeros:?}");

@@ -19,7 +19,7 @@ use shoal_engine::credit::{CREDITS_MAX, RecordedCredit, RecordedCredits};
 use tokio::time::Instant;
 
 use super::disk::{DiskLink, Report};
-use super::spool::{Spool, SpooledBatch};
+use super::journal::{Journal, JournaledBatch};
 use super::{Batch, CreditLink};
 use shoal_runtime::repeated::Repeated;
 
@@ -49,7 +49,7 @@ pub(super) struct Collector {
     rings: Vec<RecordedCredits>,
     /// The records from the rings in this turn.
     taken: Vec<RecordedCredit>,
-    spool: Option<Spool>,
+    journal: Option<Journal>,
     disk: Option<DiskLink>,
     waiting: Queue,
     held_bytes: usize,
@@ -62,7 +62,7 @@ pub(super) struct Collector {
 #[derive(Debug)]
 pub(super) enum Waiting {
     Held { sequence: u64, records: u32, payload: Bytes },
-    Spooled(SpooledBatch),
+    Journaled(JournaledBatch),
 }
 
 /// The batches that the stream does not have, oldest first.
@@ -91,7 +91,7 @@ impl Waiting {
     const fn records(&self) -> u32 {
         match self {
             Self::Held { records, .. } => *records,
-            Self::Spooled(batch) => batch.records,
+            Self::Journaled(batch) => batch.records,
         }
     }
 }
@@ -115,16 +115,16 @@ impl Collector {
         credit: Arc<CreditLink>,
         (run, node): (NodeId, String),
         rings: Vec<RecordedCredits>,
-        files: Option<(Spool, DiskLink)>,
+        files: Option<(Journal, DiskLink)>,
     ) -> Self {
-        let (spool, disk) = files.unzip();
+        let (journal, disk) = files.unzip();
         Self {
             credit,
             run,
             node,
             rings,
             taken: Vec::new(),
-            spool,
+            journal,
             disk,
             waiting: Queue::default(),
             held_bytes: 0,
@@ -155,15 +155,15 @@ impl Collector {
 
     /// Takes over the batches of ended runs, and the list of files that still need a sync.
     fn read_reports(&mut self) {
-        let (Some(spool), Some(disk)) = (&mut self.spool, &mut self.disk) else { return };
+        let (Some(journal), Some(disk)) = (&mut self.journal, &mut self.disk) else { return };
         while let Some(report) = disk.report() {
             match report {
                 Report::Adopted(segments) => {
-                    let batches = spool.insert_adopted(segments);
-                    batches.into_iter().for_each(|batch| self.waiting.push(Waiting::Spooled(batch)));
+                    let batches = journal.insert_adopted(segments);
+                    batches.into_iter().for_each(|batch| self.waiting.push(Waiting::Journaled(batch)));
                 }
                 Report::Synced(synced) => {
-                    spool.note_synced(&synced);
+                    journal.note_synced(&synced);
                     synced.error.iter().for_each(|error| note(&mut self.faults.files, error));
                 }
             }
@@ -177,10 +177,10 @@ impl Collector {
         }
         let Some(stored) = self.waiting.pop() else { return false };
         self.credit.counts.stored.fetch_add(stored.records().into(), Ordering::Relaxed);
-        match (stored, &mut self.spool) {
+        match (stored, &mut self.journal) {
             (Waiting::Held { payload, .. }, _) => self.held_bytes -= payload.len(),
-            (Waiting::Spooled(batch), Some(spool)) => spool.settle(&batch),
-            (Waiting::Spooled(_), None) => {}
+            (Waiting::Journaled(batch), Some(journal)) => journal.settle(&batch),
+            (Waiting::Journaled(_), None) => {}
         }
         true
     }
@@ -239,9 +239,9 @@ impl Collector {
     /// Stores the batch in a file, or in memory if that is impossible.
     fn keep(&mut self, records: u32) -> Option<Waiting> {
         let (sequence, bytes) = (self.last_sequence, &self.filling.bytes);
-        if let Some(spool) = &mut self.spool {
-            match spool.append(sequence, records, bytes) {
-                Ok(Some(batch)) => return Some(Waiting::Spooled(batch)),
+        if let Some(journal) = &mut self.journal {
+            match journal.append(sequence, records, bytes) {
+                Ok(Some(batch)) => return Some(Waiting::Journaled(batch)),
                 // Memory takes batches for which the files have no room.
                 Ok(None) => {}
                 Err(error) => note(&mut self.faults.files, &error),
@@ -256,25 +256,25 @@ impl Collector {
 
     /// Offers the first batch. Batches that cannot be read again are lost.
     fn offer(&mut self) {
-        let Self { credit, waiting, spool, run, faults, .. } = self;
+        let Self { credit, waiting, journal, run, faults, .. } = self;
         credit.offer(|| {
             loop {
                 let batch = match waiting.batches.front()? {
                     Waiting::Held { sequence, payload, .. } => {
                         return Some(Batch { run: *run, sequence: *sequence, payload: payload.clone() });
                     }
-                    Waiting::Spooled(batch) => *batch,
+                    Waiting::Journaled(batch) => *batch,
                 };
-                let spool = spool.as_mut()?;
-                match spool.read(&batch) {
+                let journal = journal.as_mut()?;
+                match journal.read(&batch) {
                     Ok(payload) => {
-                        let SpooledBatch { run, sequence, .. } = batch;
+                        let JournaledBatch { run, sequence, .. } = batch;
                         return Some(Batch { run, sequence, payload: payload.into() });
                     }
                     Err(error) => {
                         note(&mut faults.files, &error);
                         credit.counts.lost_unreadable.fetch_add(batch.records.into(), Ordering::Relaxed);
-                        spool.settle(&batch);
+                        journal.settle(&batch);
                         waiting.pop();
                     }
                 }
@@ -284,10 +284,10 @@ impl Collector {
 
     /// Syncs waiting batches to the disk, once a second.
     fn sync(&mut self) {
-        let (Some(spool), Some(disk)) = (&mut self.spool, &mut self.disk) else { return };
+        let (Some(journal), Some(disk)) = (&mut self.journal, &mut self.disk) else { return };
         if disk.is_idle()
             && is_due(&mut self.synced, SYNC_EVERY)
-            && let Some(unsynced) = spool.take_unsynced()
+            && let Some(unsynced) = journal.take_unsynced()
         {
             disk.sync(unsynced);
         }
@@ -298,7 +298,7 @@ impl Collector {
         let waiting = self.waiting.records + u64::from(self.filling.records);
         counts.waiting.store(waiting, Ordering::Relaxed);
         counts.waiting_batches.store(self.waiting.batches.len() as u64, Ordering::Relaxed);
-        counts.spool_bytes.store(self.spool.as_ref().map_or(0, Spool::bytes), Ordering::Relaxed);
+        counts.spool_bytes.store(self.journal.as_ref().map_or(0, Journal::bytes), Ordering::Relaxed);
     }
 }
 
@@ -310,12 +310,12 @@ impl Drop for Collector {
         if self.filling.records > 0 {
             self.end_batch();
         }
-        if let Some(spool) = &mut self.spool {
+        if let Some(journal) = &mut self.journal {
             // The other thread may be ending as well.
-            if let Some(error) = spool.take_unsynced().and_then(|unsynced| unsynced.sync().error) {
+            if let Some(error) = journal.take_unsynced().and_then(|unsynced| unsynced.sync().error) {
                 note(&mut self.faults.files, &error);
             }
-            spool.close();
+            journal.close();
         }
         self.publish_counts();
     }
@@ -367,10 +367,10 @@ mod tests {
     fn days_of_a_few_announces_find_room_while_the_stream_is_away() {
         let directory = tempfile::tempdir().unwrap();
         let state = CreditLink::away();
-        let spool = Spool::new(directory.path().to_owned(), NodeId(1));
+        let journal = Journal::new(directory.path().to_owned(), NodeId(1));
         let (_disk, link) = disk(Arc::clone(&state), directory.path().to_owned(), NodeId(1));
         let node = (NodeId(1), "a".to_owned());
-        let mut collector = Collector::new(Arc::clone(&state), node, Vec::new(), Some((spool, link)));
+        let mut collector = Collector::new(Arc::clone(&state), node, Vec::new(), Some((journal, link)));
         let record = |unix_ms| CreditRecord { unix_ms, credit: credit() };
         // Three days of two announces a second.
         let end_ms = 3 * DAY_MS;

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::CreditLink;
 use super::adopt::{AdoptedSegment, Adopter};
 use super::collect::is_due;
-use super::spool::{Synced, Unsynced};
+use super::journal::{Synced, Unsynced};
 
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 

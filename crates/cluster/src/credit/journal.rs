@@ -5,7 +5,7 @@
 //! if another segment follows. [`crate::protocol::decode_segment`] has its format.
 //!
 //! A killed process loses nothing that was appended. A failing host may lose what was appended within its last second.
-//! The caller lets another thread wait for the disk, see [`Spool::take_unsynced`].
+//! The caller lets another thread wait for the disk, see [`Journal::take_unsynced`].
 //!
 //! Batches of an earlier run keep their run, so the number of the last batch need not survive a crash. Files are never
 //! overwritten. Locks let the next run take the files of ended runs, and during an upgrade each process has its own.
@@ -35,7 +35,7 @@ const SEGMENT_BYTES_MAX: usize = 8 << 20;
 pub(super) const READ_BYTES_MAX: usize = SEGMENT_BYTES_MAX + SEGMENT_BYTES_MAX / 4;
 
 /// Maximum size of all segments together.
-pub(super) const SPOOL_BYTES_MAX: u64 = 256 << 20;
+pub(super) const JOURNAL_BYTES_MAX: u64 = 256 << 20;
 
 /// The mode of the files. They name users.
 pub(super) const MODE: u32 = 0o600;
@@ -46,7 +46,7 @@ pub(super) const NEW_PREFIX: &str = "new-credit-";
 
 /// The files of this run and those that it has adopted.
 #[derive(Debug)]
-pub(super) struct Spool {
+pub(super) struct Journal {
     directory: PathBuf,
     run: NodeId,
     segments: BTreeMap<u64, Segment>,
@@ -72,7 +72,7 @@ struct Segment {
 
 /// A batch in a segment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SpooledBatch {
+pub(super) struct JournaledBatch {
     pub(super) run: NodeId,
     pub(super) sequence: u64,
     pub(super) records: u32,
@@ -100,7 +100,7 @@ pub(super) struct Synced {
     pub(super) error: Option<io::Error>,
 }
 
-impl Spool {
+impl Journal {
     pub(super) fn new(directory: PathBuf, run: NodeId) -> Self {
         Self {
             directory,
@@ -120,12 +120,12 @@ impl Spool {
     }
 
     /// Takes segments of ended runs. Returns their batches in the same order.
-    pub(super) fn insert_adopted(&mut self, adopted: Vec<AdoptedSegment>) -> Vec<SpooledBatch> {
+    pub(super) fn insert_adopted(&mut self, adopted: Vec<AdoptedSegment>) -> Vec<JournaledBatch> {
         let mut batches = Vec::new();
         for AdoptedSegment { file, path, bytes, contents } in adopted {
             let waiting = contents.batches.len();
             let key = self.insert(Segment { file: Arc::new(file), path, bytes, waiting, is_synced: true });
-            let spooled = |SegmentBatch { sequence, records, offset, length }| SpooledBatch {
+            let journaled = |SegmentBatch { sequence, records, offset, length }| JournaledBatch {
                 run: contents.run,
                 sequence,
                 records,
@@ -133,7 +133,7 @@ impl Spool {
                 key,
                 offset: offset as u64,
             };
-            batches.extend(contents.batches.into_iter().map(spooled));
+            batches.extend(contents.batches.into_iter().map(journaled));
         }
         batches
     }
@@ -144,9 +144,9 @@ impl Spool {
         sequence: u64,
         records: u32,
         batch: &[u8],
-    ) -> io::Result<Option<SpooledBatch>> {
+    ) -> io::Result<Option<JournaledBatch>> {
         let entry_bytes = (SEGMENT_ENTRY_HEAD_BYTES + batch.len()) as u64;
-        if self.bytes + entry_bytes > SPOOL_BYTES_MAX {
+        if self.bytes + entry_bytes > JOURNAL_BYTES_MAX {
             return Ok(None);
         }
         let key = self.open_for(entry_bytes)?;
@@ -157,7 +157,7 @@ impl Spool {
             Ok(offset)
         })?;
         let run = self.run;
-        Ok(Some(SpooledBatch { run, sequence, records, length: batch.len(), key, offset }))
+        Ok(Some(JournaledBatch { run, sequence, records, length: batch.len(), key, offset }))
     }
 
     /// Returns the key of this run's segment with room for an entry.
@@ -183,7 +183,7 @@ impl Spool {
     }
 
     /// Reads a batch. The error is the error of the file system, or that the file has another content.
-    pub(super) fn read(&self, batch: &SpooledBatch) -> io::Result<Vec<u8>> {
+    pub(super) fn read(&self, batch: &JournaledBatch) -> io::Result<Vec<u8>> {
         let segment = self.segments.get(&batch.key).ok_or(io::ErrorKind::NotFound)?;
         let mut bytes = vec![0; SEGMENT_ENTRY_HEAD_BYTES + batch.length];
         segment.file.read_exact_at(&mut bytes, batch.offset)?;
@@ -196,8 +196,8 @@ impl Spool {
     }
 
     /// Notes that the stream has this batch, the first of the waiting ones.
-    pub(super) fn settle(&mut self, batch: &SpooledBatch) {
-        let SpooledBatch { key, sequence, .. } = *batch;
+    pub(super) fn settle(&mut self, batch: &JournaledBatch) {
+        let JournaledBatch { key, sequence, .. } = *batch;
         let Some(segment) = self.segments.get_mut(&key) else { return };
         segment.waiting = segment.waiting.saturating_sub(1);
         let is_done = segment.waiting == 0;
@@ -339,8 +339,8 @@ mod tests {
 
     use super::*;
 
-    fn append(spool: &mut Spool, sequence: u64, batch: &[u8]) -> SpooledBatch {
-        spool.append(sequence, 1, batch).unwrap().expect("there is room")
+    fn append(journal: &mut Journal, sequence: u64, batch: &[u8]) -> JournaledBatch {
+        journal.append(sequence, 1, batch).unwrap().expect("there is room")
     }
 
     fn files(directory: &Path) -> usize {
@@ -348,70 +348,73 @@ mod tests {
         names.filter(|name| name.to_string_lossy().starts_with(PREFIX)).count()
     }
 
-    /// The size of the spool as the files have it.
-    fn size(spool: &Spool) -> u64 {
-        spool.segments.values().map(|segment| segment.file.metadata().unwrap().len()).sum()
+    /// The size of the journal as the files have it.
+    fn size(journal: &Journal) -> u64 {
+        journal.segments.values().map(|segment| segment.file.metadata().unwrap().len()).sum()
     }
 
     #[test]
     fn a_segment_is_emptied_when_nothing_waits() {
         let directory = tempfile::tempdir().unwrap();
-        let mut spool = Spool::new(directory.path().to_owned(), NodeId(1));
+        let mut journal = Journal::new(directory.path().to_owned(), NodeId(1));
         for sequence in 0..1000 {
-            let batch = append(&mut spool, sequence, &[1; 50_000]);
-            assert_eq!(spool.read(&batch).unwrap(), [1; 50_000]);
-            assert_eq!(spool.bytes(), size(&spool));
-            spool.settle(&batch);
-            assert_eq!((spool.bytes(), size(&spool)), (SEGMENT_HEAD_BYTES as u64, SEGMENT_HEAD_BYTES as u64));
+            let batch = append(&mut journal, sequence, &[1; 50_000]);
+            assert_eq!(journal.read(&batch).unwrap(), [1; 50_000]);
+            assert_eq!(journal.bytes(), size(&journal));
+            journal.settle(&batch);
+            assert_eq!(
+                (journal.bytes(), size(&journal)),
+                (SEGMENT_HEAD_BYTES as u64, SEGMENT_HEAD_BYTES as u64)
+            );
         }
         assert_eq!(files(directory.path()), 1);
-        spool.close();
-        assert_eq!((files(directory.path()), spool.bytes()), (0, 0));
+        journal.close();
+        assert_eq!((files(directory.path()), journal.bytes()), (0, 0));
     }
 
     #[test]
-    fn segments_are_bounded_and_so_is_the_spool() {
+    fn segments_are_bounded_and_so_is_the_journal() {
         let directory = tempfile::tempdir().unwrap();
-        let mut spool = Spool::new(directory.path().to_owned(), NodeId(1));
+        let mut journal = Journal::new(directory.path().to_owned(), NodeId(1));
         let batch = vec![1; CREDIT_BATCH_BYTES_MAX];
         let mut batches = Vec::new();
-        while let Some(appended) = spool.append(batches.len() as u64 + 1, 1, &batch).unwrap() {
+        while let Some(appended) = journal.append(batches.len() as u64 + 1, 1, &batch).unwrap() {
             batches.push(appended);
         }
-        assert!(spool.bytes() <= SPOOL_BYTES_MAX && spool.bytes() > SPOOL_BYTES_MAX / 10 * 9);
-        assert_eq!(spool.bytes(), size(&spool));
+        assert!(journal.bytes() <= JOURNAL_BYTES_MAX && journal.bytes() > JOURNAL_BYTES_MAX / 10 * 9);
+        assert_eq!(journal.bytes(), size(&journal));
         assert!(files(directory.path()) > 30);
-        batches.iter().for_each(|batch| spool.settle(batch));
-        assert_eq!((files(directory.path()), spool.bytes()), (1, size(&spool)));
-        append(&mut spool, 9999, &batch);
+        batches.iter().for_each(|batch| journal.settle(batch));
+        assert_eq!((files(directory.path()), journal.bytes()), (1, size(&journal)));
+        append(&mut journal, 9999, &batch);
     }
 
     #[test]
     fn a_batch_that_has_changed_in_its_file_is_not_read() {
         let directory = tempfile::tempdir().unwrap();
-        let mut spool = Spool::new(directory.path().to_owned(), NodeId(1));
-        let batches: Vec<_> = (1..=2).map(|sequence| append(&mut spool, sequence, &[7; 99])).collect();
+        let mut journal = Journal::new(directory.path().to_owned(), NodeId(1));
+        let batches: Vec<_> = (1..=2).map(|sequence| append(&mut journal, sequence, &[7; 99])).collect();
         let path = directory.path().join("credit-0000000000000001-00000000");
         let mut bytes = fs::read(&path).unwrap();
         bytes[SEGMENT_HEAD_BYTES + SEGMENT_ENTRY_HEAD_BYTES + 50] ^= 1;
         fs::write(&path, &bytes).unwrap();
-        assert_eq!(spool.read(&batches[0]).unwrap_err().kind(), io::ErrorKind::InvalidData);
-        assert_eq!(spool.read(&batches[1]).unwrap(), [7; 99]);
+        assert_eq!(journal.read(&batches[0]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(journal.read(&batches[1]).unwrap(), [7; 99]);
     }
 
     #[test]
     fn a_file_that_cannot_be_removed_has_no_batches_any_more() {
         let directory = tempfile::tempdir().unwrap();
-        let mut spool = Spool::new(directory.path().to_owned(), NodeId(1));
-        let batch = append(&mut spool, 1, &[7; 99]);
+        let mut journal = Journal::new(directory.path().to_owned(), NodeId(1));
+        let batch = append(&mut journal, 1, &[7; 99]);
         let (path, linked) =
             (directory.path().join("credit-0000000000000001-00000000"), directory.path().join("linked"));
         fs::hard_link(&path, &linked).unwrap();
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
         // The next segment is open, so this one is to be removed.
-        spool.open = None;
-        spool.settle(&batch);
+        journal.open = None;
+        journal.settle(&batch);
         assert_eq!(fs::read(linked).unwrap().len(), SEGMENT_HEAD_BYTES);
         assert!(path.exists());
     }
@@ -419,20 +422,20 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_synced_keeps_no_other_from_it() {
         let directory = tempfile::tempdir().unwrap();
-        let mut spool = Spool::new(directory.path().to_owned(), NodeId(1));
-        append(&mut spool, 1, &[7; 99]);
-        let key = spool.open.take().unwrap();
-        append(&mut spool, 2, &[7; 99]);
+        let mut journal = Journal::new(directory.path().to_owned(), NodeId(1));
+        append(&mut journal, 1, &[7; 99]);
+        let key = journal.open.take().unwrap();
+        append(&mut journal, 2, &[7; 99]);
         // A pipe has no disk.
         let (reader, _writer) = io::pipe().unwrap();
-        spool.segments.get_mut(&key).unwrap().file = Arc::new(std::os::fd::OwnedFd::from(reader).into());
-        let synced = spool.take_unsynced().unwrap().sync();
+        journal.segments.get_mut(&key).unwrap().file = Arc::new(std::os::fd::OwnedFd::from(reader).into());
+        let synced = journal.take_unsynced().unwrap().sync();
         assert_eq!(synced.failed, [key]);
         assert!(synced.error.is_some() && !synced.has_unsynced_name);
-        spool.note_synced(&synced);
-        let states: Vec<bool> = spool.segments.values().map(|segment| segment.is_synced).collect();
+        journal.note_synced(&synced);
+        let states: Vec<bool> = journal.segments.values().map(|segment| segment.is_synced).collect();
         assert_eq!(states, [false, true]);
-        append(&mut spool, 3, &[7; 99]);
-        assert_eq!(spool.take_unsynced().unwrap().segments.len(), 2);
+        append(&mut journal, 3, &[7; 99]);
+        assert_eq!(journal.take_unsynced().unwrap().segments.len(), 2);
     }
 }
