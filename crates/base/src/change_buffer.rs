@@ -1,4 +1,5 @@
-//! The torrents of one shard whose counts have changed since the buffer was last emptied, and the watch over all shards.
+//! The torrents of one shard whose counts have changed since the buffer was last emptied, and the watch over all
+//! shards.
 //!
 //! The lock that a change holds anyway also guards the buffer of its shard. That is one place for all causes: joins,
 //! departures, changes of role, downloads, expiry, eviction, removal. The alternative was a queue of each worker, which

@@ -117,8 +117,8 @@ mod tests {
         );
     }
 
-    /// Another thread changes the name between a file and a FIFO all the time, so that some of the calls find a file when they
-    /// examine the name, and a FIFO when they open it.
+    /// Another thread changes the name between a file and a FIFO all the time, so that some of the calls find a file
+    /// when they examine the name, and a FIFO when they open it.
     #[test]
     fn a_fifo_that_takes_the_place_of_a_file_holds_up_no_reader() {
         let place = tempfile::tempdir().unwrap();

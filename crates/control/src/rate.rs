@@ -31,7 +31,7 @@ impl<K: Eq + Hash> Rates<K> {
         if self.full_at.len() >= CLIENTS_MAX && !self.full_at.contains_key(&client) {
             self.full_at.retain(|_, full_at| *full_at > now);
             if self.full_at.len() >= CLIENTS_MAX {
-                // So many clients at once are an attack. New ones wait until some are quiet.
+                // This many clients at once are an attack. New ones wait until some are quiet.
                 return Err(self.interval);
             }
         }

@@ -59,7 +59,7 @@ pub(crate) struct Item<P, T> {
     pub(crate) work: Work<P>,
 }
 
-/// What the request does to its swarm.
+/// The effect of the request on its swarm.
 #[derive(Debug)]
 pub(crate) enum Work<P> {
     /// A peer that does not register only reads the swarm.

@@ -1,8 +1,8 @@
 //! Stream I/O (TCP and Unix sockets).
 //!
 //! This module owns listeners, connections, their time limits and their number, and moves bytes between them and a
-//! [`StreamService`](shoal_base::transport::stream::StreamService). It must not interpret the bytes, nor decide anything
-//! about their sender.
+//! [`StreamService`](shoal_base::transport::stream::StreamService). It must not interpret the bytes, nor decide
+//! anything about their sender.
 //!
 //! A worker uses it as follows:
 //! 1. [`StreamListeners::bind`] opens the listeners of all workers. Configuration errors show here.

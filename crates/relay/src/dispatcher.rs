@@ -330,8 +330,8 @@ impl Dispatcher {
         (slot != NO_SLOT && self.queues[as_usize(slot)].to == handle).then_some(slot)
     }
 
-    /// Returns the slot of a connection, which gets a queue if it has none. Returns `None` if the connection is known to
-    /// have disconnected.
+    /// Returns the slot of a connection, which gets a queue if it has none. Returns `None` if the connection is known
+    /// to have disconnected.
     fn slot_or_insert(&mut self, to: Handle) -> Option<u32> {
         let index = as_usize(to.index);
         if index >= self.slots.len() {

@@ -22,8 +22,8 @@ use shoal_runtime::counters::{RecordCounters, RecordOutcome};
 use shoal_runtime::failure::Failure;
 use shoal_runtime::repeated::Repeated;
 
-/// Pauses while there is nothing to write: short ones at first, so that the rings of a busy tracker never fill, and longer
-/// ones while it stays idle.
+/// Pauses while there is nothing to write: short ones at first, so that the rings of a busy tracker never fill, and
+/// longer ones while it stays idle.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 

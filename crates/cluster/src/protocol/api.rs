@@ -51,7 +51,8 @@ pub trait Swarms {
     /// Applies deltas of WebTorrent peers that are connected to the node `from`, in this order.
     fn apply_presences(&mut self, from: NodeId, presences: &[Presence]);
 
-    /// Handles a message of another node for clients of this one, see [`Node::send_to`](crate::protocol::Node::send_to).
+    /// Handles a message of another node for clients of this one, see
+    /// [`Node::send_to`](crate::protocol::Node::send_to).
     fn deliver(&mut self, from: NodeId, message: &[u8]);
 
     /// Forgets the WebTorrent peers of a lost node.

@@ -55,7 +55,7 @@ pub(crate) struct Fetch {
     asked_ms: Option<u64>,
 }
 
-/// What to do with a part.
+/// How to treat a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// The part is to be adopted. More follow.
@@ -144,7 +144,7 @@ impl<E> Default for Exports<E> {
     }
 }
 
-/// What to do with a request for a part.
+/// How to treat a request for a part.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     /// A new export has begun with this part.

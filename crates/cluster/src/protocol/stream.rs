@@ -58,7 +58,7 @@ struct Gap {
     requested_ms: Option<u64>,
 }
 
-/// What to do with a batch.
+/// How to treat a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// The batch is to be applied now. [`Stream::pop`] then returns the batches that have waited for it.

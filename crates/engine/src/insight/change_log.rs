@@ -22,7 +22,8 @@ use siphasher::sip::SipHasher13;
 /// if its torrent has changed again.
 const STALE_SHARE: usize = 4;
 
-/// The position of a reader: the change up to which it has read. Its text is `EPOCH-NUMBER`, in hexadecimal and decimal.
+/// The position of a reader: the change up to which it has read. Its text is `EPOCH-NUMBER`, in hexadecimal and
+/// decimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cursor {
     /// A random number of the log, which exposes cursors of other logs.

@@ -21,7 +21,8 @@ pub struct Version {
 /// The longest version: four numbers of up to two digits, and the dots between them.
 const VERSION_BYTES_MAX: usize = 12;
 
-/// The codes of BEP 20 in the form `-XX1234-`, and the names of the software that uses them. Several codes may share a name.
+/// The codes of BEP 20 in the form `-XX1234-`, and the names of the software that uses them. Several codes may share a
+/// name.
 const CODES: &[(&[u8; 2], &str)] = &[
     (b"7T", "aTorrent"),
     (b"A2", "aria2"),

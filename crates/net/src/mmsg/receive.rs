@@ -84,8 +84,8 @@ impl ReceiveBatch {
         }
         self.used = 0;
         let count = libc::c_uint::try_from(BATCH_MAX).expect("a batch has a few dozen datagrams");
-        // SAFETY: there are BATCH_MAX headers. `new` pointed each at memory of this batch, the loop above has restored the
-        // lengths of that memory, and `&mut self` excludes all references to it during the call.
+        // SAFETY: there are BATCH_MAX headers. `new` pointed each at memory of this batch, the loop above has restored
+        // the lengths of that memory, and `&mut self` excludes all references to it during the call.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),

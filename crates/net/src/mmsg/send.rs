@@ -53,7 +53,8 @@ impl SendBatch {
             let (headers, flags) = (&mut self.headers[next..count], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
             let len = libc::c_uint::try_from(headers.len()).expect("a batch has a few dozen datagrams");
             // SAFETY: the slice has `len` headers. `point` has just directed them at replies that are borrowed for 'r,
-            // which outlives this call, and at vectors that are borrowed with `self`. sendmmsg writes only to the lengths.
+            // which outlives this call, and at vectors that are borrowed with `self`. sendmmsg writes only to the
+            // lengths.
             let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), len, flags) };
             match usize::try_from(sent).map_err(|_| last_errno()) {
                 Ok(sent) => {

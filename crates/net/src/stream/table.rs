@@ -556,7 +556,8 @@ mod tests {
         assert_eq!(victim_for(&mut table, "192.0.2.2:3", true), None);
     }
 
-    /// Returns a full table of one announced WebSocket, one that has not announced, and a half request, of equal sources.
+    /// Returns a full table of one announced WebSocket, one that has not announced, and a half request, of equal
+    /// sources.
     fn full_table() -> (ConnectionTable<&'static str>, [Handle; 3]) {
         let mut table = table();
         let announced = enter(&mut table, "announced", "192.0.2.1:1", 0);

@@ -61,7 +61,7 @@ struct ExportedKeys {
     previous: Option<Arc<Key>>,
 }
 
-/// What a running server has done with another server's keys.
+/// How a running server has used another server's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adoption {
     /// The server uses them.

@@ -161,7 +161,8 @@ pub enum ScrapeFormat {
     /// The dictionary of BEP 48.
     #[default]
     Bencoded,
-    /// For each torrent the 20 bytes of its info hash, and two numbers of 32 bits in network order: seeders and leechers.
+    /// For each torrent the 20 bytes of its info hash, and two numbers of 32 bits in network order: seeders and
+    /// leechers.
     Binary,
     /// A line for each torrent, with the info hash in hexadecimal: `HASH:SEEDERS:LEECHERS`.
     Text,

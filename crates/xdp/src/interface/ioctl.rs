@@ -64,8 +64,8 @@ impl<'s> Request<'s> {
     pub(super) fn ethtool<const WORDS: usize>(&self, words: &mut [u32; WORDS]) -> io::Result<()> {
         let mut request =
             InterfaceRequest { name: self.name, data: Pointer { words: words.as_mut_ptr(), unused: [0; 2] } };
-        // SAFETY: the callers pass arrays of the length of the structure of their command, to which the kernel writes. The
-        // request is as long as a `struct ifreq`, whose contents are the pointer here.
+        // SAFETY: the callers pass arrays of the length of the structure of their command, to which the kernel writes.
+        // The request is as long as a `struct ifreq`, whose contents are the pointer here.
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL.into(), &raw mut request) };
         check(result)
     }

@@ -26,7 +26,8 @@ impl Mapped {
     /// Maps the first `words` words of an array map that permits it (`BPF_F_MMAPABLE`).
     pub(super) fn new(map: BorrowedFd<'_>, words: usize) -> io::Result<Self> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: the kernel chooses the address, so no other mapping is replaced. It refuses a length that exceeds the map.
+        // SAFETY: the kernel chooses the address, so no other mapping is replaced. It refuses a length that exceeds the
+        // map.
         let start = unsafe { mmap(ptr::null_mut(), words * 8, protection, flags, map, 0) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         Ok(Self { start, words })
