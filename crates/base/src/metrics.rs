@@ -1,12 +1,12 @@
-//! Counters of a worker, each declared once, with the name, the help and the labels of its metric.
+//! Counters of a worker, each declared once, with the name, help and labels of its metric.
 //!
-//! A worker owns its counters and is the only writer. An exporter on another thread reads the counters of all workers
-//! and adds them up. Counting is therefore a plain load and store, without the bus lock of an atomic addition.
+//! A worker owns its counters and is the only writer. An exporter on another thread adds up the counters of all
+//! workers. So counting is a plain load and store, without the bus lock of an atomic addition.
 //!
 //! [`Histogram`] counts values by magnitude in the same way.
 //!
 //! [`counters!`] declares a set of counters, and [`labels!`] the values of a label. An exporter iterates over
-//! [`Export::metrics`], so a new metric takes its declaration and the line that counts.
+//! [`Export::metrics`], so a new metric only takes its declaration and the line that counts.
 
 mod histogram;
 
@@ -103,9 +103,9 @@ pub struct Metric {
     pub name: &'static str,
     /// The lines of the help.
     pub help: &'static [&'static str],
-    /// The name of the label, or nothing for a metric without labels.
+    /// The name of the label, or `None` for a metric without labels.
     pub label: Option<&'static str>,
-    /// The value of the label (empty without one) and the number of each series.
+    /// The value of the label (empty without one) and the number for each series.
     pub series: Vec<(&'static str, u64)>,
 }
 
@@ -117,7 +117,7 @@ pub trait Export {
 
 /// Reads a counter, with or without labels, for [`counters!`].
 pub trait Series {
-    /// Returns the label value and the number of each series.
+    /// Returns the label value and the number for each series.
     fn series(&self) -> Vec<(&'static str, u64)>;
 }
 
@@ -224,7 +224,7 @@ macro_rules! counters {
     ) => {
         $(#[$meta])*
         #[derive(Debug, Default)]
-        // Two cache lines, because processors also prefetch the adjacent line: workers do not slow each other down.
+        // Two cache lines, because processors also prefetch the adjacent line: so workers do not slow each other down.
         #[repr(align(128))]
         $visibility struct $Name {
             $(

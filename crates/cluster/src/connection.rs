@@ -1,36 +1,36 @@
-//! The connection to NATS, on a thread with a runtime of its own, so that neither requests nor the control listener wait
-//! for it.
+//! The connection to NATS, on a separate thread and runtime, so that neither requests nor the control listener wait for
+//! it.
 //!
-//! The client library connects again for as long as the tracker runs, at growing pauses. This module says in the log when
-//! NATS is away and when it is back, and passes messages on by two bounded queues. A message that finds its queue full is
-//! dropped and counted; the protocol of the nodes notices and asks again.
+//! The client library reconnects for as long as the tracker runs, at growing pauses of up to four seconds. This module
+//! logs when NATS goes away and comes back, and passes messages through two bounded queues. A message for a full queue
+//! is dropped and counted; the protocol of the nodes notices and asks again.
 //!
-//! The client library reads a line or a message of any length into memory. A server that sends bytes without an end is therefore
-//! left: the runtime is dropped with all buffers of the client library, and after a pause there is a new one. The same happens if
-//! the task of the client library ends, as it does by a panic.
+//! The client library reads a line or a message of any length into memory. So this module gives up a server that sends
+//! bytes without an end: it drops the runtime with all buffers of the library, and starts a new one after a pause. It
+//! does the same if the task of the library ends, as after a panic.
 //!
-//! Any client of NATS that may publish to a subject of the cluster chooses the headers of its messages, and the published client library
-//! parses them into a map of any size, and gives the connection up because of a malformed one. Batches need no headers, but replies of
-//! JetStream and values of the shared state do, and their subjects can be published to as well. The server passes headers to a
-//! connection or does not, for all subjects alike, so a second connection without them would have moved the problem. The library is
-//! therefore built with a patch (`vendor/async-nats`) that bounds headers before they are parsed, for every subject. Those beyond are
-//! left out and counted; the message comes without them, so that no stream of messages has a gap.
+//! Any NATS client with the right to publish to a subject of the cluster chooses the headers of its messages. The
+//! published client library parses them into a map of any size, and gives up the connection at a malformed one. Batches
+//! need no headers, but replies of JetStream and values of the shared state do, and their subjects are open to the same
+//! clients. A server passes headers on a connection for all subjects or for none, so a second connection without
+//! headers would only move the problem. A patch of the library (`vendor/async-nats`) therefore bounds headers before
+//! they are parsed. It leaves out and counts the rest, and passes the message on, so that no stream of messages has a
+//! gap.
 //!
-//! Neither workers nor the control listener call the client library. It connects again at pauses of up to four seconds,
-//! forever. Messages of the node that wait while NATS is away are dropped and counted, since they would be out of date.
-//! A connection that was lost has lost messages, even if it is back before the node has looked. The node therefore
-//! follows the number of connections, and not only whether there is one.
+//! Messages that wait while NATS is away are dropped and counted, since they would be out of date. A connection that
+//! was lost has lost messages, even if it is back before the node looks. So the node follows the number of connections,
+//! not only whether one is open.
 //!
-//! NATS tells its clients of other servers. The tracker ignores these: the sandbox permits the ports of the configured
-//! servers only, and certificates need not cover what servers call each other. 8 MiB without a message are bytes
+//! NATS tells its clients of other servers. The tracker ignores these: the sandbox permits only the ports of configured
+//! servers, and certificates need not cover what servers call each other. 8 MiB without a message count as bytes
 //! without an end.
 //!
-//! Two alternatives to the patch of the client library were rejected. `CONNECT` with `headers: false` would make the
-//! server strip headers of JetStream as well, which the shared state needs. A client of our own would have to follow
-//! TLS, nkeys, JWTs and reconnects of NATS.
+//! Two alternatives to the patch were rejected. `CONNECT` with `headers: false` would also make the server strip
+//! headers of JetStream, which the shared state needs. A client of our own would have to follow TLS, nkeys, JWTs and
+//! reconnects of NATS.
 //!
-//! The log has one line when NATS is away, another one for another reason, and one when it is back. The client library
-//! logs each attempt as an error, so its lines of the levels up to "info" are left out.
+//! The log has one line when NATS goes away, one for each further reason, and one when it is back. The client library
+//! logs each attempt as an error, so its lines up to the level "info" are left out.
 
 use std::collections::VecDeque;
 use std::io;
@@ -71,41 +71,41 @@ const SUBSCRIPTION_MESSAGES_MAX: usize = 1024;
 /// Maximum number of commands that wait in the client library.
 const COMMANDS_MAX: usize = 256;
 
-/// Time after which a server that is silent is asked for a sign of life. Two that are not answered end the connection.
+/// Time after which a silent server is asked for a sign of life. Two unanswered pings end the connection.
 const PING_EVERY: Duration = Duration::from_secs(5);
 
 /// Maximum time of an attempt to connect.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Pauses between attempts to connect: the second one follows after about the first, and each pause is twice the one before.
+/// Pauses between attempts to connect: the first and the maximum. Each is twice the one before.
 const RETRY_MS: (u64, u64) = (100, 4000);
 
 /// Pause after a connection that was given up.
 const PAUSE: Duration = Duration::from_millis(RETRY_MS.1);
 
-/// Number of refusals of the server that are remembered.
+/// Number of remembered refusals of the server.
 const VIOLATIONS_MAX: usize = 8;
 
-/// Maximum number of bytes of a server without a message among them, unless the server permits messages of half of it or more: then
-/// twice the largest of them. The client library collects as many bytes as a line or a message claims to have.
+/// Maximum number of bytes from a server without a message among them. If the server permits messages of half of it or
+/// more, the maximum is twice the largest message. The client library collects as many bytes as a line or a message
+/// claims to have.
 const SILENT_BYTES_MAX: u64 = 8 << 20;
 
 /// Largest message that a server can permit.
 const PAYLOAD_BYTES_MAX: u64 = 64 << 20;
 
-/// Bytes of a second that do not count: signs of life, and news of other servers.
+/// Bytes per second that do not count: signs of life, and news of other servers.
 const SILENT_BYTES_PER_S: u64 = 4;
 
-/// Number of errors of the server that are told apart in the log.
+/// Number of server errors that the log distinguishes.
 const ERRORS_MAX: usize = 8;
 
 /// Time between two looks at the bytes of the server.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Maximum time for the last messages of a node that ends.
+/// Maximum time for the last messages of an ending node.
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(300);
 
-/// The settings of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionSettings {
     pub(super) servers: Vec<NatsServer>,
@@ -116,10 +116,8 @@ pub(super) struct ConnectionSettings {
 }
 
 impl ConnectionSettings {
-    /// Returns the settings of a connection with this name, and checks their files.
-    ///
-    /// # Errors
-    /// Returns the key, its value and what is wrong with it.
+    /// Returns the settings of a connection with this name, and checks their files. The error is the key, its value and
+    /// what is wrong with it.
     pub(super) fn read(config: &ClusterConfig, name: String) -> Result<Self, String> {
         Ok(Self {
             servers: config.servers.clone(),
@@ -131,14 +129,13 @@ impl ConnectionSettings {
     }
 }
 
-/// A message of another node.
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) subject: Subject,
     pub(super) payload: bytes::Bytes,
 }
 
-/// The state of the connection, which the threads share.
+/// The state of the connection, which several threads share.
 #[derive(Debug)]
 pub struct Link {
     inbox: SyncSender<Received>,
@@ -163,25 +160,23 @@ pub struct Link {
     notices: Mutex<Notices>,
 }
 
-/// The state of the log about the connection.
 #[derive(Debug, Default)]
 struct Notices {
-    /// Since when NATS is away, once that was logged.
+    /// Since when NATS is away, once this was logged.
     away_since: Option<Instant>,
-    /// Why.
+    /// Why NATS is away.
     reason: String,
     /// The faults of the servers at the last attempt.
     server_faults: String,
-    /// Why a server that is there does not suffice.
+    /// Why a reachable server does not suffice.
     limit: Option<String>,
     errors: Vec<(String, Repeated)>,
-    /// All errors beyond those.
+    /// All errors beyond those above.
     other_errors: Repeated,
-    /// The last refusals of the server because of a permission.
+    /// The last messages that the server refused for lack of a permission.
     violations: VecDeque<String>,
 }
 
-/// Messages of one direction since the start, and the bytes of their subjects and contents.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     pub(super) messages: Gauge,
@@ -195,10 +190,10 @@ impl Traffic {
     }
 }
 
-/// Advice to the operator, by the reason why NATS is away.
+/// Advice to the operator, which depends on why NATS is away.
 #[derive(Clone, Debug, Default)]
 struct Advice {
-    /// The keys of the credentials.
+    /// The configuration keys of the credentials.
     credentials: &'static str,
     /// The servers whose names are looked up.
     names: String,
@@ -211,7 +206,7 @@ impl Advice {
         Self { credentials: settings.credentials.keys(), names: names.join(", ") }
     }
 
-    /// Returns a reason with what it means, if the client library does not say so.
+    /// Adds an explanation to a reason, if the client library gives none.
     fn explain(&self, reason: &str) -> String {
         let Self { credentials, names } = self;
         // The client library names the kind of an error twice.
@@ -236,7 +231,7 @@ impl Advice {
 }
 
 impl Link {
-    /// Creates the state of a connection that is away, and the queue of its messages.
+    /// Creates the state of a closed connection, and the queue of its messages.
     pub(super) fn new(waker: Waker) -> (Arc<Self>, Inbox<Received>) {
         let (inbox, received) = sync_channel(INBOX_MESSAGES_MAX);
         let link = Self {
@@ -258,12 +253,12 @@ impl Link {
         (Arc::new(link), received)
     }
 
-    /// Returns whether NATS is there.
+    /// Returns whether NATS is connected.
     pub fn is_connected(&self) -> bool {
         self.is_connected.load(Ordering::Acquire)
     }
 
-    /// Returns how often the connection was made.
+    /// Returns how often the connection was opened.
     pub fn connects(&self) -> u64 {
         self.connects.load(Ordering::Acquire)
     }
@@ -274,7 +269,7 @@ impl Link {
         Some(client.server_info().server_name).filter(|name| !name.is_empty())
     }
 
-    /// Returns why NATS is away, while it is, or why it does not suffice.
+    /// Returns why NATS is away or does not suffice.
     pub fn fault(&self) -> Option<String> {
         let notices = self.notices.lock();
         if self.is_connected() {
@@ -295,7 +290,6 @@ impl Link {
         self.waker.wake();
     }
 
-    /// Records that the node has taken a message from the queue.
     pub(super) fn took(&self, message: &Received) {
         self.inbox_bytes.fetch_sub(size(message), Ordering::Relaxed);
     }
@@ -312,7 +306,7 @@ impl Link {
         }
     }
 
-    /// Records why NATS is away, and logs it unless that was logged.
+    /// Records why NATS is away, and logs the reason unless it was logged before.
     fn away(&self, reason: &str) {
         let mut notices = self.notices.lock();
         self.is_connected.store(false, Ordering::Release);
@@ -324,7 +318,7 @@ impl Link {
         }
     }
 
-    /// Records the size of the largest message that the server permits, and logs it if that is too small.
+    /// Records the largest message size that the server permits, and logs a size that is too small.
     fn note_payload_max(&self, bytes: usize) {
         let mut notices = self.notices.lock();
         notices.limit = (bytes < MESSAGE_BYTES_MAX).then(|| {
@@ -341,7 +335,6 @@ impl Link {
         }
     }
 
-    /// Records an event of the client library.
     fn note(&self, event: Event, advice: &Advice) {
         match event {
             Event::Connected => self.connected(),
@@ -354,7 +347,7 @@ impl Link {
             Event::ServerError(error) => {
                 let error = error.to_string();
                 self.note_violation(&error);
-                // The log tells in its own words that the shared state may not be used.
+                // The shared state logs its own lack of permissions.
                 if !["$JS.", "$KV."].into_iter().any(|part| error.contains(part)) {
                     self.log_error(&error);
                 }
@@ -364,13 +357,13 @@ impl Link {
                 let detail = self.notices.lock().server_faults.clone();
                 let kind = error.to_string();
                 let kind = kind.strip_prefix("nats: ").unwrap_or(&kind);
-                // The faults of the servers begin with the kind, and those before may be of another one.
+                // The faults of the servers begin with the kind. Earlier ones may have another kind.
                 self.away(&advice.explain(if detail.contains(kind) { &detail } else { kind }));
             }
         }
     }
 
-    /// Records the faults of the servers, for the next message that NATS is away.
+    /// Records the faults of the servers, for the next log line that NATS is away.
     fn note_servers(&self, servers: &[Server]) {
         let fault = |server: &Server| {
             let error = server.last_error.as_ref()?;
@@ -392,17 +385,15 @@ impl Link {
         self.notices.lock().violations.iter().any(|violation| violation.contains(subject))
     }
 
-    /// Returns the client, once there is one.
     pub(super) fn client(&self) -> Option<Client> {
         self.client.lock().clone()
     }
 
-    /// Replaces the client by that of a new connection.
     fn set_client(&self, client: Client) {
         *self.client.lock() = Some(client);
     }
 
-    /// Logs an error of a connection that goes on, at most once a minute.
+    /// Logs an error that does not end the connection, at most once a minute.
     fn log_error(&self, error: &str) {
         let mut notices = self.notices.lock();
         let Notices { errors, other_errors, .. } = &mut *notices;
@@ -418,30 +409,26 @@ impl Link {
     }
 }
 
-/// Returns the memory of a message in the queue, about.
+/// Returns the approximate memory of a message in the queue.
 fn size(message: &Received) -> usize {
     message.payload.len() + message.subject.len() + size_of::<Received>()
 }
 
-/// The parts of a node that use JetStream, if it has them.
+/// The parts of a node that use JetStream, if there are any.
 #[derive(Clone)]
 pub(super) struct Followed {
     pub(super) shared: Option<(Arc<SharedState>, NodeKeys)>,
     pub(super) credit: Option<Arc<CreditLink>>,
 }
 
-/// The thread of the connection.
 pub(super) struct Connection {
     thread: JoinHandle<()>,
-    /// Ends with the thread.
     running: oneshot::Receiver<()>,
 }
 
 impl Connection {
-    /// Starts the thread, which goes on until the other end of `outgoing` is gone.
-    ///
-    /// # Errors
-    /// Fails if the kernel provides no more threads.
+    /// Starts the thread. It ends when the other end of `outgoing` is dropped. Fails if the kernel provides no more
+    /// threads.
     pub(super) fn start(
         settings: ConnectionSettings,
         subjects: Vec<String>,
@@ -458,7 +445,7 @@ impl Connection {
             while let Some(runtime) = next {
                 let ended =
                     runtime.block_on(pass_messages(&settings, &subjects, &link, &mut outgoing, &followed));
-                // A look-up of a name may still go on. The buffers of the client library end with its tasks.
+                // A name may still be looked up. The buffers of the client library end with its tasks.
                 runtime.shutdown_background();
                 match ended {
                     Ok(End::Stopped) => return,
@@ -482,9 +469,9 @@ impl Connection {
         anyhow::anyhow!("the thread of the connection to NATS has ended")
     }
 
-    /// Waits until the last messages are sent, or could not be sent in time.
+    /// Waits until the last messages are sent, or their time is over.
     pub(super) fn finish(self) {
-        // A panic of the thread is in the log.
+        // A panic of the thread is already in the log.
         let _ended = self.thread.join();
     }
 }
@@ -494,7 +481,7 @@ impl Connection {
 enum End {
     /// The node has ended.
     Stopped,
-    /// The server sends bytes that make no message.
+    /// The server sends bytes without any message.
     Flooded,
     /// The task of the client library has ended.
     Lost,
@@ -546,7 +533,7 @@ async fn pass_messages(
 /// Publishes messages until the node or the client ends.
 async fn send_messages(client: &Client, link: &Link, outgoing: &mut Receiver<Outgoing>) -> End {
     while let Some(message) = outgoing.recv().await {
-        // Messages that wait while NATS is away would be out of date when it is back.
+        // Messages that wait while NATS is away would be out of date later.
         if !link.is_connected() {
             link.unsent.add(1);
             continue;
@@ -566,8 +553,8 @@ async fn send_messages(client: &Client, link: &Link, outgoing: &mut Receiver<Out
     End::Stopped
 }
 
-/// Waits until the server of one connection has sent too many bytes without a message among them. Meanwhile looks at the size
-/// of messages that it permits, and counts the headers that the client library has left out.
+/// Waits until the server of a connection has sent too many bytes without a message. Meanwhile follows the message size
+/// that the server permits, and counts the headers that the client library has left out.
 async fn wait_for_flood(client: &Client, link: &Link) {
     let statistics = client.statistics();
     let progress = || (link.connects(), statistics.in_messages.load(Ordering::Relaxed));
@@ -594,8 +581,8 @@ fn silent_bytes_max(payload_max: usize, since: Duration) -> u64 {
     SILENT_BYTES_MAX.max(2 * largest).saturating_add(SILENT_BYTES_PER_S.saturating_mul(since.as_secs()))
 }
 
-/// Waits before the next connection, and drops the messages of the node meanwhile. Returns a new runtime, or `None` once the
-/// node has ended.
+/// Waits before the next connection, and drops the messages of the node meanwhile. Returns a new runtime, or `None`
+/// once the node has ended.
 fn pause(link: &Link, outgoing: &mut Receiver<Outgoing>) -> Option<Runtime> {
     let runtime = loop {
         match new_runtime() {
@@ -630,7 +617,7 @@ fn options(settings: ConnectionSettings, link: &Arc<Link>) -> ConnectOptions {
         .no_echo()
         .retry_on_initial_connect()
         .max_reconnects(None)
-        // Others may have names and ports that the sandbox forbids and no certificate covers.
+        // The sandbox may forbid the names and ports of other servers, and certificates may not cover them.
         .ignore_discovered_servers()
         .ping_interval(PING_EVERY)
         .connection_timeout(CONNECT_TIME_MAX)
@@ -654,8 +641,8 @@ fn options(settings: ConnectionSettings, link: &Arc<Link>) -> ConnectOptions {
     options
 }
 
-/// Returns the pause before an attempt. The first one has none. `random` is from 0 to 1, so that many nodes do not come back
-/// at the same moment.
+/// Returns the pause before an attempt. The first has none. `random` is from 0 to 1, so that many nodes do not come
+/// back at the same moment.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,

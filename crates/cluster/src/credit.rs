@@ -1,20 +1,20 @@
 //! Credit: the announces of users on their way to a stream of JetStream, from which another program credits the users.
 //!
-//! The responders record announces in rings ([`shoal_engine::credit`]). The thread `credit` (`collect`) takes them, puts them
-//! into batches, and keeps the batches until the stream has them: in files if there is a directory for them (`spool`), and
-//! otherwise in memory. The thread `credit-disk` (``mod@disk``) waits for the disk meanwhile, and adopts the files of runs that
-//! have ended (`adopt`). A task on the thread of the connection publishes one batch at a time (``mod@publish``), so that they are
-//! in the stream in their order, also after faults.
+//! The responders record announces in rings ([`shoal_engine::credit`]). The thread `credit` (`collect`) puts them into
+//! batches, and keeps the batches until the stream has them: in a journal on disk if there is a directory (`journal`),
+//! and otherwise in memory. The thread `credit-disk` (``mod@disk``) waits for the disk meanwhile, and adopts the files
+//! of ended runs (`adopt`). A task on the thread of the connection publishes one batch at a time (``mod@publish``), so
+//! that the stream keeps their order, also after faults.
 //!
-//! A batch has the same message id whenever it is published. It consists of the run, which is another one after each start, and
-//! the number of the batch, so that no id ever belongs to two batches. Nothing here delays a request: what cannot be held is
-//! lost and counted.
+//! A batch has the same message id in each attempt. The id consists of the run, which is new after each start, and the
+//! number of the batch, so it never belongs to two batches. Nothing here delays a request: announces that cannot be
+//! held are lost and counted.
 
 mod adopt;
 mod collect;
 mod disk;
+mod journal;
 mod publish;
-mod spool;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -32,27 +32,27 @@ use tokio::sync::Notify;
 
 use self::collect::{BATCHES_MAX, Collector, HELD_BYTES_MAX};
 use self::disk::disk;
+use self::journal::{Journal, READ_BYTES_MAX};
 pub(crate) use self::publish::publish;
-use self::spool::{READ_BYTES_MAX, Spool};
 use super::connection::Link;
 use super::jetstream::Availability;
 use shoal_runtime::clock;
 use shoal_runtime::periodic::PeriodicThread;
 
-/// How often the thread looks for records. A ring holds those of this time at 400,000 announces a second.
+/// How often the thread looks for records. At 400,000 announces a second, a ring holds this time's announces.
 const TURN_EVERY: Duration = Duration::from_millis(10);
 
 /// Maximum time for the last batches at the end.
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// The memory of batches: those that are held because there are no files for them, their list, the batches that are being
-/// filled and published, and a file that is read and mended.
+/// The memory of batches: those held without files, their list, the batches in work, and a file that is read and
+/// mended.
 pub const BYTES_MAX: usize = HELD_BYTES_MAX
     + BATCHES_MAX * 2 * size_of::<collect::Waiting>()
     + 4 * CREDIT_BATCH_BYTES_MAX
     + 2 * READ_BYTES_MAX;
 
-/// The way of the credit to its stream, as the threads of a node share it.
+/// The credit's way to its stream, which the threads of a node share.
 #[derive(Debug)]
 pub struct CreditLink {
     link: Arc<Link>,
@@ -61,7 +61,7 @@ pub struct CreditLink {
     subject: String,
     domain: Option<String>,
     exchange: Mutex<Exchange>,
-    /// Ends the wait of the task for a batch.
+    /// Ends the task's wait for a batch.
     batch_is_there: Notify,
     /// The thread, whose pause ends when the stream has a batch.
     thread: OnceLock<Thread>,
@@ -70,18 +70,17 @@ pub struct CreditLink {
     counts: Counts,
 }
 
-/// The batch that is being published, and how that goes.
+/// The batch that is being published, and its progress.
 #[derive(Debug)]
 struct Exchange {
     phase: Availability,
     batch: Option<Batch>,
-    /// Whether the stream has it.
+    /// Whether the stream has the batch.
     is_stored: bool,
-    /// Whether the thread is to hold nothing back any more.
+    /// Whether the thread must hold nothing back any more.
     is_leaving: bool,
 }
 
-/// A batch that is to be published.
 #[derive(Clone, Debug)]
 struct Batch {
     run: NodeId,
@@ -101,7 +100,6 @@ struct Counts {
     spool_bytes: Gauge,
 }
 
-/// The threads of a node that credits users.
 pub(super) struct CreditThreads {
     credit: Arc<CreditLink>,
     collector: PeriodicThread,
@@ -182,13 +180,13 @@ impl CreditLink {
         }
     }
 
-    /// Returns the batch that was offered, unless the stream has it.
+    /// Returns the offered batch, unless the stream has it.
     fn offered(&self) -> Option<Batch> {
         let exchange = self.exchange.lock();
         exchange.batch.clone().filter(|_| !exchange.is_stored)
     }
 
-    /// Records that the stream has the batch that was to be published.
+    /// Records that the stream has the offered batch.
     fn note_stored(&self) {
         let mut exchange = self.exchange.lock();
         exchange.is_stored = true;
@@ -198,14 +196,14 @@ impl CreditLink {
         }
     }
 
-    /// Offers a batch, if there is none. Returns whether it was taken.
+    /// Offers a batch, if none is offered. Returns whether it was taken.
     fn offer(&self, batch: impl FnOnce() -> Option<Batch>) -> bool {
         let mut exchange = self.exchange.lock();
         if exchange.batch.is_some() {
             return false;
         }
         drop(exchange);
-        // This may read a file. Only this thread offers batches.
+        // The call may read a file. Only this thread offers batches.
         let Some(batch) = batch() else { return false };
         exchange = self.exchange.lock();
         (exchange.batch, exchange.is_stored) = (Some(batch), false);
@@ -214,7 +212,7 @@ impl CreditLink {
         true
     }
 
-    /// Returns whether the stream has the batch that was offered, and forgets the batch then.
+    /// Returns whether the stream has the offered batch, and forgets the batch then.
     fn take_stored(&self) -> bool {
         let mut exchange = self.exchange.lock();
         let is_stored = exchange.is_stored;
@@ -231,9 +229,6 @@ impl CreditLink {
 
 impl CreditThreads {
     /// Starts the threads.
-    ///
-    /// # Errors
-    /// Fails if the kernel provides no more threads.
     pub(super) fn start(
         credit: Arc<CreditLink>,
         (run, node): (NodeId, String),
@@ -245,7 +240,7 @@ impl CreditThreads {
             let (mut disk, link) = disk(Arc::clone(&credit), directory.clone(), run);
             let body = move || disk.turn();
             disk_thread = Some(PeriodicThread::start("credit-disk", disk::LOOK_EVERY, body)?);
-            files = Some((Spool::new(directory, run), link));
+            files = Some((Journal::new(directory, run), link));
         }
         let mut collector = Collector::new(Arc::clone(&credit), (run, node), recorded, files);
         let body = move || collector.turn(clock::monotonic_ms(), clock::unix_ms());
@@ -254,7 +249,6 @@ impl CreditThreads {
         Ok(Self { credit, collector, disk: disk_thread })
     }
 
-    /// Waits until a thread fails, and returns the reason.
     pub(super) async fn failure(&mut self) -> anyhow::Error {
         let of_disk = async {
             match &mut self.disk {
@@ -268,17 +262,18 @@ impl CreditThreads {
         }
     }
 
-    /// Lets the threads hold back nothing from now on. They go on, since requests may still be answered.
+    /// Makes the threads hold back nothing from now on. They continue, since requests may still be answered.
     pub(super) fn leave(&self) {
         self.credit.exchange.lock().is_leaving = true;
         self.collector.thread().unpark();
     }
 
-    /// Ends the threads, after everything is in the stream if that takes little time. The rest stays in files, if there are some.
+    /// Ends the threads, once the stream has everything or a short time is over. The rest stays in files, if there is a
+    /// directory.
     pub(super) fn finish(self) {
         self.leave();
         let end = tokio::time::Instant::now() + FLUSH_TIME_MAX;
-        // Records of the last requests are in the rings by now, and two turns take them from there.
+        // The rings now hold the last requests, and two turns empty them.
         std::thread::sleep(2 * TURN_EVERY);
         while self.credit.counts.waiting.read() > 0
             && self.credit.link.is_connected()

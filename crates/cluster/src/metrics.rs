@@ -19,7 +19,6 @@ pub(crate) fn encode(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
     observed.credit.as_ref().map_or(Ok(()), |credit| encode_credit(&credit.stats(), page))
 }
 
-/// The connection to NATS.
 fn encode_link(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
     let link = &observed.link;
     let (received, sent) = (&link.received, &link.sent);
@@ -57,7 +56,6 @@ fn encode_link(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-/// This node, and those that it knows.
 fn encode_nodes(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     page.gauge(
         "shoal_cluster_ready",
@@ -87,7 +85,6 @@ fn encode_nodes(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-/// The protocol between the nodes.
 fn encode_counters(counters: &Counters, page: &mut Page<'_>) -> fmt::Result {
     page.counters(
         "shoal_cluster_deltas",
@@ -203,7 +200,7 @@ fn encode_credit(credit: &CreditStats, page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-/// The peers of other nodes, and the changes of this one that no other node was told.
+/// The peers of other nodes, and the changes of this node that no other node was told.
 fn encode_swarms(counters: &SwarmCounters, page: &mut Page<'_>) -> fmt::Result {
     page.sums([&*counters.replication].into_iter())?;
     page.sums(counters.clients.iter().map(|clients| &**clients))?;

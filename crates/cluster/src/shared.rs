@@ -1,11 +1,11 @@
 //! The state that all nodes of a cluster share: entries of lists, bans, values of the configuration, and secret keys.
 //!
-//! It lies in a bucket of JetStream (`super::jetstream`), whose keys and values `entry` declares. A task on the thread of the
-//! connection follows the bucket (`session`) and adopts the keys (`keys`). It hands everything else to the thread
-//! `shared` (`apply`), which may wait for the lists and the disk. Changes are written from the threads of their requests.
+//! It lies in a bucket of JetStream (`super::jetstream`), whose keys and values `entry` declares. A task on the thread
+//! of the connection follows the bucket (`session`) and adopts the keys (`keys`). It passes everything else to the
+//! thread `shared` (`apply`), which may wait for the lists and the disk. Each request's thread writes its own changes.
 //!
-//! Nothing here delays a request to the tracker. Without the bucket, a node goes on with what it knows: from the bucket, or
-//! after a restart from the copy in the directory of the state (`copy`).
+//! Nothing here delays a request to the tracker. Without the bucket, a node continues with what it knows: from the
+//! bucket, or after a restart from the copy in the directory of the state (`copy`).
 //!
 //! The lists know a trait (`SharedEntries`) and a further source, and nothing of NATS. Values of the configuration are
 //! a layer above the environment, read and checked by the same code and applied by a reload.
@@ -54,24 +54,22 @@ pub(crate) const VALUES_MAX: usize = 200;
 /// Maximum size of the bucket.
 const BUCKET_BYTES_MAX: u64 = 32 << 20;
 
-/// Maximum memory of all entries, in all places that may have them at once. That is enough for as many torrents and bans as tools
-/// add, with texts of 50 bytes each.
+/// Maximum memory of all entries, in all places that may have them at once. It suffices for as many torrents and bans
+/// as tools add, with texts of 50 bytes each.
 const ENTRIES_BYTES_MAX: usize = 64 << 20;
 
-/// The memory of the shared state: its entries, the keys that were removed, and those that a bucket lacks.
+/// The memory of the shared state: its entries, removed keys, and keys that a bucket lacks.
 pub const BYTES_MAX: usize = ENTRIES_BYTES_MAX + session::REMOVED_BYTES_MAX + contents::KEYS_BYTES_MAX;
 
-/// The shared state, as this node knows it.
+/// The shared state in this node's view.
 #[derive(Debug)]
 pub struct SharedState {
     link: Arc<Link>,
-    /// The name of the bucket.
     name: String,
     domain: Option<String>,
     inner: Mutex<Inner>,
     /// The last revision that applies here.
     applied: watch::Sender<u64>,
-    /// The thread that applies changes.
     applier: OnceLock<Thread>,
     /// Keys and values that were ignored because they could not be read, and because there was no room.
     unreadable: Gauge,
@@ -90,18 +88,18 @@ struct Inner {
     /// The parts that the thread has not applied yet.
     waiting: Parts,
     fill: Fill,
-    /// Why the bucket cannot be filled, if so.
+    /// Why the bucket cannot be filled, if it cannot.
     fill_fault: Option<String>,
     unreadable_log: Repeated,
     full_log: Repeated,
     keys_log: Repeated,
-    /// Why the values of the configuration do not apply here, if so.
+    /// Why the values of the configuration do not apply here, if they do not.
     values_fault: Option<String>,
 }
 
 impl SharedState {
-    /// Returns the state of a node before it has found the bucket, with what it knew at the end of its last run. Returns
-    /// `None` if the nodes share none.
+    /// Returns the state of a node that has not found the bucket yet, with its knowledge from the last run. Returns
+    /// `None` if the nodes share nothing.
     pub(crate) fn new(config: &Config, link: Arc<Link>, copy: Copy) -> Option<Arc<Self>> {
         if !config.shares_state() {
             return None;
@@ -133,7 +131,7 @@ impl SharedState {
         }))
     }
 
-    /// Returns the prefix of the subjects at which replies arrive: one of those that a node may subscribe to.
+    /// Returns the prefix of the subjects for replies: one of those that a node may subscribe to.
     pub(super) fn inbox_prefix(cluster: &str) -> String {
         format!("shoal.{cluster}.inbox")
     }
@@ -161,19 +159,18 @@ impl SharedState {
         }
     }
 
-    /// Returns the bucket, once there is a client.
     fn bucket(&self) -> Option<Bucket> {
         let jetstream = JetStream::new(self.link.client()?, self.domain.as_deref());
         Some(Bucket::new(jetstream, &self.name))
     }
 
-    /// Returns the keys that this node knows and a bucket may lack, which has not been read yet.
+    /// Returns the keys that this node knows and that an unread bucket may lack.
     fn candidates(&self, info: &StreamInfo) -> BTreeSet<String> {
         let inner = self.lock();
         inner.fill.candidates(&inner.contents, info)
     }
 
-    /// Takes over the contents of a bucket that was read as a whole. `lacking` are the candidates that it never had.
+    /// Takes over the contents of a completely read bucket. `lacking` are the candidates that it never had.
     fn begin(&self, mut contents: Contents, lacking: BTreeSet<String>, info: &StreamInfo) {
         let mut guard = self.lock();
         let inner = &mut *guard;
@@ -215,12 +212,11 @@ impl SharedState {
         }
     }
 
-    /// Returns whether the bucket is to be filled, or to be marked as filled.
+    /// Returns whether the bucket still has to be filled, or marked as filled.
     fn is_filling(&self) -> bool {
         self.lock().fill.is_open()
     }
 
-    /// Returns the keys that the bucket lacks.
     fn unwritten(&self) -> Vec<String> {
         self.lock().fill.unwritten.iter().cloned().collect()
     }
@@ -232,12 +228,12 @@ impl SharedState {
         inner.contents.value(&key).map(|value| (key, value))
     }
 
-    /// Records that the bucket has had a key. Whether it was removed there is told by the watch.
+    /// Records that the bucket has had a key. The watch reports whether it was removed there.
     fn note_written(&self, key: &str) {
         self.lock().fill.unwritten.remove(key);
     }
 
-    /// Returns the mark of a bucket that has had everything, if it is to be written.
+    /// Returns the mark of a bucket that has had everything, if it must be written.
     fn filled(&self) -> Option<Filled> {
         self.lock().fill.mark()
     }
@@ -270,7 +266,6 @@ impl SharedState {
         self.wake_applier();
     }
 
-    /// Returns the secret keys of the bucket.
     fn secrets(&self) -> Secrets {
         self.lock().contents.secrets.clone()
     }
@@ -283,7 +278,7 @@ impl SharedState {
         ended.map(|(network, (_, revision))| (*network, *revision)).take(max).collect()
     }
 
-    /// Records why the bucket is not followed any more, and logs that once.
+    /// Records why the bucket is no longer followed, and logs the reason once.
     fn note_fault(&self, fault: Fault) {
         let fault = fault.explained(&self.link);
         let phase = Availability::after(fault.is_lasting(), fault.to_string());
@@ -306,7 +301,7 @@ impl SharedState {
         }
     }
 
-    /// Records a key or a value that was ignored, and logs each reason at most once a minute.
+    /// Records an ignored key or value, and logs each reason at most once a minute.
     fn note_ignored(&self, key: &str, ignored: Ignored) {
         let (key, now) = (shoal_runtime::printable::line(key), Instant::now());
         match ignored {
@@ -333,7 +328,7 @@ impl SharedState {
         }
     }
 
-    /// Returns whether some entries were ignored for which there may be room now.
+    /// Returns whether there may now be room for ignored entries.
     fn has_room_for_ignored(&self) -> bool {
         self.has_ignored_some.load(Ordering::Relaxed) && self.lock().contents.has_room()
     }
@@ -349,7 +344,7 @@ impl SharedState {
     }
 }
 
-/// Returns the file of the copy, if there is a place for it.
+/// Returns the file of the copy, if it has a place.
 pub fn copy_file(config: &Config) -> Option<PathBuf> {
     config.state.path.as_ref().filter(|_| config.shares_state()).map(|path| path.join("cluster"))
 }

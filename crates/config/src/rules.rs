@@ -132,7 +132,7 @@ fn http_listens_once(config: &Config) -> Option<Conflict> {
     Some(Conflict { keys: &["http.listen", "tls.listen"], fault })
 }
 
-/// Describes the first two addresses of which one covers the other.
+/// Describes the first two addresses where one covers the other.
 fn listening_twice(addresses: &[SocketAddr]) -> Option<String> {
     let pairs = addresses
         .iter()

@@ -106,9 +106,9 @@ choice! {
 choice! {
     /// How clients with private addresses are served.
     PrivateAddresses {
-        /// As all others.
+        /// Like all others.
         Serve = "serve",
-        /// Their peers are handed out in their own networks only.
+        /// Their peers are handed out only within their own networks.
         Apart = "apart",
         /// Not at all.
         Refuse = "refuse",
@@ -118,7 +118,7 @@ choice! {
 choice! {
     /// Where an XDP program runs.
     XdpMode {
-        /// In the driver if it can, and otherwise in the kernel.
+        /// In the driver if it supports that, and otherwise in the kernel.
         Auto = "auto",
         /// In the driver.
         Native = "native",
@@ -418,13 +418,13 @@ impl Value for Option<PathBuf> {
     }
 }
 
-/// Parses an address with a port. An IPv4-mapped IPv6 address is refused, because each socket serves one family.
+/// Parses an address with a port. Refuses an IPv4-mapped IPv6 address, because each socket serves one family.
 fn parse_address(text: &str) -> Option<SocketAddr> {
     let address: SocketAddr = text.parse().ok()?;
     (address.ip().to_canonical() == address.ip()).then_some(address)
 }
 
-/// Formats a TOML string. The texts shown contain no characters that TOML requires to be escaped.
+/// Formats a TOML string. The texts contain no characters that TOML requires to be escaped.
 fn quote(text: &str) -> String {
     format!("\"{text}\"")
 }

@@ -12,7 +12,7 @@ use super::Sources;
 use super::problem::JSON;
 use shoal_runtime::lists::{ListControl, ListSources};
 
-/// Time within which the lists must be read for a request. The reading goes on beyond it.
+/// Maximum time for a request that reads the lists. The reading continues beyond it.
 const LISTS_TIME_MAX: Duration = Duration::from_secs(12);
 
 /// The lists with their sources and faults, as `shoal access status` shows them. Members may be added.

@@ -1,7 +1,7 @@
 //! Reads the bodies of requests, in bounded time and memory.
 //!
-//! Small bodies are read as they come. Large bodies, for many torrents at once, are few at a time, and fewer of one
-//! source. Slow ones therefore take bounded memory and keep no small one out.
+//! Small bodies are read as they come. Of large bodies, for many torrents at once, only a few are read at a time, and
+//! fewer of one source. So slow ones take bounded memory and hold up no small one.
 
 use std::time::Duration;
 
@@ -20,12 +20,11 @@ const BODY_TIME_MAX: Duration = Duration::from_secs(5);
 /// Maximum size of a body. With the maximum number of connections, all bodies together take 8 MiB.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum size of a large body, and the number of large bodies that are read at a time, of all sources and of one.
+/// Maximum size of a large body, and how many are read at a time, of all sources and of one.
 const LARGE_BODY_BYTES_MAX: usize = 1 << 20;
 const LARGE_BODIES_MAX: usize = 4;
 const LARGE_BODIES_PER_SOURCE_MAX: usize = 2;
 
-/// The sources whose large bodies are being read.
 static LARGE_BODIES: Mutex<Vec<Source>> = Mutex::new(Vec::new());
 
 /// A large body that is being read, until it is dropped.
@@ -92,7 +91,8 @@ fn declared_bytes(request: &Request) -> Option<usize> {
     request.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Reads a body of at most `bytes_max` bytes. The parser limits the depth of a document, and the type what it may contain.
+/// Reads a body of at most `bytes_max` bytes. The parser limits the depth of a document, and the type limits its
+/// content.
 async fn read<T: DeserializeOwned>(request: Request, bytes_max: usize) -> Result<T, Problem> {
     if !is_json(request.headers()) {
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, NOT_JSON));

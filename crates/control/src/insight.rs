@@ -1,19 +1,19 @@
 //! Insight for the operator: changed torrents, largest swarms, software of clients, look-ups of torrents.
 //!
-//! This module owns the thread that collects what workers leave (`shoal_engine::insight`), and answers the questions of the control
-//! listener. It takes the locks of the store for a look-up at a time, and never while it waits for anything else.
+//! This module owns the thread that collects the traces of workers (`shoal_engine::insight`), and answers the questions
+//! of the control listener. It locks the store for one look-up at a time, and never while it waits for anything else.
 //!
 //! - `Insight::torrent` and `Insight::torrents`: current counts of named torrents.
 //! - `Insight::peers`: the peers of a torrent.
 //! - `Insight::top`: the largest swarms.
 //! - `Insight::clients`: the software of clients.
-//! - `Insight::changes` and `Insight::wait_for_changes`: the feed of changes. A reader without a cursor is told to start
-//!   over, with the cursor at which it starts. It takes that cursor, then reads the counts of all torrents that it knows,
-//!   and then follows from the cursor. The watch of changes begins with the first reader, and ends when there was none for
-//!   some minutes.
+//! - `Insight::changes` and `Insight::wait_for_changes`: the feed of changes. A reader without a cursor is told to
+//!   start over, with a new cursor. It takes that cursor, then reads the counts of all torrents that it knows, and then
+//!   follows from the cursor. The watch of changes begins with the first reader, and ends after five minutes without
+//!   one.
 //!
 //! The thread collects twenty times a second. It exchanges the list of a shard for an empty one: it tries the lock and
-//! holds it for tens of nanoseconds. The watch of changes ends when there was no reader for five minutes.
+//! holds it for tens of nanoseconds.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -35,7 +35,7 @@ use crate::problem::Problem;
 use shoal_runtime::clock;
 use shoal_runtime::periodic::PeriodicThread;
 
-/// Maximum number of peers of a torrent that are listed, for each family and for WebTorrent.
+/// Maximum number of listed peers of a torrent, for each family and for WebTorrent.
 pub(crate) const PEERS_MAX: usize = 1000;
 
 /// Maximum number of swarms among the largest.
@@ -47,10 +47,10 @@ pub(crate) const TORRENTS_MAX: usize = 10_000;
 /// Number of torrents whose cache misses overlap.
 const PREFETCHED: usize = 32;
 
-/// The pause of the thread between two rounds. The buffers have room for what comes in the meantime.
+/// The pause of the thread between two rounds. The buffers have room for all traces of a pause.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// How long the largest swarms are remembered before they are looked up again.
+/// How long the largest swarms are remembered before a new look-up.
 const TOP_MS: u64 = 1000;
 
 /// How often the distance between samples is adapted.
@@ -59,7 +59,7 @@ const ADAPT_MS: u64 = 1000;
 /// How often the counts of all candidates for the largest swarms are looked up.
 const CANDIDATES_MS: u64 = 10_000;
 
-/// The feed ends when no reader has come for this time.
+/// The feed ends after this time without a reader.
 const READERS_GONE_MS: u64 = 300_000;
 
 /// The current counts of a torrent.
@@ -68,7 +68,7 @@ pub(crate) struct Torrent {
     pub(crate) info_hash: InfoHash,
     /// Peers over UDP and HTTP with IPv4 addresses.
     pub(crate) v4: Counts,
-    /// The same with IPv6 addresses.
+    /// Peers over UDP and HTTP with IPv6 addresses.
     pub(crate) v6: Counts,
     /// Peers of WebTorrent.
     pub(crate) webtorrent: Counts,
@@ -91,7 +91,7 @@ pub(crate) struct TorrentAge {
 pub(crate) struct TorrentPeers {
     /// Peers over UDP and HTTP.
     pub(crate) stored: Vec<StoredPeer>,
-    /// Peers of WebTorrent, whose addresses are not known here.
+    /// Peers of WebTorrent. Their addresses are not known here.
     pub(crate) connected: Vec<ConnectedPeer>,
 }
 
@@ -113,7 +113,6 @@ pub struct Insight {
     store: Arc<Store>,
     swarms: Option<Arc<Swarms>>,
     changes_max: usize,
-    /// The samples of each worker.
     rings: Vec<Arc<SampleRing>>,
     sampled: Mutex<Sampled>,
     top: Mutex<Top>,
@@ -121,14 +120,12 @@ pub struct Insight {
     feed_state: FeedState,
 }
 
-/// The results of the samples so far.
 #[derive(Debug, Default)]
 struct Sampled {
     clients: Clients,
     candidates: Candidates,
 }
 
-/// The largest swarms, when they were last looked up.
 #[derive(Debug, Default)]
 struct Top {
     looked_up_ms: Option<u64>,
@@ -137,7 +134,7 @@ struct Top {
 
 #[derive(Debug)]
 struct FeedState {
-    /// When a reader came last.
+    /// When the last reader came.
     read_ms: AtomicU64,
     /// The number of readers that wait for changes.
     waiting: AtomicUsize,
@@ -180,7 +177,7 @@ impl Insight {
         }
     }
 
-    /// Returns the ring for the samples of a worker, if there is such a worker.
+    /// Returns the ring for the samples of a worker, if it exists.
     pub fn ring(&self, worker: usize) -> Option<&Arc<SampleRing>> {
         self.rings.get(worker)
     }
@@ -223,8 +220,8 @@ impl Insight {
         }
     }
 
-    /// Returns up to `max` of the largest swarms, at most [`TOP_MAX`], the largest first. Their counts are at most a second
-    /// old.
+    /// Returns up to `max` of the largest swarms, at most [`TOP_MAX`], the largest first. Their counts are at most a
+    /// second old.
     pub(crate) fn top(&self, max: usize) -> Vec<Torrent> {
         let now_ms = clock::monotonic_ms();
         let mut top = self.top.lock();
@@ -319,7 +316,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Collects what the workers leave. It belongs to the thread that does so.
+/// Collects the traces of the workers. Its thread owns it.
 #[derive(Debug)]
 pub struct Collector {
     insight: Arc<Insight>,
@@ -328,15 +325,12 @@ pub struct Collector {
     swarms_spare: Vec<InfoHash>,
     adapted_ms: u64,
     looked_up_ms: u64,
-    /// The number of announces for which the samples of each worker stand, since the distance was adapted.
+    /// The number of announces that each worker's samples represent, since the distance was adapted.
     announces: BTreeMap<usize, u64>,
 }
 
 impl Collector {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// Fails if the kernel provides no more threads.
+    /// Starts the thread. Fails if the kernel provides no more threads.
     pub fn start(insight: &Arc<Insight>) -> io::Result<PeriodicThread> {
         let mut collector = Self::new(Arc::clone(insight));
         PeriodicThread::start("insight", PERIOD, move || collector.collect())

@@ -1,7 +1,7 @@
 //! The metrics for Prometheus, generated for each request from the counters of the workers.
 //!
-//! Nothing is counted here. Every series exists from the start, at 0, so that its first increase is seen as one. Each module has the
-//! metrics of one subject, `page` writes them, and `Metrics` puts them in order.
+//! Nothing is counted here. Every series exists from the start, at 0, so that its first increase is visible. Each
+//! module has the metrics of one subject, `page` writes them, and `Metrics` puts them in order.
 
 mod data_path;
 mod datagrams;
@@ -28,7 +28,6 @@ pub use self::sources::{Sources, WorkerSources};
 /// The content type of the page: the text format of OpenMetrics 1.0.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Returns the text of all metrics.
 pub(super) fn encode(sources: &Arc<Sources>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Metrics(Arc::clone(sources))));

@@ -1,10 +1,9 @@
-//! The status page, and what it reads: the statistics of each second as server-sent events, and the charts' history.
+//! The status page and its sources: the statistics of each second as server-sent events, and the charts' history.
 //!
 //! The page is one document without any other resource. Its style and script are part of it, and its content security
-//! policy permits exactly these two. It holds no figures, so it is served without a token; what it reads is not.
+//! policy permits exactly their hashes. It holds no figures, so it is served without a token; its sources need one.
 //!
-//! The policy of the page names the hashes of its style and script and forbids everything else. The script creates
-//! elements and never parses text as HTML.
+//! The script creates elements and never parses text as HTML.
 
 use std::io::Write;
 use std::sync::{Arc, LazyLock};
@@ -99,7 +98,6 @@ pub(super) async fn history(State(latest): State<Arc<LatestStats>>) -> Response 
     json(latest.history().map(Bytes::from))
 }
 
-/// Returns a document as a response.
 pub(super) fn json(text: serde_json::Result<Bytes>) -> Response {
     match text {
         Ok(text) => ([(header::CONTENT_TYPE, JSON)], text).into_response(),

@@ -1,10 +1,8 @@
 //! The public statistics: texts for everyone, at the addresses of the tracker's own HTTP listeners.
 //!
-//! A task renders them at an interval, and workers copy them into responses. A request therefore never collects anything,
-//! and all requests of an interval see the same numbers. They never tell addresses.
-//!
-//! The interval is five seconds, and all texts are published at once. A request costs no more than a refused one, so
-//! statistics need no slots as full scrapes do.
+//! A task renders them every five seconds and publishes all texts at once, and workers copy them into responses. So a
+//! request never collects anything, and all requests of an interval see the same numbers. They never contain addresses.
+//! A request costs no more than a refused one, so statistics need no slots as full scrapes do.
 
 mod opentracker;
 mod page;

@@ -1,8 +1,9 @@
-//! Announces that need more than one step in the store: those of peers beyond a limit of their source, and those of clients
-//! in private networks that are kept apart.
+//! Announces that need more than one step in the store: announces beyond a limit of their source, and announces from
+//! private networks that are kept apart.
 //!
-//! The stores count, and say which limit a new peer would exceed. Then the client is exempt, answered as if the peer was
-//! registered, or refused. That is decided here, for every protocol, and announces within the limits pay nothing for it.
+//! The stores count, and name the limit that a new peer would exceed. This module then decides, for every protocol,
+//! whether to exempt the client, to answer it without registering its peer, or to refuse it. Announces within the
+//! limits pay nothing for this.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -14,19 +15,18 @@ use crate::counter::{Family, Tally, Unregistered};
 use crate::policy::{self, Policy};
 use crate::refusal::Refusal;
 
-/// How a client is served whose peer would exceed a limit.
+/// How to serve a client whose peer would exceed a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handling {
-    /// Its network has no limits.
+    /// The client's network has no limits.
     Exempt,
-    /// It gets a normal reply, but no reply contains its peer.
+    /// The client gets a normal reply, but no reply contains its peer.
     Answer,
-    /// It is told the reason.
+    /// The client is told the reason.
     Refuse(Refusal),
 }
 
 impl Policy {
-    /// Returns how a client at a canonical address is served whose peer would exceed a limit.
     pub(crate) fn handle_excess(&self, ip: IpAddr, excess: Excess) -> Handling {
         if self.is_exempt(ip) {
             Handling::Exempt
@@ -112,8 +112,8 @@ impl Caller<'_> {
         self.announce_locked(&mut swarms.lock(place.shard()), place, announce, registers, out)
     }
 
-    /// Announces in the swarm of a private network that is kept apart. Peers of the public swarm fill up the reply, and
-    /// the counts are those of both.
+    /// Announces in the swarm of a private network that is kept apart. Peers of the public swarm fill up the reply,
+    /// and the counts are sums over both.
     pub(crate) fn announce_apart<P: shoal_store::Family>(
         &mut self,
         (private, private_place): (&Swarms<P>, &Place),

@@ -1,8 +1,8 @@
 //! Answers announces and scrapes over HTTP (BEP 3, 7, 23, 24, 31, 48) by the rules of the engine.
 //!
-//! This module is given the path and query of a request and the address of the client. It appends one
-//! bencoded dictionary to the caller's buffer. The HTTP around it (statuses, headers, framing, which address to
-//! trust as the client's) belongs to `shoal-session`.
+//! The input of this module is the path and query of a request and the client's address. It appends one bencoded
+//! dictionary to the caller's buffer. The HTTP around it (statuses, headers, framing, the client's trusted address)
+//! belongs to `shoal-session`.
 //!
 //! Unlike UDP, HTTP can carry peers of both families in one reply (BEP 7). A client therefore gets both, and all
 //! counts are sums over both.
@@ -36,9 +36,8 @@ use crate::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
 use crate::refusal::{Refusal, Refused};
 use crate::tokens::{Shown, SocketToken};
 
-/// Maximum number of info hashes that a scrape is answered for. It is more than fit the 8 KiB of a request, so
-/// that the size of a request is the limit that clients meet. Further hashes are left out; the keys of the reply
-/// show which hashes are answered.
+/// Maximum number of info hashes in the reply to a scrape. An 8 KiB request holds fewer, so clients meet that limit
+/// first. Further hashes are left out; the keys of the reply show which hashes are answered.
 const SCRAPE_HASHES_MAX: usize = 300;
 
 /// Answers the HTTP requests of one worker.
@@ -48,9 +47,7 @@ pub struct Responder {
     context: Context,
     /// The peers of the current reply.
     peer_list: PeerList,
-    /// The torrents of the current scrape.
     info_hashes: Vec<InfoHash>,
-    /// The error text for the current query.
     error_text: String,
 }
 
@@ -82,8 +79,8 @@ impl Responder {
         self.context.set_pace(pace);
     }
 
-    /// Answers an announce by the client at `ip`, which is canonical: the client joins, refreshes or leaves the
-    /// swarm of its own family. A client with addresses of both families announces from each.
+    /// Answers an announce by the client at the canonical `ip`: the client joins, refreshes or leaves the swarm of
+    /// its own family. A client with addresses of both families announces from each.
     pub fn announce(&mut self, ip: IpAddr, url: Url<'_>, now: Now, body: &mut Vec<u8>) {
         let family = Family::of(ip);
         self.context.tally.request(family, Kind::Announce);
@@ -119,8 +116,8 @@ impl Responder {
         });
     }
 
-    /// Answers a scrape of named torrents by the client at `ip`, which is canonical. This function refuses a
-    /// scrape of all torrents, see [`is_full_scrape`](Self::is_full_scrape).
+    /// Answers a scrape of named torrents by the client at the canonical `ip`. Refuses a scrape of all torrents, see
+    /// [`is_full_scrape`](Self::is_full_scrape).
     pub fn scrape(&mut self, ip: IpAddr, url: Url<'_>, now: Now, body: &mut Vec<u8>) {
         let family = Family::of(ip);
         let kind = if names_torrents(url.query) { Kind::Scrape } else { Kind::FullScrape };
@@ -158,42 +155,37 @@ impl Responder {
         });
     }
 
-    /// Returns whether a scrape with this query asks for all torrents, and the operator publishes them. The caller then
-    /// answers it by [`begin_full_scrape`](Self::begin_full_scrape) if
-    /// [`admit_full_scrape`](Self::admit_full_scrape) admits it, or else refuses it.
+    /// Returns whether the query asks for all torrents and the operator publishes them. The caller then asks
+    /// [`admit_full_scrape`](Self::admit_full_scrape). It answers by [`begin_full_scrape`](Self::begin_full_scrape)
+    /// if the scrape is admitted, and refuses it otherwise.
     #[must_use]
     pub fn is_full_scrape(&self, query: &[u8]) -> bool {
         self.context.policy.config().http.full_scrape && !names_torrents(query)
     }
 
-    /// Decides about a scrape of all torrents by the client at `ip`, which is canonical.
-    ///
-    /// # Errors
-    /// Returns why it is refused.
+    /// Decides about a scrape of all torrents by the client at the canonical `ip`. The error says why the scrape is
+    /// refused.
     pub fn admit_full_scrape(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<(), Refusal> {
         let torrents = Torrents::All;
         let request = ScrapeRequest { protocol: Protocol::Http, ip, torrents, shown: Shown::Url(url) };
         self.context.policy.admit_scrape(&request, self.context.pace, now)
     }
 
-    /// Decides whether the client at `ip`, which is canonical, may do something now, and if so, counts it.
-    ///
-    /// # Errors
-    /// Returns [`Refusal::RateLimited`] if its source does so too often.
+    /// Decides whether the client at the canonical `ip` may do something now, and if so, counts it. Fails with
+    /// [`Refusal::RateLimited`] if its source does so too often.
     pub fn limit(&self, ip: IpAddr, activity: Activity, now: Now) -> Result<(), Refusal> {
         self.context.policy.limit(ip, activity, now)
     }
 
-    /// Reads the token with which a WebSocket begins, see [`Policy::read_socket_token`].
-    ///
-    /// # Errors
-    /// Returns why the client has to connect again later.
+    /// Reads the token in the request that opens a WebSocket, see [`Policy::read_socket_token`]. The error says why the
+    /// client has to connect again later.
     pub fn read_socket_token(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<SocketToken, Refusal> {
         self.context.policy.read_socket_token(ip, url, now)
     }
 
-    /// Returns the format of the list of all torrents that a query for statistics asks for, if the operator publishes it, see
-    /// [`OpentrackerMode::Tpbs`]. The caller then proceeds as after [`is_full_scrape`](Self::is_full_scrape).
+    /// Returns the requested format of the list of all torrents, if a query for statistics asks for the list and the
+    /// operator publishes it, see [`OpentrackerMode::Tpbs`]. The caller then proceeds as after
+    /// [`is_full_scrape`](Self::is_full_scrape).
     #[must_use]
     pub fn opentracker_list(&self, query: &[u8]) -> Option<ScrapeFormat> {
         let config = self.context.policy.config();
@@ -202,7 +194,7 @@ impl Responder {
         if is_published { full_scrape::opentracker_list(query) } else { None }
     }
 
-    /// Begins the reply to a scrape of all torrents by the client at `ip`, which is canonical.
+    /// Begins the reply to a scrape of all torrents by the client at the canonical `ip`.
     pub fn begin_full_scrape(&mut self, ip: IpAddr, format: ScrapeFormat) -> FullScrape {
         let family = Family::of(ip);
         self.context.tally.request(family, Kind::FullScrape);
@@ -211,21 +203,19 @@ impl Responder {
         FullScrape::new(format)
     }
 
-    /// Returns how the deny list is published, if it is.
+    /// Returns the published form of the deny list, if it is published.
     #[must_use]
     pub fn publication(&self) -> Option<&Publication> {
         self.torrent_lists()?.publication()
     }
 
-    /// Decides about a download of the published deny list, or of statistics, by the client at `ip`, which is canonical.
-    ///
-    /// # Errors
-    /// Returns why it is refused.
+    /// Decides whether the client at the canonical `ip` may download the published deny list or statistics. The error
+    /// says why the download is refused.
     pub fn admit_download(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
         self.context.policy.admit_download(ip, now)
     }
 
-    /// Begins the published deny list for the client at `ip`, which is canonical, if it is published.
+    /// Begins the published deny list for the client at the canonical `ip`, if it is published.
     pub fn begin_download(&mut self, ip: IpAddr, format: BlocklistFormat) -> Option<Blocklist> {
         let list = Blocklist::new(self.torrent_lists()?, format)?;
         self.context.tally.request(Family::of(ip), Kind::Blocklist);
@@ -234,14 +224,14 @@ impl Responder {
         Some(list)
     }
 
-    /// Counts a reply with public statistics of this size to the client at `ip`, which is canonical.
+    /// Counts a reply of public statistics to the client at the canonical `ip`.
     pub fn count_statistics(&mut self, ip: IpAddr, bytes: usize) {
         self.context.tally.request(Family::of(ip), Kind::Statistics);
         self.context.tally.reply(Family::of(ip), Kind::Statistics, Outcome::Ok);
         self.log(Some(ip), Kind::Statistics, Outcome::Ok, |_| bytes);
     }
 
-    /// Refuses a request of a kind that is for people, with a text for them.
+    /// Refuses a request that a person made, with a text for people.
     pub fn refuse_page(&mut self, ip: IpAddr, kind: Kind, refusal: Refusal, body: &mut Vec<u8>) {
         self.context.tally.request(Family::of(ip), kind);
         self.context.tally.reply(Family::of(ip), kind, Outcome::Refused(refusal));
@@ -268,7 +258,7 @@ impl Responder {
         self.log(ip, kind, Outcome::Refused(refusal), |_| body.len() - before);
     }
 
-    /// Answers an announce. Returns the counts and the number of peers of the reply.
+    /// Answers an announce. Returns the counts and the number of peers in the reply.
     fn answer_announce(
         &mut self,
         ip: IpAddr,
@@ -321,8 +311,8 @@ impl Responder {
         Ok((given.counts, given.peers_v4.len() + given.peers_v6.len()))
     }
 
-    /// Reads the torrents of a scrape, in ascending order and without duplicates, as the keys of a dictionary
-    /// must be.
+    /// Reads the torrents of a scrape, in ascending order and without duplicates, as the keys of a dictionary must
+    /// be.
     fn read_scrape(&mut self, query: &[u8]) -> Result<(), QueryError> {
         self.info_hashes.clear();
         for info_hash in ScrapeQuery::new(query).take(SCRAPE_HASHES_MAX) {
@@ -333,8 +323,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Writes the reply to a scrape. Torrents without peers get zeros rather than no entry: libtorrent takes a
-    /// missing entry as a broken reply, and BEP 48 does not say that an entry may be missing.
+    /// Writes the reply to a scrape. Torrents without peers get zeros: libtorrent takes a missing entry as a broken
+    /// reply, and BEP 48 does not say that an entry may be missing.
     fn write_scrape(&self, store: &Store, body: &mut Vec<u8>) {
         let (v4, v6) = (&store.v4, &store.v6);
         for info_hash in &self.info_hashes {
@@ -350,7 +340,7 @@ impl Responder {
         reply::scrape_end(None, body);
     }
 
-    /// Records a request of the client at `ip`, if that is known. `describe` adds details, and returns the size of the reply
+    /// Records a request of the client at `ip`, if known. `describe` adds details, and returns the size of the reply
     /// in bytes.
     fn log(
         &mut self,

@@ -43,7 +43,7 @@ pub struct Now {
 }
 
 impl Now {
-    /// Returns the nanoseconds of [`monotonic_ms`](Self::monotonic_ms).
+    /// Returns [`monotonic_ms`](Self::monotonic_ms) in nanoseconds.
     pub(crate) const fn monotonic_ns(&self) -> u64 {
         const NS_PER_MS: u64 = 1_000_000;
         self.monotonic_ms.saturating_mul(NS_PER_MS)

@@ -1,5 +1,4 @@
-//! How long the tracker takes for requests: from the receipt of a batch or an input until the replies have been handed to
-//! the kernel.
+//! How long the tracker takes for requests: from the receipt of a batch or an input until the kernel has the replies.
 //!
 //! The exact clock is an argument. It is read twice for one in 32 batches or inputs, at random distances. Messages of
 //! WebSockets leave at the end of a poll round, so that is where their time ends. Inputs of a handshake count as HTTP.
@@ -10,7 +9,7 @@ use shoal_base::metrics::{Histogram, HistogramCounts};
 
 use crate::policy::Protocol;
 
-/// The mean distance between two batches that are measured.
+/// The mean distance between two measured batches.
 const DISTANCE: u32 = 32;
 
 /// The ends of the buckets of times, in nanoseconds: 2.5 µs to a second.
@@ -69,7 +68,7 @@ impl ProcessingCounters {
 #[derive(Debug)]
 pub struct Stopwatch {
     counters: Arc<ProcessingCounters>,
-    /// The number of batches up to the next one that is measured.
+    /// The number of batches up to the next measured one.
     left: u32,
     rng: fastrand::Rng,
     /// Reads the exact clock in nanoseconds.
@@ -85,7 +84,7 @@ impl Stopwatch {
         Self { counters, left: 1, rng, precise_ns, started_ns: None }
     }
 
-    /// Counts a batch, and begins to measure it if it is its turn.
+    /// Counts a batch, and begins to measure it if it is due.
     pub fn begin(&mut self) {
         self.left -= 1;
         if self.left == 0 {
@@ -94,7 +93,7 @@ impl Stopwatch {
         }
     }
 
-    /// Counts the size of the batch that is measured, if there is one.
+    /// Counts the size of the measured batch, if there is one.
     pub fn note_size(&self, datagrams: usize) {
         if self.started_ns.is_some() {
             self.counters.batch_sizes.observe(datagrams as u64);

@@ -1,12 +1,12 @@
 //! Answers datagrams (BEP 15) by the rules of the engine.
 //!
-//! A batch is processed in passes, so that the cache misses of many requests overlap: the first pass reads,
-//! verifies and decides every request, the next ones prefetch every swarm and every peer, and the last one
-//! applies and answers the requests. The passes over swarms go from shard to shard (`batch`), and keep the order of
-//! arrival within each swarm. Requests that need no swarm are answered in the first pass.
+//! A batch is processed in passes, so that the cache misses of many requests overlap: the first pass reads, verifies
+//! and decides every request, the next ones prefetch every swarm and every peer, and the last one applies and answers
+//! the requests. The passes over swarms go from shard to shard (`batch`), and keep the order of arrival within each
+//! swarm. The first pass also answers requests that need no swarm.
 //!
-//! BEP 15, "UDP connections / spoofing": until a source has proved its address by a connection id, no reply to it
-//! is larger than its request.
+//! BEP 15, "UDP connections / spoofing": until a source has proved its address by a connection id, no reply to it is
+//! larger than its request.
 
 mod answer;
 
@@ -54,7 +54,7 @@ pub struct Responder {
     v6: Box<Batch<PeerV6, Query, ITEMS_MAX>>,
 }
 
-/// The data that decisions and replies need, except the store.
+/// The data for decisions and replies, except the store.
 #[derive(Debug)]
 struct Front {
     context: Context,
@@ -71,7 +71,6 @@ struct Limits {
     scrape_hashes_max: usize,
 }
 
-/// The data that counting and answering a request needs.
 #[derive(Clone, Copy, Debug)]
 struct Query {
     family: Family,
@@ -94,7 +93,7 @@ impl Responder {
         self.front.context.set_policy(policy);
     }
 
-    /// Makes connection ids from another key for all later batches. Those of the key before are accepted for their time.
+    /// Makes connection ids from another key for all later batches. Ids of the previous key keep their validity.
     pub fn set_connection_key(&mut self, key: &ConnectionKey, unix_s: u64) {
         self.front.connection_ids.replace_key(key, unix_s);
     }
@@ -153,7 +152,7 @@ impl Responder {
                     return front.log_refused(exchange, Refusal::RateLimited);
                 }
                 let connection_id = front.connection_ids.issue(ip, now.unix_s);
-                // The reply is as large as the smallest request for one.
+                // The reply is as large as the smallest connect request.
                 let (reply, _rest) =
                     ConnectReply::split(exchange.reply).expect("any reply buffer holds 16 bytes");
                 *reply = ConnectReply::new(transaction_id, connection_id);
@@ -202,8 +201,8 @@ impl Responder {
         }
     }
 
-    /// Answers an admitted announce from a private network that is kept apart. Its swarm is not one of those that
-    /// requests wait for, so the order among these stays as it is.
+    /// Answers an admitted announce from a private network that is kept apart. Waiting requests never concern its
+    /// swarm, so their order stays.
     #[cold]
     fn serve_apart(
         &mut self,
@@ -215,7 +214,7 @@ impl Responder {
         now: Now,
     ) {
         let Self { store, front, .. } = self;
-        // The decision may have left this to the search for the public swarm.
+        // The decision may have left this check to the search for the public swarm.
         if decision.action != Action::Stop
             && let Err(refused) = front.context.policy.check_torrent(&announce.info_hash)
         {
@@ -235,7 +234,7 @@ impl Responder {
         decision: Decision,
     ) {
         let Decision { action, peers_wanted, registers } = decision;
-        // Peers for which the reply has no room are not worth a prefetch.
+        // Peers that do not fit the reply are not worth a prefetch.
         let peers_wanted = peers_wanted.min(self.front.limits(query.family).peers_max);
         let (sample_seed, port) = (self.front.context.rng.u64(..), announce.port.get());
         let joins = announce.event() == Event::Started;
@@ -262,11 +261,11 @@ impl Responder {
         info_hashes: &[InfoHash],
         now: Now,
     ) {
-        // Hashes beyond the limit are left out: entry i of the reply is still that of hash i.
+        // Hashes beyond the limit are left out. Entry i of the reply still belongs to hash i.
         let answered = info_hashes.len().min(self.front.limits(query.family).scrape_hashes_max);
         let info_hashes = &info_hashes[..answered];
         self.front.begin_scrape(&mut chunk[index], query, answered);
-        // The rest of the batch may be announces, which do not check whether there is room.
+        // The rest of the batch may be announces, which do not check for room.
         let needed = answered + chunk.len() - index - 1;
         if self.v4.room().min(self.v6.room()) < needed {
             self.apply(chunk, now);
@@ -280,7 +279,6 @@ impl Responder {
         }
     }
 
-    /// Applies and answers all waiting requests.
     fn apply(&mut self, chunk: &mut [Exchange<'_>], now: Now) {
         let Self { store, front, v4, v6 } = self;
         front.apply(store, v4, v6, chunk, now);
@@ -324,11 +322,12 @@ fn log_datagram(context: &mut Context, exchange: &Exchange<'_>, outcome: Outcome
 }
 
 impl Limits {
-    /// The least that every host must accept unfragmented: 576 bytes less headers of 20 and 8 (RFC 791, section 3.1).
+    /// The largest datagram that every host must accept unfragmented: 576 bytes less headers of 20 and 8 (RFC 791,
+    /// section 3.1).
     const REPLY_BYTES_MIN: usize = 548;
 
-    /// Returns the limits of both families. A value that the buffers cannot hold is moved to the nearest one that they
-    /// can. The configuration refuses such values; here they must not break anything.
+    /// Returns the limits of both families, clamped to what the buffers hold. The configuration refuses larger
+    /// values; here they must not break anything.
     fn both(config: &Config) -> (Self, Self) {
         let reply_bytes_max = usize::try_from(config.udp.reply_bytes_max).unwrap_or(usize::MAX);
         let reply_bytes_max = reply_bytes_max.clamp(Self::REPLY_BYTES_MIN, REPLY_BYTES_MAX);

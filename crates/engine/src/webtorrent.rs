@@ -1,17 +1,15 @@
-//! Answers the messages of WebTorrent clients by the rules of the engine, and relays the messages that clients
-//! have for each other.
+//! Answers the messages of WebTorrent clients by the rules of the engine, and relays messages between clients.
 //!
-//! This module is given one whole message at a time, and its sender. It writes every reply and every relayed
-//! message to the outbound queue of the receiving connection, as whole WebSocket frames that are ready to be
-//! sent; `shoal-session` fetches them from there. Incoming frames, pings and closing belong to
-//! `shoal-session`.
+//! The input of this module is one whole message at a time, and its sender. It writes every reply and every relayed
+//! message to the outbound queue of the receiving connection, as whole WebSocket frames that are ready to be sent.
+//! `shoal-session` takes them from there, and owns incoming frames, pings and closing.
 //!
 //! Peers of both families share a swarm: browsers do not connect to the address that the tracker knows.
 //!
-//! Nothing here reads the SDP of an offer, and so the candidates (ICE) in it are not filtered by address. An honest
-//! candidate need not be an address that the tracker knows: it may be that of a TURN relay, of the client's other family or
-//! interface, or a `.local` name, and offers may have a form that is no SDP. A filter would keep honest pairs apart, and
-//! an attacker would hand over its candidates in another form. Instead, the number of offers is bounded.
+//! Nothing here reads the SDP of an offer, so its candidates (ICE) are not filtered by address. An honest candidate
+//! may be a TURN relay's address, an address of the client's other family or interface, or a `.local` name, and an
+//! offer may have a form that is no SDP. A filter would keep honest pairs apart, and an attacker would pass on its
+//! candidates in another form. Instead, the number of offers is bounded.
 
 mod announce;
 mod member;
@@ -51,17 +49,17 @@ use crate::udp::SCRAPE_HASHES_MAX;
 #[derive(Debug)]
 pub struct Responder {
     limits: Limits,
-    /// The decoded parts of the current message.
     storage: Storage,
     inner: Inner,
 }
 
-/// Why a client is to be disconnected after its message.
+/// Why a client is disconnected after its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disconnection {
-    /// It leaves more replies unread than may be queued.
+    /// The client leaves more replies unread than may be queued.
     RepliesUnread,
-    /// Its announce was refused because the tracker drains. It announces to another one on a new connection.
+    /// The client's announce was refused because the tracker drains. It announces to another tracker on a new
+    /// connection.
     Draining,
 }
 
@@ -75,19 +73,14 @@ struct Inner {
     former: FormerConnections,
     /// The time of the last poll round.
     now: Now,
-    /// The keys of the current offers.
     offers: Vec<OfferKey>,
-    /// The receivers of the current offers.
     targets: Vec<OfferTarget>,
-    /// The torrents of the current scrape.
     info_hashes: Vec<InfoHash>,
-    /// The error text for the current message.
     error_text: String,
     /// Whether the reply to the current message did not fit the queue.
     is_reply_lost: bool,
     /// Whether the current message was refused because the tracker drains.
     is_draining: bool,
-    /// The size of the last reply in bytes.
     reply_bytes: usize,
 }
 
@@ -124,15 +117,15 @@ impl Responder {
         self.inner.context.set_pace(pace);
     }
 
-    /// Registers a client that has connected from `ip`, which is canonical, with this token. It is in no swarm before it
+    /// Registers a client that has connected from the canonical `ip` with this token. It is in no swarm before it
     /// announces.
     #[must_use]
     pub fn enter(&self, handle: Handle, ip: IpAddr, token: SocketToken) -> Member {
         Member::new(handle, ip, self.inner.swarms.source(ip), token)
     }
 
-    /// Answers a message of the client, which connected from `ip`. Afterwards, everything that results from it is in the
-    /// outbound queues. Returns why the client is to be disconnected, if it is.
+    /// Answers a message of the client at `ip`. Afterwards, all resulting messages are in the outbound queues. Fails
+    /// if the client must be disconnected.
     pub fn receive(
         &mut self,
         member: &mut Member,
@@ -158,20 +151,19 @@ impl Responder {
         }
     }
 
-    /// Appends whole frames, written by `write`, to the queue of a client. This is for frames that do not answer
-    /// a message.
+    /// Appends whole frames, written by `write`, to the queue of a client. These frames do not answer a message.
     pub fn append(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
         self.inner.queue(member, write);
     }
 
-    /// Removes a client that has disconnected: all its peers leave their swarms.
+    /// Removes a disconnected client: all its peers leave their swarms.
     pub fn leave(&mut self, mut member: Member) {
         self.inner.dispatcher.remove(member.handle());
         self.inner.remove_peers(&mut member);
     }
 
-    /// Removes the peers of a client whose token is spent, and discards what is queued for it: relayed offers and answers
-    /// are only for clients that may announce. Must be called before its input is read, so that no reply is among what is
+    /// Removes the peers of a client whose token is spent, and discards its queue: relayed offers and answers are
+    /// only for clients that may announce. Must be called before the client's input is read, so that no reply is
     /// discarded, and before its queue is drained.
     pub fn expire(&mut self, member: &mut Member) {
         if member.has_peers() && self.inner.context.policy.is_spent(&member.token, self.inner.now) {
@@ -185,8 +177,7 @@ impl Responder {
         self.inner.dispatcher.next_to_flush()
     }
 
-    /// Calls `read` with the queued bytes of a connection, in place, so that they can be encrypted without a
-    /// copy.
+    /// Calls `read` with the queued bytes of a connection, in place, so that they can be encrypted without a copy.
     pub fn drain<R>(&mut self, handle: Handle, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         self.inner.dispatcher.drain(handle, read)
     }
@@ -197,8 +188,8 @@ impl Responder {
         self.inner.dispatcher.set_unsent(handle, unsent_bytes);
     }
 
-    /// Returns whether a client, whose queue is about to be drained, is to be pinged: another connection has announced the
-    /// peer id of one of its peers, so it may be dead.
+    /// Returns whether to ping a client whose queue is about to be drained. Another connection has announced the peer
+    /// id of one of its peers, so the client may be dead.
     #[must_use]
     pub fn is_ping_requested(&self, handle: Handle) -> bool {
         self.inner.dispatcher.is_ping_requested(handle)
@@ -216,7 +207,7 @@ impl Responder {
         self.inner.dispatcher.queued_bytes(handle)
     }
 
-    /// Collects the messages that clients of other workers have for those of this one. Must be called before a poll round.
+    /// Collects messages from clients of other workers. Must be called before a poll round.
     pub fn collect(&mut self, now: Now) {
         let Self { inner, .. } = self;
         inner.now = now;
@@ -231,8 +222,8 @@ impl Responder {
         self.inner.former.trim(self.inner.now.monotonic_s);
     }
 
-    /// Sends the messages for clients of other workers, and returns the workers that are to be woken. Must be
-    /// called after a poll round.
+    /// Sends the messages for clients of other workers, and returns the workers to wake. Must be called after a poll
+    /// round.
     pub fn dispatch(&mut self) -> impl Iterator<Item = u16> {
         // The next dispatch counts the messages that this one loses.
         self.inner.count_losses();
@@ -293,8 +284,7 @@ impl Inner {
         });
     }
 
-    /// Answers a message that cannot be decoded with an error that names its action and torrent, as far as they
-    /// are known.
+    /// Answers an undecodable message with an error that names its action and torrent, if known.
     fn fail_message(&mut self, member: &Member, ip: IpAddr, unreadable: &Unreadable) {
         let kind = match unreadable.action {
             Some(wire::Action::Announce) => Kind::Announce,
@@ -325,12 +315,12 @@ impl Inner {
         }
     }
 
-    /// Queues a text message for the client that sent the current message.
+    /// Queues a text message for the sender of the current message.
     fn queue_text(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
         self.queue(member, |out| frame::write_text(out, write));
     }
 
-    /// Appends the frames that `write` writes to the queue of the client.
+    /// Appends the frames of `write` to the queue of the client.
     fn queue(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
         let address = member.address(self.dispatcher.worker());
         self.reply_bytes = 0;

@@ -73,12 +73,12 @@ pub struct Counters {
     pub v4: FamilyCounters,
     /// Over IPv6.
     pub v6: FamilyCounters,
-    /// Batches passed to the service. The mean batch size is the number of received datagrams divided by it.
+    /// Batches passed to the service. Received datagrams divided by this number give the mean batch size.
     pub batches: Counter,
-    /// How often the receive buffers of a socket were all full, so that receiving paused for a moment and the socket's
-    /// own buffer filled instead (io_uring only).
+    /// How often all receive buffers of a socket were full, so that receiving paused and the socket's own buffer filled
+    /// instead (io_uring only).
     pub pool_exhausted: Counter,
-    /// The XDP data path. Datagrams that came by it are counted by family as well.
+    /// The XDP data path. Its datagrams are also counted by family.
     pub xdp: XdpCounters,
 }
 
@@ -96,7 +96,7 @@ pub struct FamilyCounters {
 }
 
 impl Counters {
-    /// Returns the counters of the family that a socket at `local` serves.
+    /// Returns the counters of the family of a socket at `local`.
     pub(crate) fn family(&self, local: &SocketAddr) -> &FamilyCounters {
         if local.is_ipv4() { &self.v4 } else { &self.v6 }
     }

@@ -1,4 +1,4 @@
-//! The meaning of errors of receiving and sending: those of the network are counted, those of this host end the worker.
+//! The meaning of errors of receiving and sending: network errors are counted, errors of this host end the worker.
 
 use std::io;
 
@@ -6,10 +6,7 @@ use rustix::io::Errno;
 
 use crate::{FamilyCounters, Unread, Unsent};
 
-/// Counts a failed receive.
-///
-/// # Errors
-/// Returns `errno` if it is a fault in this program or host that would only repeat.
+/// Counts a failed receive. Fails if `errno` is a fault in this program or host that would only repeat.
 pub(crate) fn count_receive(errno: Errno, counters: &FamilyCounters) -> io::Result<()> {
     match errno {
         Errno::BADF | Errno::FAULT | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP => Err(errno.into()),

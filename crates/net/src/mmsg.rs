@@ -1,8 +1,8 @@
 //! The portable back end: `poll`, `recvmmsg` and `sendmmsg`, on every kernel and in every container.
 //!
-//! This module owns the order of events in a poll round. It uses `poll` rather than `epoll`: with a handful of
-//! descriptors the two calls cost the same, but a socket in an epoll set runs a callback for each datagram that
-//! arrives, even while the worker is busy and does not wait.
+//! This module owns the order of events in a poll round. It uses `poll` and not `epoll`: with a handful of descriptors
+//! the two calls cost the same, but a socket in an epoll set runs a callback for each arriving datagram, even while the
+//! worker is busy and does not wait.
 
 mod receive;
 mod send;
@@ -30,7 +30,7 @@ pub struct MmsgIo {
     received: ReceiveBatch,
     replies: Box<[[u8; REPLY_BYTES_MAX]]>,
     sending: SendBatch,
-    /// The descriptors of a back end beside this one, which end a wait as well.
+    /// The descriptors of a back end beside this one, which also end a wait.
     others: Vec<Arc<OwnedFd>>,
     /// Another descriptor that ends a wait.
     watched: Option<Readiness>,
@@ -48,15 +48,12 @@ pub(crate) struct Ready(u64);
 const _: () = assert!(SOCKETS_MAX <= u64::BITS as usize);
 
 impl MmsgIo {
-    /// Takes over the sockets of a worker.
-    ///
-    /// # Errors
-    /// Returns an error if there is not enough memory.
+    /// Takes over the sockets of a worker. Fails if there is not enough memory.
     pub fn open(sockets: Sockets) -> io::Result<Self> {
         Self::open_beside(sockets, Vec::new())
     }
 
-    /// Does the same, for a back end that has at most [`OTHERS_MAX`] descriptors of its own to wait for.
+    /// Like `open`, for a back end that also waits for up to [`OTHERS_MAX`] descriptors of its own.
     pub(crate) fn open_beside(sockets: Sockets, others: Vec<Arc<OwnedFd>>) -> io::Result<Self> {
         let replies = vec![[0; REPLY_BYTES_MAX]; BATCH_MAX].into_boxed_slice();
         let (received, sending) = (ReceiveBatch::new()?, SendBatch::new());
@@ -69,12 +66,11 @@ impl MmsgIo {
         self.sockets.descriptors().chain([self.sockets.waker.as_fd()]).chain(others)
     }
 
-    /// Returns the counters of the worker.
     pub(crate) fn counters(&self) -> &Counters {
         &self.sockets.counters
     }
 
-    /// Does not wait for one of the other descriptors any more.
+    /// Stops waiting for one of the other descriptors.
     pub(crate) fn remove_other(&mut self, index: usize) {
         let removed = self.others.remove(index);
         if let Some(watched) = &self.watched {

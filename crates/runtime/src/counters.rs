@@ -15,11 +15,11 @@ pub struct ReloadCounters {
 labels! {
     /// The outcome of a record.
     pub enum RecordOutcome {
-        /// The target has it.
+        /// The target has the record.
         Written = "written",
-        /// It was lost because the ring of its worker was full.
+        /// The record was lost because the ring of its worker was full.
         QueueFull = "queue_full",
-        /// It was lost because the target failed.
+        /// The record was lost because the target failed.
         WriteFailed = "write_failed",
     }
 }

@@ -1,5 +1,5 @@
-//! Heartbeats of threads, without a lock between them and those who ask: workers answer questions, and threads that read files
-//! say since when they have been busy.
+//! Heartbeats of threads, without a lock: workers answer questions, and threads that read files say since when they
+//! have been busy.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,8 +46,8 @@ impl Heartbeat {
     }
 }
 
-/// The heartbeat of a thread that reads files of the operator. It is busy until it waits again, and a file system that hangs keeps
-/// it busy for ever.
+/// The heartbeat of a thread that reads files of the operator. It is busy until it waits again, and a hanging file
+/// system keeps it busy for ever.
 #[derive(Debug, Default)]
 pub struct ReaderHeartbeat {
     /// Since when it has been busy, on the monotonic clock, or 0.

@@ -30,17 +30,17 @@ use crate::source::ClientSource;
 use crate::statistics::Statistics;
 use crate::websocket::{self, WebSocketHandler};
 
-/// Maximum size of the partial input of requests: an incomplete request, and one more input that arrived together
-/// with requests whose responses have to be sent first. A client that sends more has not waited for them.
+/// Maximum size of the partial input of requests: an incomplete request, and one more input that arrived together with
+/// requests whose responses have to be sent first. A client that sends more has not waited for them.
 const PARTIAL_BYTES_MAX: usize = 128 * 1024;
 
-/// Capacity that a scratch buffer retains when it is trimmed.
+/// Capacity that a trimmed scratch buffer retains.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// Serves the connections of one worker.
 pub struct Service {
     pub(crate) settings: Arc<SessionSettings>,
-    /// The settings that describe the listeners of the back end. Others may be newer.
+    /// The settings that describe the listeners of the back end. Other settings may be newer.
     listener_settings: Arc<SessionSettings>,
     counters: Arc<SessionCounters>,
     tls: Option<crate::tls::Server>,
@@ -60,10 +60,10 @@ pub struct Service {
     is_socket_input: bool,
 }
 
-/// One call of the service for a connection: the context of all functions on its way.
+/// One call of the service for a connection: the context of all functions in the call.
 pub(crate) struct Call<'c> {
     pub(crate) session: &'c mut Session,
-    /// The bytes to send. Within TLS, they are still to be encrypted.
+    /// The bytes to send. Within TLS, they still have to be encrypted.
     pub(crate) output: &'c mut Vec<u8>,
     pub(crate) now: Now,
 }
@@ -105,14 +105,14 @@ impl Service {
         }
     }
 
-    /// Sets `capacity`, which decides whether a source may have one more connection when a connection comes to count
-    /// towards another source or limit than at first.
+    /// Sets `capacity`, which decides whether a source may have one more connection when a connection changes its
+    /// source or limit.
     pub fn set_source_capacity(&mut self, capacity: Box<dyn SourceCapacity>) {
         self.http.set_source_capacity(capacity);
     }
 
-    /// Replaces the settings and the policy for all later input. Open connections stay open, and keep the source that a proxy
-    /// has named. The numbers of listeners keep their meaning until [`adopt_listeners`](Self::adopt_listeners).
+    /// Replaces the settings and the policy for all later input. Open connections stay open, and keep the source that a
+    /// proxy has named. The numbers of listeners keep their meaning until [`adopt_listeners`](Self::adopt_listeners).
     pub fn reconfigure(&mut self, settings: Arc<SessionSettings>, policy: &Arc<Policy>) {
         self.http.reconfigure(Arc::clone(&settings), Arc::clone(policy));
         if let Some(websockets) = &mut self.websockets {
@@ -121,8 +121,8 @@ impl Service {
         self.settings = settings;
     }
 
-    /// Makes the numbers of listeners those of the last settings. To be called when the back end has replaced its listeners,
-    /// because it accepts the last connections of the old ones before.
+    /// Gives the numbers of listeners the meaning of the last settings. To be called when the back end has replaced its
+    /// listeners, because it first accepts the last connections of the old ones.
     pub fn adopt_listeners(&mut self) {
         self.listener_settings = Arc::clone(&self.settings);
     }
@@ -140,7 +140,7 @@ impl Service {
         }
     }
 
-    /// Records that another process serves in place of this one, where clients of WebSockets can connect at once.
+    /// Records that another process serves in place of this one, to which WebSocket clients can connect at once.
     pub const fn set_replaced(&mut self) {
         self.is_replaced = true;
     }
@@ -190,7 +190,7 @@ impl Service {
         self.listener_settings.listeners.get(remote.listener).copied().unwrap_or_default()
     }
 
-    /// Reads which source the proxy names, and then what follows the header.
+    /// Reads which source the proxy names, and then the bytes after the header.
     fn receive_header(&mut self, call: &mut Call<'_>, input: &mut [u8]) -> Next {
         let mut buffered = call.session.partial.take();
         let bytes = if buffered.is_empty() {
@@ -249,7 +249,8 @@ impl Service {
                 let mut reply = mem::take(&mut self.reply);
                 let mut inner = Call { session: call.session, output: &mut reply, now: call.now };
                 let mut next = self.receive_plaintext(&mut inner, &mut plaintext);
-                // As without TLS, a connection is not idle before its first request, and not among the first to make room.
+                // As without TLS, a connection is not idle before its first request, and not among the first to make
+                // room.
                 if was_handshaking && plaintext.is_empty() && next == Next::Idle {
                     next = Next::Busy;
                 }
@@ -292,7 +293,7 @@ impl Service {
         }
         match next {
             Next::Close | Next::Linger => tls.close(call.output),
-            // The rest of a record must arrive as soon as that of a request.
+            // The rest of a record must arrive as soon as the rest of a request.
             Next::Idle | Next::Upgraded if tls.is_within_record() => {
                 next = if has_plaintext { Next::BusyNew } else { Next::Busy };
             }
@@ -301,8 +302,7 @@ impl Service {
         next
     }
 
-    /// Handles frames of a WebSocket, or answers the requests in the partial input and in `input` and buffers the
-    /// rest.
+    /// Handles frames of a WebSocket, or answers the requests in the partial input and in `input` and buffers the rest.
     fn receive_plaintext(&mut self, call: &mut Call<'_>, input: &mut [u8]) -> Next {
         if let Stage::WebSocket(_) = call.session.stage {
             return self.receive_frames(call, input);
@@ -336,8 +336,7 @@ impl Service {
         }
     }
 
-    /// Turns the connection into a WebSocket of the client at `ip`. The bytes after the request are already
-    /// frames.
+    /// Turns the connection into a WebSocket of the client at `ip`. The bytes after the request are already frames.
     fn upgrade(&mut self, call: &mut Call<'_>, ip: IpAddr, token: SocketToken, rest: &mut [u8]) -> Next {
         let Some(websockets) = &self.websockets else { return Next::Close };
         let session = &mut *call.session;
@@ -619,8 +618,7 @@ fn handshake_outcome(
     }
 }
 
-/// Appends the bytes that `write` writes to `output`, through TLS if there is any. `reply` is the scratch buffer
-/// for TLS.
+/// Appends the bytes of `write` to `output`, through TLS if there is any. `reply` is the scratch buffer for TLS.
 fn write_through_tls(
     tls: &mut Option<Box<crate::tls::Session>>,
     reply: &mut Vec<u8>,

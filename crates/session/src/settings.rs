@@ -18,7 +18,7 @@ pub struct SessionSettings {
     pub websocket: WebSocketSettings,
 }
 
-/// Maximum size of a message, unless the settings say otherwise. An announce contains all offers of a client, of 0.5 to 4 KiB each.
+/// Default maximum size of a message. An announce contains all offers of a client, of 0.5 to 4 KiB each.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
 
 /// The settings of WebSockets.
@@ -35,8 +35,8 @@ pub struct WebSocketSettings {
 pub struct ListenerProtocols {
     /// Whether the listener serves HTTPS rather than HTTP.
     pub tls: bool,
-    /// Whether every connection begins with a header of the PROXY protocol. Connections that do not come from a
-    /// trusted proxy are then closed without reading any input.
+    /// Whether every connection begins with a header of the PROXY protocol. Connections that do not come from a trusted
+    /// proxy are then closed without reading any input.
     pub proxy_protocol: bool,
 }
 
@@ -52,8 +52,8 @@ pub struct TrustedProxies {
 }
 
 impl Default for SessionSettings {
-    /// Returns settings without listeners and trusted proxies. They refuse HTTP requests on behalf of pages of
-    /// other sites, and serve WebSockets for the pages of all sites.
+    /// Returns settings without listeners and trusted proxies. They refuse HTTP requests on behalf of pages of other
+    /// sites, and serve WebSockets for the pages of all sites.
     fn default() -> Self {
         Self {
             listeners: Vec::new(),

@@ -1,7 +1,7 @@
 //! Sessions that another process continues.
 //!
-//! This module owns the encoding of their state. Some state cannot be copied. A TLS session has secrets, so it stays as a
-//! [`Cipher`] that encrypts and decrypts for the other process. A full scrape in progress stays altogether.
+//! This module owns the encoding of their state. Some state cannot be copied. A TLS session has secrets, so it stays as
+//! a [`Cipher`] that encrypts and decrypts for the other process. A full scrape in progress stays altogether.
 
 use std::net::IpAddr;
 
@@ -130,7 +130,7 @@ impl Service {
         };
         let mut session = Session::new(stage, expects_tls, source, self.trusts(source), handle);
         (session.is_tunnelled, session.skip_bytes) = (is_tunnelled, skip_bytes);
-        // The trusted proxies may be others here.
+        // The trusted proxies may differ here.
         session.quota_changed = true;
         session.partial.put(partial);
         Some(session)

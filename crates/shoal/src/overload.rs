@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use shoal_runtime::heartbeat::Heartbeat;
 use shoal_runtime::repeated::Repeated;
 
-/// How often the stages of the workers are compared with the last ones.
+/// How often the stages of the workers are compared with the previous ones.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Logs when an overload begins and ends, until it is dropped.
+/// Logs the begin and end of each overload, until it is dropped.
 pub(crate) async fn report(workers: Vec<Arc<Heartbeat>>) {
     let (mut is_overloaded, mut is_told, mut begins) = (false, false, Repeated::default());
     loop {

@@ -1,4 +1,4 @@
-//! The worker pool: all workers of a tracker, from the binding of their sockets to the end of their threads.
+//! The worker pool: all workers of a tracker, from binding their sockets to the end of their threads.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -37,36 +37,27 @@ use shoal_runtime::live::Live;
 use shoal_runtime::panics;
 use shoal_runtime::published::Published;
 
-/// Maximum number of notices of a worker: that it is ready, and that it ends.
+/// Maximum number of notices of a worker: one when it is ready, one when it ends.
 const NOTICES_PER_WORKER_MAX: usize = 2;
 
-/// The setup that all workers share.
 pub(crate) struct WorkerSetup {
     pub(crate) backend: Backend,
-    /// The limits of the workers' system calls, if there are any.
     pub(crate) limits: Option<WorkerLimits>,
     pub(crate) insight: Arc<Insight>,
-    /// The values that a reload changes.
     pub(crate) live: Arc<Published<Live>>,
     pub(crate) tls: Option<shoal_session::tls::Server>,
     pub(crate) store: Arc<Store>,
-    /// The setup of WebTorrent, if it is served.
     pub(crate) webtorrent: Option<WebTorrent>,
-    /// The processors to pin workers to; empty for no pinning.
+    /// The processors to pin workers to. Empty if workers are not pinned.
     pub(crate) processors: Vec<usize>,
-    /// Whether there is an access log.
     pub(crate) access_log: bool,
-    /// The waker of the thread that exchanges messages with other nodes, if the tracker is a node of a cluster.
+    /// The waker of the thread that exchanges messages with other nodes, if the tracker is a node.
     pub(crate) node: Option<Waker>,
-    /// Whether announces of users are recorded.
     pub(crate) credit: bool,
-    /// The public statistics.
     pub(crate) statistics: Arc<Published<Statistics>>,
-    /// The phase in which the workers begin.
     pub(crate) phase: Arc<WorkerPhase>,
 }
 
-/// The setup of WebTorrent.
 #[derive(Debug)]
 pub(crate) struct WebTorrent {
     pub(crate) swarms: Arc<Swarms>,
@@ -76,7 +67,6 @@ pub(crate) struct WebTorrent {
     pub(crate) posts_bytes_max: usize,
 }
 
-/// The counters of one worker, for each protocol.
 #[derive(Debug, Default)]
 struct Tallies {
     udp: Tally,
@@ -90,11 +80,9 @@ struct Tallies {
 pub(crate) struct Endpoints {
     pub(crate) sockets: Sockets,
     pub(crate) listeners: StreamListeners,
-    /// The queues of an XDP data path, if there is one.
     pub(crate) queues: Vec<XdpQueue>,
 }
 
-/// The running workers.
 #[derive(Debug)]
 pub(crate) struct WorkerPool {
     phase: Arc<WorkerPhase>,
@@ -117,15 +105,11 @@ struct Notice {
 enum Event {
     /// The back end is open, and the worker serves.
     Ready,
-    /// The thread ends, because it was told to or because of this error.
+    /// The thread ends, after a stop or with this error.
     Ended(anyhow::Result<()>),
 }
 
 impl WorkerPool {
-    /// Starts one worker for each of `all_endpoints`.
-    ///
-    /// # Errors
-    /// Fails if the host provides no more threads or no random numbers.
     pub(crate) fn start(all_endpoints: Vec<Endpoints>, setup: &WorkerSetup) -> anyhow::Result<Self> {
         let (sender, notices) = channel(NOTICES_PER_WORKER_MAX * all_endpoints.len().max(1));
         let wakers: Vec<Waker> = all_endpoints.iter().map(|endpoints| endpoints.sockets.waker()).collect();
@@ -180,31 +164,26 @@ impl WorkerPool {
         std::mem::take(&mut self.sources)
     }
 
-    /// Takes the rings with the records for the access log, if there is one. Later calls return nothing.
+    /// Takes the rings with the records for the access log. Later calls return nothing.
     pub(crate) fn take_access_records(&mut self) -> Vec<AccessRecords> {
         std::mem::take(&mut self.access_records)
     }
 
-    /// Takes the changes that workers record for other nodes. Later calls return none.
+    /// Takes the recorded changes for other nodes. Later calls return none.
     #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "only a node uses it"))]
     pub(crate) fn take_recorded(&mut self) -> Recorded {
         std::mem::take(&mut self.recorded)
     }
 
-    /// Returns the memory budgets of the workers' connections.
     pub(crate) fn budgets(&self) -> Vec<Arc<Budget>> {
         self.budgets.clone()
     }
 
-    /// Returns the wakers of all workers.
     pub(crate) fn wakers(&self) -> Vec<Waker> {
         self.wakers.clone()
     }
 
-    /// Waits until every worker serves.
-    ///
-    /// # Errors
-    /// Returns why a worker cannot serve.
+    /// Waits until every worker serves. The error says why a worker cannot serve.
     pub(crate) async fn ready(&mut self) -> anyhow::Result<()> {
         let mut missing = self.wakers.len();
         while missing > 0 {
@@ -216,7 +195,7 @@ impl WorkerPool {
         Ok(())
     }
 
-    /// Waits until a worker ends without being told to, and returns the reason.
+    /// Waits until a worker ends unexpectedly, and returns the reason.
     pub(crate) async fn failure(&mut self) -> anyhow::Error {
         loop {
             match self.next().await {
@@ -226,10 +205,8 @@ impl WorkerPool {
         }
     }
 
-    /// Tells all workers to answer queued requests and to end, and waits for them.
-    ///
-    /// # Errors
-    /// Returns why a worker failed in the meantime.
+    /// Makes all workers answer queued requests and end, and waits for them. The error says why a worker failed
+    /// meanwhile.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
         self.phase.set(Phase::Stopping, &self.wakers);
         let mut serving = self.wakers.len();
@@ -262,7 +239,6 @@ impl Notice {
     }
 }
 
-/// The parts that a worker's thread starts with.
 struct WorkerThread {
     backend: Backend,
     limits: Option<WorkerLimits>,
@@ -292,7 +268,7 @@ impl WorkerThread {
 }
 
 impl WorkerSetup {
-    /// Returns the service of the worker with this number. Each responder draws from its own seed, and adds a ring to
+    /// Returns the service of worker `number`. Each responder draws from its own seed. It adds a ring to
     /// `access_records` if there is an access log, and to `recorded` if there may be other nodes.
     fn service(
         &self,
@@ -391,15 +367,15 @@ impl WebTorrent {
     ) -> anyhow::Result<webtorrent::Responder> {
         let worker = u16::try_from(worker).context("there are too many workers")?;
         let dispatcher = Dispatcher::new(worker, Arc::clone(&self.mailboxes))
-            // The limit applies to each of three kinds of messages, and buffers may have twice the capacity of
-            // their contents.
+            // The limit applies to each of three kinds of messages, and a buffer may have twice the capacity of its
+            // contents.
             .with_bytes_max(self.posts_bytes_max * 2 / 3);
         Ok(webtorrent::Responder::new(context, Arc::clone(&self.swarms), dispatcher))
     }
 }
 
-/// Binds the sockets of `workers` workers. If this host lacks a family that is served `by_default` only, the
-/// workers serve the other one alone.
+/// Binds the sockets of `workers` workers. If this host lacks a family that is only served `by_default`, the workers
+/// serve the other one alone.
 pub(crate) fn bind(
     wanted: &[SocketSettings],
     workers: NonZeroUsize,
@@ -416,15 +392,14 @@ pub(crate) fn bind(
     }
 }
 
-/// Runs `life` on a thread that sends a notice of its end, even after a panic.
+/// Runs `life` on a thread that reports its end, even after a panic.
 fn spawn(
     number: usize,
     sender: Sender<Notice>,
     life: impl FnOnce(&mut dyn FnMut()) -> anyhow::Result<()> + Send + 'static,
 ) -> io::Result<()> {
     let tell = move |event| {
-        // The channel has capacity for all notices of all workers. If the receiver is gone, the tracker is ending
-        // anyway.
+        // The channel has capacity for all notices of all workers. Without a receiver, the tracker is ending.
         let _ = sender.try_send(Notice { worker: number, event });
     };
     let body = move || {

@@ -15,27 +15,24 @@ use shoal_runtime::live::Live;
 use shoal_runtime::live::WorkerEndpoints;
 use shoal_runtime::published::Subscription;
 
-/// The responders of a worker.
 #[derive(Debug)]
 pub(crate) struct WorkerService {
     pub(crate) datagrams: Responder,
     pub(crate) connections: Connections,
-    /// The values that a reload changes.
     pub(crate) live: Subscription<Live>,
-    /// The public statistics.
     pub(crate) statistics: Subscription<Statistics>,
     /// The number of the worker, in the order of the wakers.
     pub(crate) number: usize,
-    /// New limits that the I/O of connections does not know yet.
+    /// New limits that the I/O of connections has not adopted yet.
     pub(crate) new_limits: Option<StreamLimits>,
-    /// New sockets and listeners that the worker does not use yet.
+    /// New sockets and listeners that the worker has not adopted yet.
     pub(crate) new_endpoints: Option<WorkerEndpoints>,
     pub(crate) stopwatch: Stopwatch,
 }
 
 impl WorkerService {
-    /// Adopts the configuration of the last reload and the latest statistics, if they have changed since the last call.
-    /// Otherwise, this costs two loads of cache lines that no thread writes.
+    /// Adopts the last reload and the latest statistics, if they have changed since the last call. Without a change,
+    /// this loads two cache lines that no thread writes.
     pub(crate) fn follow_reload(&mut self) {
         if let Some(statistics) = self.statistics.update() {
             self.connections.set_statistics(statistics);

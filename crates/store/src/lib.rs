@@ -1,7 +1,7 @@
 //! The swarm store: which peers share which torrent.
 //!
-//! This crate owns all swarms and peers, and the memory they live in. It must not use sockets, files, threads or
-//! clocks: time and randomness are arguments, so that the whole life of a swarm can run in a test in microseconds.
+//! This crate owns all swarms and peers, and their memory. It must not use sockets, files, threads or clocks: time and
+//! randomness are arguments, so that a test can run the whole life of a swarm in microseconds.
 //!
 //! From the outside in: [`Store`] has one [`Swarms`] for each address family, which has shards behind small locks
 //! (`shard`). A shard has a `table` of lines of swarms. A `swarm` is one peer in its line, a block of a few peers, or two

@@ -15,17 +15,17 @@ use shoal_control::cluster::SharedValue;
 use shoal_runtime::lists::bans::Ban;
 use shoal_runtime::lists::{SharedTorrent, Which};
 
-/// Maximum number of entries that are known. Tools add fewer ([`super::TORRENTS_MAX`] and others), and two nodes may add
-/// the last ones at the same time.
+/// Maximum number of known entries. Tools add fewer ([`super::TORRENTS_MAX`] and others), and two nodes may add the
+/// last ones at the same time.
 const TORRENTS_KNOWN_MAX: usize = 1 << 16;
 const BANS_KNOWN_MAX: usize = 1 << 14;
 const CONFIG_KNOWN_MAX: usize = 1 << 8;
 
-/// Memory of the keys of all entries, in a set and in the list of those that are being written, at 100 bytes each.
+/// Memory of the keys of all entries, in a set and in the list of keys being written, at 100 bytes each.
 pub(super) const KEYS_BYTES_MAX: usize = 2 * 100 * (TORRENTS_KNOWN_MAX + BANS_KNOWN_MAX + CONFIG_KNOWN_MAX);
 
-/// Memory of an entry without its texts, in all places that may have it at once: the contents before and after the bucket was read
-/// again, their copy while it is applied, and the tables or the list before and after.
+/// Memory of an entry without its texts, in all places that may have it at once: the contents before and after a new
+/// reading of the bucket, their copy while it is applied, and the tables or the list before and after.
 const TORRENT_BYTES: usize = 800;
 const BAN_BYTES: usize = 1300;
 const VALUE_BYTES: usize = 1600;
@@ -38,21 +38,18 @@ const VALUE_TEXTS: usize = 6;
 /// The torrents of a list. Copies share them.
 pub(super) type Torrents = BTreeMap<InfoHash, Arc<SharedTorrent>>;
 
-/// A secret and its revision, which is also known of one that was removed.
+/// A secret and its revision. A removed secret also has a revision.
 pub(super) type Secret<T> = (Option<T>, u64);
 
-/// The secret keys.
 #[derive(Clone, Default)]
 pub(super) struct Secrets {
     pub(super) connection: Secret<[u8; 16]>,
     pub(super) tickets: Secret<Vec<u8>>,
 }
 
-/// Everything in the bucket.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contents {
     pub(super) secrets: Secrets,
-    /// The revision of the last change.
     pub(super) revision: u64,
     torrents: [Torrents; 2],
     /// The bans with their revisions.
@@ -97,7 +94,7 @@ pub(super) struct Parts {
 pub(super) enum Ignored {
     /// This version cannot read it.
     Unreadable,
-    /// There are as many entries as a node keeps.
+    /// The node already keeps the maximum number of entries.
     Full,
 }
 
@@ -130,7 +127,6 @@ impl Contents {
         Self { revision, ..Self::default() }
     }
 
-    /// Returns the torrents of a list.
     pub(super) const fn torrents(&self, which: Which) -> &Torrents {
         match which {
             Which::Deny => &self.torrents[0],
@@ -138,7 +134,6 @@ impl Contents {
         }
     }
 
-    /// Returns the number of entries, without keys.
     pub(super) fn len(&self) -> usize {
         self.torrents_len() + self.bans.len() + self.config.len()
     }
@@ -161,8 +156,8 @@ impl Contents {
             && self.config.len() < CONFIG_KNOWN_MAX
     }
 
-    /// Applies a change of a key: a new value, or its removal. A value that cannot be read changes nothing, nor does one for which
-    /// there is no room.
+    /// Applies a change of a key: a new value, or its removal. A value that is unreadable or has no room changes
+    /// nothing.
     pub(super) fn apply(&mut self, key: &str, value: Option<&[u8]>, revision: u64) -> Result<Parts, Ignored> {
         self.revision = revision;
         let key = Key::parse(key).ok_or(Ignored::Unreadable)?;
@@ -171,7 +166,7 @@ impl Contents {
         }
         let bytes = &mut self.bytes;
         match key {
-            // A node replaces a secret that cannot be read, as it writes one that is missing.
+            // A node replaces an unreadable secret like a missing one.
             Key::Connection => {
                 let key = read(value, |value: Value| <[u8; 16]>::try_from(secret_bytes(&value, "key")?).ok());
                 self.secrets.connection = (key.unwrap_or_default(), revision);
@@ -210,7 +205,7 @@ impl Contents {
         }
     }
 
-    /// Adds entries of other contents. Returns the keys of those for which there was room.
+    /// Adds entries of other contents. Returns the keys that had room.
     pub(super) fn adopt(&mut self, other: &Self, keys: BTreeSet<String>) -> BTreeSet<String> {
         let (mut adopted, revision) = (keys, self.revision);
         adopted.retain(|key| {
@@ -220,7 +215,7 @@ impl Contents {
         adopted
     }
 
-    /// Returns an entry as it is in the bucket.
+    /// Returns an entry in the form of the bucket.
     pub(super) fn value(&self, key: &Key) -> Option<String> {
         match key {
             Key::Torrent(which, info_hash) => {
@@ -247,7 +242,7 @@ impl Contents {
         }
     }
 
-    /// Returns the names of all entries. Those of secret keys are not among them.
+    /// Returns the names of all entries except secret keys.
     pub(super) fn names(&self) -> impl Iterator<Item = Key> {
         let torrents = [Which::Deny, Which::Allow].into_iter().flat_map(|which| {
             self.torrents(which).keys().map(move |info_hash| Key::Torrent(which, *info_hash))
@@ -257,7 +252,7 @@ impl Contents {
         torrents.chain(bans).chain(config)
     }
 
-    /// Returns all entries, without secret keys, as they are in the bucket.
+    /// Returns all entries in the form of the bucket, without secret keys.
     pub(super) fn entries(&self) -> impl Iterator<Item = (Key, String)> {
         self.names().filter_map(|name| self.value(&name).map(|value| (name, value)))
     }
@@ -299,7 +294,7 @@ fn set<K: Ord, V: PartialEq>(
     Ok(true)
 }
 
-/// Returns a value as it is written.
+/// Returns the written form of a value.
 pub(super) fn json(value: &impl serde::Serialize) -> String {
     // The values consist of strings and numbers only.
     serde_json::to_string(value).unwrap_or_default()

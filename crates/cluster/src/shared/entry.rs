@@ -44,7 +44,6 @@ pub(super) enum Key {
     Filled,
 }
 
-/// The value of a banned network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Banned {
     reason: String,
@@ -55,7 +54,6 @@ pub(super) struct Banned {
 }
 
 impl Key {
-    /// Reads the text of a key.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (kind, rest) = text.split_once('.')?;
         match kind {
@@ -87,12 +85,12 @@ impl fmt::Display for Key {
     }
 }
 
-/// Reads 40 lower-case hexadecimal digits: each torrent has one key.
+/// Reads 40 lower-case hexadecimal digits, so that each torrent has one key.
 fn parse_info_hash(text: &str) -> Option<InfoHash> {
     Some(InfoHash(HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok()?))
 }
 
-/// Reads a network, whose host bits are 0.
+/// Reads a network with zero host bits.
 fn parse_network(text: &str) -> Option<IpNet> {
     let (address, prefix) = text.split_once('-')?;
     let bytes = from_hex(address)?;
@@ -102,7 +100,7 @@ fn parse_network(text: &str) -> Option<IpNet> {
         _ => return None,
     };
     let network = IpNet::new(address, prefix.parse().ok()?).ok()?;
-    // Each network has one key, and is one that a ban may have.
+    // Each network has one key, and must be a valid network of a ban.
     let is_canonical = Key::Ban(network).to_string().ends_with(text) && network.trunc() == network;
     shoal_runtime::lists::bans::parse_network(&network.to_string()).ok().filter(|_| is_canonical)
 }

@@ -1,7 +1,7 @@
-//! Changes of the bucket by this node: they are stored, and apply here, when a function returns.
+//! Changes of the bucket by this node. When a function returns, its change is stored and applies here.
 //!
-//! A change is written by the thread of its request. It waits until the watch has brought the change back and the
-//! change applies here, so a reply means the same as without a cluster.
+//! The thread of a request writes its change. It waits until the watch has brought the change back and the change
+//! applies here, so a reply means the same as without a cluster.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ impl SharedValues for SharedState {
 }
 
 impl SharedState {
-    /// Writes values, or removes keys, and waits until the changes apply here.
+    /// Writes values or removes keys, and waits until the changes apply here.
     fn write(&self, changes: Vec<(Key, Option<String>)>) -> Result<(), SharedError> {
         if changes.is_empty() {
             return Ok(());
@@ -148,11 +148,11 @@ impl SharedState {
                 SharedError::Unavailable(text.to_owned())
             })
         };
-        // The caller is a thread for work that may block.
+        // The caller is a thread that may block.
         Handle::current().block_on(results)
     }
 
-    /// Returns why nothing can be stored now, if so.
+    /// Returns why nothing can be stored now.
     fn check(&self) -> Result<(), SharedError> {
         if !self.link.is_connected() {
             let reason = self.link.fault().unwrap_or_else(|| "it was not found yet".to_owned());
@@ -166,7 +166,8 @@ impl SharedState {
     }
 }
 
-/// Refuses entries for which nodes have no room. Other nodes may add some at the same time, so a part is kept free.
+/// Refuses entries for which nodes have no room. A part is kept free, since other nodes may add entries at the same
+/// time.
 fn check_room(contents: &Contents, new_bytes: usize) -> Result<(), SharedError> {
     if new_bytes + SPARE_BYTES <= contents.bytes_left() {
         return Ok(());

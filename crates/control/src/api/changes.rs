@@ -22,17 +22,17 @@ use crate::insight::{ChangedTorrents, Insight};
 use crate::listener::connections::Connection;
 use crate::problem::{Problem, ProblemBody};
 
-/// Maximum number of torrents in a reply or an event, and the default: with all connections and streams, they take some
+/// Maximum number of torrents in a reply or an event, and the default. With all connections and streams, they take some
 /// tens of MiB.
 const TORRENTS_MAX: usize = 1000;
 
 /// Maximum time in seconds that a request waits for a change: less than a connection may last.
 const WAIT_S_MAX: u64 = 10;
 
-/// Pause between two events of a stream. A torrent that changes often in the meantime is told once.
+/// Pause between two events of a stream. A torrent that changes repeatedly meanwhile is reported once.
 const EVENTS_EVERY: Duration = Duration::from_millis(200);
 
-/// How often a stream without changes shows that it is there.
+/// How often a stream without changes shows that it is open.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 
 /// The changes to tell of.
@@ -126,7 +126,7 @@ pub(super) async fn changes(
     Ok(Json(ChangedCounts::new(&insight.changes(cursor, wanted.max)?)).into_response())
 }
 
-/// Returns a stream of events. The next one is made when the one before it was sent, so a reader that stalls costs no memory.
+/// Returns a stream of events. Each is made when the previous one was sent, so a stalled reader costs no memory.
 fn events(insight: Arc<Insight>, cursor: Option<Cursor>, max: usize) -> impl IntoResponse {
     let events = stream::unfold((insight, cursor, false), move |(insight, cursor, has_more)| async move {
         if let Some(cursor) = cursor

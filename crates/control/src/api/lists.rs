@@ -199,7 +199,7 @@ pub(super) async fn remove(
     .await
 }
 
-/// Changes a list, records that, and applies it.
+/// Changes a list, records the change, and applies it.
 async fn change(
     control: &Control,
     which: Which,

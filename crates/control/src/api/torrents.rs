@@ -193,7 +193,7 @@ pub(super) async fn show_many(
     let info_hashes: Vec<InfoHash> =
         info_hashes.iter().map(|info_hash| parse(info_hash)).collect::<Result<_, _>>()?;
     let insight = std::sync::Arc::clone(&control.sources.insight);
-    // A piece is looked up when the one before it was sent.
+    // A piece is looked up when the previous one was sent.
     let pieces = stream::unfold((insight, info_hashes, 0), |(insight, info_hashes, from)| async move {
         let piece = info_hashes.get(from..).filter(|rest| !rest.is_empty())?;
         let piece = &piece[..piece.len().min(TORRENTS_PER_PIECE)];

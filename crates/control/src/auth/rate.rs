@@ -1,7 +1,7 @@
 //! How often a client may ask: a token bucket for each source or name, in a table of a fixed size.
 //!
-//! A bucket is one number, the time at which it is full again. A bucket that is full is like one that was never used, so
-//! those are removed when the table is.
+//! A bucket is one number, the time at which it is full again. A full bucket equals an unused one, so a full table
+//! drops these.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Maximum number of clients that are told apart.
+/// Maximum number of distinguished clients.
 const CLIENTS_MAX: usize = 1024;
 
 /// The rates of all clients.
@@ -31,7 +31,7 @@ impl<K: Eq + Hash> Rates<K> {
         if self.full_at.len() >= CLIENTS_MAX && !self.full_at.contains_key(&client) {
             self.full_at.retain(|_, full_at| *full_at > now);
             if self.full_at.len() >= CLIENTS_MAX {
-                // That number of clients at once is an attack. New ones wait until some are quiet.
+                // This many clients at once are an attack. New ones wait until some are quiet.
                 return Err(self.interval);
             }
         }

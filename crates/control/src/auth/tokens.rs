@@ -1,7 +1,7 @@
 //! The tokens of the control listener, and the roles that they grant.
 //!
-//! A token is random, and only its SHA-256 is kept, in a file and in memory. The token that a client shows is hashed, and the hash is
-//! compared with all of them in constant time. So neither the file nor the time of a response helps to guess a token.
+//! A token is random, and only its SHA-256 is stored, in a file and in memory. The hash of a shown token is compared
+//! with all of them in constant time. So neither the file nor the time of a response helps to guess a token.
 
 use core::fmt;
 use std::path::Path;
@@ -17,11 +17,10 @@ use tokio::sync::watch;
 pub(crate) const VARIABLES: [(Role, &str); 2] =
     [(Role::Read, "SHOAL_CONTROL_READ_TOKEN"), (Role::Admin, "SHOAL_CONTROL_ADMIN_TOKEN")];
 
-/// Maximum number of tokens, and the minimum length of one in the environment.
+/// Maximum number of tokens, and minimum length of a token in the environment.
 const TOKENS_MAX: usize = 256;
 const TOKEN_BYTES_MIN: usize = 16;
 
-/// Maximum length of a name in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
 /// Maximum size of the file.
@@ -64,7 +63,7 @@ impl Role {
 }
 
 impl Tokens {
-    /// Creates the tokens that are valid at first.
+    /// Creates the initial tokens.
     pub fn new(tokens: TokenSet) -> Self {
         Self(watch::Sender::new(Arc::new(tokens)))
     }
@@ -89,7 +88,7 @@ impl Tokens {
 }
 
 impl TokenSet {
-    /// Reads the file that the configuration names, and the environment.
+    /// Reads the configured file and the environment.
     ///
     /// # Errors
     /// Returns what is wrong with them, and what would be accepted.
@@ -118,10 +117,10 @@ impl TokenSet {
         self.0.is_empty()
     }
 
-    /// Returns the role and the name of the token that a client shows.
+    /// Returns the role and the name of a shown token.
     pub(crate) fn find(&self, shown: &str) -> Option<(Role, &str)> {
         let digest = hash(shown);
-        // Every token is compared, so that the time does not tell which one was right.
+        // Every token is compared, so that the time does not reveal which one was right.
         self.0.iter().fold(None, |found, token| {
             let is_equal = verify_slices_are_equal(&token.digest, &digest).is_ok();
             if is_equal { Some((token.role, &*token.name)) } else { found }

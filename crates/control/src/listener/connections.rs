@@ -1,15 +1,15 @@
-//! The open connections of the control listener: their number, and which one has to go for a new one.
+//! The open connections of the control listener: their number, and which one makes room for a new one.
 //!
 //! A new connection is always accepted. If its source, or all sources together, have too many, the oldest connection of
-//! the greediest source is closed. So a client that holds connections cannot keep others out, not even from the same
-//! address: a request that is answered at once is over before it is the oldest.
+//! the source with the most is closed. So a client that holds connections cannot keep others out, not even from the
+//! same address: a request with a quick reply is over before it is the oldest.
 //!
-//! Responses that do not end, like a feed of events, are *streams*. They are counted apart, and a new one is refused if
-//! there are too many, so they take no connections away from other requests.
+//! Endless responses, like a feed of events, are *streams*. They are counted apart, and a new one is refused if there
+//! are too many, so they take no connections away from other requests. The age of an endless response says nothing
+//! about its client.
 //!
-//! Refusing new connections was the alternative. Clients that hold connections would then keep all others out, and on
-//! loopback all clients have the same address. The age of a response that does not end says nothing about its client,
-//! which is why streams are refused beyond their number.
+//! The alternative was to refuse new connections. Clients that hold connections would then keep all others out, and on
+//! loopback all clients have the same address.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -25,7 +25,7 @@ use crate::counters::{ConnectionEnd, ControlCounters};
 use crate::problem::Problem;
 
 /// Maximum number of connections that are not streams, of all sources and of one. With the streams, they fit in the
-/// descriptors that are reserved (`crate::descriptors`).
+/// reserved descriptors (`crate::descriptors`).
 const CONNECTIONS_MAX: usize = 64;
 const CONNECTIONS_PER_SOURCE_MAX: usize = 48;
 
@@ -39,10 +39,9 @@ const CONNECTION_TIME_MAX: Duration = Duration::from_secs(15);
 /// Maximum time for a stream. Clients then connect again.
 const STREAM_TIME_MAX: Duration = Duration::from_hours(1);
 
-/// Time after which a client that was refused a stream tries again.
+/// Time after which a client with a refused stream tries again.
 const STREAM_PAUSE: Duration = Duration::from_secs(10);
 
-/// All open connections.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     table: Mutex<Table>,
@@ -64,7 +63,7 @@ struct Entry {
     closed: Arc<Notify>,
 }
 
-/// A unit that counts as one client: an IPv4 address or an IPv6 /64.
+/// The unit that counts as one client: an IPv4 address or an IPv6 /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Source(IpAddr);
 
@@ -81,7 +80,7 @@ pub(crate) struct Open {
 pub(crate) struct Connection {
     all: Arc<Connections>,
     number: u64,
-    /// The address of the client, which is a loopback address if it has a local user.
+    /// The address of the client. A loopback address if it has a local user.
     pub(crate) peer: SocketAddr,
     /// The user at the other end of the socket for the users of this host, who needs no token.
     pub(crate) local_user: Option<u32>,
@@ -177,10 +176,8 @@ impl Connection {
         self.all.count(end);
     }
 
-    /// Counts this connection as a stream from now on, which may last for an hour.
-    ///
-    /// # Errors
-    /// Returns the refusal if there are too many streams, or if the connection has just been closed for another one.
+    /// Counts this connection as a stream from now on, which may last for an hour. Fails if there are too many streams,
+    /// or if the connection has just been closed for another one.
     pub(crate) fn begin_stream(&self) -> Result<(), Problem> {
         let source = Source::of(self.peer.ip());
         let mut table = self.all.table.lock();

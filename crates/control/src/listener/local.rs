@@ -1,9 +1,10 @@
 //! The Unix socket of the control listener, by which root and the user of the tracker act on this host without a token.
 //!
-//! The kernel tells which user is at the other end (`SO_PEERCRED`), so the mode of the file is a second lock. The socket has the
-//! address and the port of the control listener in its name, and no two trackers of a host have the same ones. A client finds it without any
-//! configuration, because it lies in the directory that the system has for sockets: `/run/shoal` of root and of the unit for systemd,
-//! or that of the user's session. It is no part of `state.path`, which a client would have to be told, and which many trackers lack.
+//! The kernel names the user at the other end (`SO_PEERCRED`), so the mode of the file is a second lock. The socket's
+//! name contains the address and the port of the control listener, which no two trackers of a host share. A client
+//! finds the socket without configuration, in the system's directory for sockets: `/run/shoal` of root and of the unit
+//! for systemd, or the directory of the user's session. It is not in `state.path`, which many trackers lack, and a
+//! client would have to be told of it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,14 +35,14 @@ pub struct LocalSocket {
     path: PathBuf,
 }
 
-/// Returns where the socket of a tracker with this control listener lies, or `None` if the user of this process has no directory for
-/// it.
+/// Returns the path of the socket of a tracker with this control listener, or `None` if the user of this process has no
+/// directory for it.
 pub fn path(listener: SocketAddr) -> Option<PathBuf> {
     let of_root = || geteuid().is_root().then(|| PathBuf::from(SYSTEM_DIRECTORY));
     of_service().or_else(of_root).or_else(of_session).map(|directory| directory.join(name(listener)))
 }
 
-/// Returns where a client looks for the socket of a tracker with this control listener on this host, in this order.
+/// Returns the paths where a client looks for the socket of a tracker with this control listener, in order.
 pub fn candidates(listener: SocketAddr) -> impl Iterator<Item = PathBuf> {
     let directories = [of_service(), Some(PathBuf::from(SYSTEM_DIRECTORY)), of_session()];
     directories.into_iter().flatten().map(move |directory| directory.join(name(listener)))
@@ -77,7 +78,7 @@ fn variable(name: &str) -> Option<std::ffi::OsString> {
 }
 
 impl LocalSocket {
-    /// Opens the socket of a tracker with this control listener, or takes over the one of the running tracker. Without it, the
+    /// Opens the socket of a tracker with this control listener, or takes over the running tracker's. Without it, the
     /// tracker serves as usual, and its operator needs a token.
     pub fn open(listener: SocketAddr, inherited: &InheritedSockets) -> Option<Self> {
         let Some(path) = path(listener) else {
@@ -99,10 +100,7 @@ impl LocalSocket {
             .ok()
     }
 
-    /// Lets this user connect, which the tracker changes to.
-    ///
-    /// # Errors
-    /// Returns an error if the file is gone.
+    /// Lets this user connect, which the tracker changes to. Fails if the file is gone.
     pub fn give_to(&self, user: u32, group: u32) -> io::Result<()> {
         std::os::unix::fs::lchown(&self.path, Some(user), Some(group))
     }
@@ -129,7 +127,7 @@ impl LocalSocket {
         }
     }
 
-    /// Removes the file, when the tracker stops. If it may not, the next tracker replaces it.
+    /// Removes the file, when the tracker stops. If that is forbidden, the next tracker replaces it.
     pub fn remove(&self) {
         let _ = fs::remove_file(&self.path);
     }

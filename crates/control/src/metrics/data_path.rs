@@ -8,7 +8,7 @@ use super::Sources;
 use super::page::Page;
 use crate::operations::DataPathFigures;
 
-/// Appends the work of the programs of all interfaces and of the AF_XDP sockets, if there are any.
+/// Appends the work of all interfaces' programs and of the AF_XDP sockets, if there are any.
 pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let stats = sources.data_path.as_deref();
     let interfaces = stats.map(DataPathFigures::interfaces).unwrap_or_default();

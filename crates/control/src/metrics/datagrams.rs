@@ -1,4 +1,4 @@
-//! The metrics of datagrams: those that arrive and leave, and those that do not.
+//! The metrics of datagrams: received, sent and dropped ones.
 
 use core::fmt;
 

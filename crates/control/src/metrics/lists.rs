@@ -8,7 +8,6 @@ use shoal_base::metrics::Gauge;
 use super::page::{Page, Unit};
 use shoal_runtime::lists::{ListCounter, ListCounters, SourceCounter};
 
-/// Appends the metrics of the lists.
 pub(super) fn encode(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {
     let by_list = |figure: fn(&ListCounter) -> &Gauge| {
         [("allow", &lists.allow), ("deny", &lists.deny)]
@@ -33,7 +32,7 @@ pub(super) fn encode(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {
     let sources = lists.sources();
     let by_source = |read: fn(&SourceCounter) -> u64| {
         let sample = |(number, source): (usize, &Arc<SourceCounter>)| {
-            // URLs that differ in their secrets only look the same.
+            // URLs that differ only in their secrets look the same.
             let is_same =
                 |other: &&Arc<SourceCounter>| other.list == source.list && other.source == source.source;
             let earlier = sources[..number].iter().filter(is_same).count();

@@ -35,7 +35,7 @@ pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     page.counters("shoal_replies", "Replies by outcome: ok, or the reason for an error.", replies)
 }
 
-/// Appends the metrics of tokens. How many requests are refused for lack of a valid one is told by `shoal_replies`.
+/// Appends the metrics of tokens. `shoal_replies` counts the requests that are refused for lack of a valid one.
 pub(super) fn encode_tokens(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let (keys, live) = (&sources.token_keys, sources.live.latest());
     page.gauge("shoal_token_keys", "Public keys by which tokens are verified.", None, keys.keys.read())?;

@@ -1,4 +1,4 @@
-//! The counters and the state from which the metrics, and the pages of the control listener, are made.
+//! The sources of the metrics and of the control listener's pages.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub struct Sources {
     pub build: Build,
     /// When the tracker started, in seconds since 1970.
     pub started_unix_s: u64,
-    /// The certificates of the listeners for clients, if TLS is served, and that of the control listener, if it has one.
+    /// The certificates of the listeners for clients, if TLS is served, and of the control listener, if it has one.
     pub tls: Vec<shoal_session::tls::Server>,
     /// Counts of reloads.
     pub reloads: Arc<ReloadCounters>,

@@ -64,7 +64,6 @@ pub(super) fn encode_store(sources: &Sources, page: &mut Page<'_>) -> fmt::Resul
     )
 }
 
-/// Appends the metrics of WebTorrent: its swarms and the relayed messages.
 pub(super) fn encode_webtorrent(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let totals = sources.swarms.as_ref().map_or_else(Totals::default, |swarms| swarms.totals());
     page.gauge(

@@ -11,7 +11,7 @@ use super::thousandths;
 use shoal_engine::processing::ProcessingCounters;
 use shoal_runtime::clock;
 
-/// Maximum number of kinds of software, and one for all others.
+/// Maximum number of kinds of software, plus one for all others.
 const CLIENTS_MAX: usize = 30;
 
 pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {

@@ -1,7 +1,7 @@
-//! The statistics in the shapes of opentracker: XML for its mode "everything", and four lines for MRTG for the others (two
-//! numbers, the uptime, and a name). "top10" and "top100" are lists of numbers and info hashes.
+//! The statistics in the shapes of opentracker: XML for its mode "everything", and four lines for MRTG for most others
+//! (two numbers, the uptime, and a name). "top10" and "top100" are lists of numbers and info hashes.
 //!
-//! Elements for which Shoal has no number are left out. TCP means HTTP and WebTorrent in every mode.
+//! Elements without a number in Shoal are left out. TCP means HTTP and WebTorrent in every mode.
 
 use shoal_config::OpentrackerMode;
 use shoal_engine::counter::Drop;
@@ -56,7 +56,7 @@ fn mrtg([first, second]: [u64; 2], third: &str, name: &str) -> String {
     format!("{first}\n{second}\n{third}\n{name}\n")
 }
 
-/// Returns the torrents with the most peers, and those of the largest torrents with the most seeders.
+/// Returns the torrents with the most peers, and the torrents among them with the most seeders.
 fn top(figures: &Figures, count: usize) -> String {
     let mut by_seeders = figures.top.clone();
     by_seeders.sort_by_key(|torrent| std::cmp::Reverse(torrent.total().seeders));

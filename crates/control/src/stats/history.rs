@@ -1,7 +1,7 @@
 //! The last hour and the last day in a few figures, for the charts of the status page.
 //!
-//! Two rings in memory, of [`HOUR_SAMPLES`] and [`DAY_SAMPLES`] samples, 46 KiB together. A sample of the day covers its
-//! whole period, not a moment of it: rates come from the counts at both of its ends.
+//! Two rings in memory, of [`HOUR_SAMPLES`] and [`DAY_SAMPLES`] samples, take 46 KiB together. A sample of the day
+//! covers its whole period: rates come from the counts at both of its ends.
 
 use std::collections::VecDeque;
 
@@ -18,9 +18,9 @@ const DAY_STEP_S: u64 = 300;
 const HOUR_SAMPLES: usize = 360;
 const DAY_SAMPLES: usize = 288;
 
-/// The figures of a sample, in order. Requests, refusals, drops, relays and completed downloads are per second; memory is
-/// in bytes, and the load of workers from 0 to 1. The last two are the times in the tracker that 50 and 99 % of the requests did
-/// not exceed, in microseconds, or NaN without samples.
+/// The figures of a sample, in order. Requests, refusals, drops, relays and completed downloads are per second; memory
+/// is in bytes, and the load of workers from 0 to 1. The last two are the times in the tracker that 50 and 99 % of the
+/// requests did not exceed, in microseconds, or NaN without samples.
 const FIELDS: [&str; 15] = [
     "udp",
     "http",
@@ -42,7 +42,6 @@ const FIELDS: [&str; 15] = [
 /// Number of fields that are rates; they come first.
 const RATES: usize = 7;
 
-/// The samples of the last hour and of the last day.
 #[derive(Debug)]
 pub(crate) struct History {
     hour: Ring,
@@ -53,21 +52,20 @@ pub(crate) struct History {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Sample(u64, [f32; FIELDS.len()]);
 
-/// The samples of one length.
 #[derive(Debug)]
 struct Ring {
     step_s: u64,
     capacity: usize,
     samples: VecDeque<Sample>,
-    /// The totals when the current period began.
+    /// The totals at the begin of the current period.
     begin: Option<Totals>,
 }
 
-/// The totals at one moment, with which later ones are compared.
+/// The totals at one moment, for comparison with later ones.
 #[derive(Debug)]
 struct Totals {
     monotonic_ms: u64,
-    /// The counts from which the rates are computed, in the order of [`FIELDS`].
+    /// The counts behind the rates, in the order of [`FIELDS`].
     counts: [u64; RATES],
     /// The times of requests of all protocols.
     times: Processing,
@@ -119,7 +117,6 @@ impl History {
         [&self.hour, &self.day].map(|ring| ring.samples.back().copied())
     }
 
-    /// Returns all samples.
     pub(crate) fn shown(&self) -> Shown<'_> {
         Shown { fields: FIELDS, hour: self.hour.shown(), day: self.day.shown() }
     }
@@ -167,8 +164,8 @@ impl Totals {
         Self { monotonic_ms: stats.monotonic_ms, counts: counts(stats), times }
     }
 
-    /// Returns the time in microseconds that a part of the requests since `begin` did not exceed. Beyond the largest bound of a
-    /// bucket, it is that bound.
+    /// Returns the time in microseconds that this part of the requests since `begin` did not exceed, at most the
+    /// largest bound of a bucket.
     #[expect(clippy::cast_possible_truncation, reason = "charts have some hundred pixels")]
     fn quantile_us(&self, begin: &Self, part: f64) -> f32 {
         let mut times = self.times.clone();

@@ -1,8 +1,8 @@
 //! The statistics of each second, collected once for all readers, and their history.
 //!
-//! A task collects them while something watches, and otherwise only when a sample of the history is due. Every watcher
-//! reads the latest one when its connection takes more bytes: one that reads slowly misses some of them, and holds no
-//! more memory than the others. A reader that asks gets those of the last second, or has them collected for all others.
+//! A task collects them while there are watchers, and otherwise only when a sample of the history is due. Every watcher
+//! reads the latest statistics when its connection takes more bytes: a slow one misses some, and holds no more memory
+//! than the others. A reader that asks gets the statistics of the last second, or has them collected for all others.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,11 +21,10 @@ use crate::stats::history::{History, Sample};
 use crate::stats::{self, Stats};
 use shoal_runtime::clock;
 
-/// How often the statistics are collected while something watches.
+/// How often the statistics are collected while there are watchers.
 const COLLECT_EVERY: Duration = Duration::from_secs(1);
 
-/// How long readers get the same statistics. It is a little less than the time between two questions of a reader that asks
-/// each second.
+/// How long readers get the same statistics: a little less than a second, for readers that ask each second.
 const STATS_MS: u64 = 900;
 
 /// The latest statistics and the history.

@@ -91,8 +91,8 @@ impl Front {
         self.log_refused(exchange, refusal);
     }
 
-    /// Drops an unverified request of an unknown action. It may be the error of another tracker, whose text is at the place of
-    /// the action: both would answer each other forever.
+    /// Drops an unverified request of an unknown action. It may be another tracker's error, whose text is at the
+    /// place of the action: both trackers would answer each other forever.
     #[cold]
     pub(super) fn leave_unanswered(&mut self, exchange: &Exchange<'_>, query: Query, refusal: Refusal) {
         self.context.tally.drop(query.family, Drop::WrongConnectionId);
@@ -104,7 +104,7 @@ impl Front {
         log_datagram(&mut self.context, exchange, Outcome::Refused(refusal));
     }
 
-    /// Writes the head of the reply to a scrape of no more torrents than fit the reply.
+    /// Writes the head of a scrape's reply, which must have room for all torrents.
     pub(super) fn begin_scrape(&mut self, exchange: &mut Exchange<'_>, query: Query, torrents: usize) {
         let (head, _entries) =
             ScrapeHead::split(exchange.reply).expect("any reply buffer holds the head of a scrape");
@@ -148,7 +148,8 @@ impl Front {
         }
     }
 
-    /// Decides about an announce of a torrent without a swarm, see [`Policy::permits_swarms`](crate::policy::Policy::permits_swarms).
+    /// Decides about an announce of a torrent without a swarm, see
+    /// [`Policy::permits_swarms`](crate::policy::Policy::permits_swarms).
     #[cold]
     fn check_new(&self, action: Action, exchange: &Exchange<'_>) -> Result<(), Refused> {
         match first_info_hash(exchange.request) {
@@ -271,8 +272,8 @@ impl Front {
 
 /// Returns an announce in the terms of the policy.
 fn request<'r>(ip: IpAddr, announce: &'r Announce, options: Options<'r>) -> Request<'r> {
-    // The address is that of the datagram. The `ip` field of the announce is ignored, because a client may not choose
-    // it.
+    // The address is the source of the datagram. The `ip` field is ignored, because a client may not choose its
+    // address.
     Request {
         peer_id: Some(&announce.peer_id),
         port: Some(announce.port.get()),

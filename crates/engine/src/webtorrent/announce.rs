@@ -18,7 +18,7 @@ use crate::policy::{Protocol, Request};
 use crate::refusal::{Refusal, Refused};
 use crate::tokens::Shown;
 
-/// The client of an announce, and what it announces.
+/// The client of an announce, and its announcement.
 pub(super) struct Announcement {
     pub(super) ip: IpAddr,
     pub(super) info_hash: InfoHash,
@@ -34,13 +34,13 @@ pub(super) struct Joining {
     pub(super) peer_id: PeerId,
     pub(super) action: Action,
     pub(super) key: SwarmKey,
-    /// Whether its source has no limits.
+    /// Whether the peer's source has no limits.
     pub(super) is_exempt: bool,
 }
 
 /// Why a peer is not admitted to a swarm.
 enum Rejected {
-    /// It would exceed a limit, to which its source may be an exception.
+    /// The peer would exceed a limit, but its source may be exempt.
     Excess(Excess),
     For(Refusal),
 }
@@ -91,7 +91,7 @@ impl Inner {
                 if left.was_first {
                     self.record(member, PeerChange::Left, Action::Stop, info_hash, peer_id);
                 }
-                // This also applies if the swarm forgot the peer before, so that it no longer counts.
+                // This must also happen if the swarm forgot the peer before, so that the peer no longer counts.
                 member.remove(&Peer { info_hash: announce.info_hash, peer_id: announce.peer_id });
                 Ok(left.counts)
             }
@@ -160,7 +160,7 @@ impl Inner {
         });
     }
 
-    /// Adds or refreshes a peer, with the offers in `self.offers`, and stores their targets in `self.targets`.
+    /// Adds or refreshes a peer with the offers in `self.offers`, and stores their targets in `self.targets`.
     pub(super) fn enter(
         &mut self,
         member: &mut Member,
@@ -203,7 +203,7 @@ impl Inner {
         }
     }
 
-    /// Adds or refreshes a peer. A client with a full list of peers may have some that the swarms have forgotten.
+    /// Adds or refreshes a peer. If the client's list of peers is full, drops those that the swarms have forgotten.
     fn enter_or_prune(
         &mut self,
         member: &mut Member,

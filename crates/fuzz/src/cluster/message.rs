@@ -73,8 +73,8 @@ pub fn cluster_credit(input: &[u8]) {
     assert_eq!(again, input);
 }
 
-/// Reads the input as a segment of the spool of credit, and as the content of one whose head is right, behind an entry whose
-/// checksum is right: a fuzzer cannot guess checksums.
+/// Reads the input as a segment of the journal of credit, and as the content of a segment with a valid head, after an
+/// entry with a valid checksum: a fuzzer cannot guess checksums.
 ///
 /// # Panics
 /// Panics if a property does not hold.

@@ -1,5 +1,5 @@
-//! The life of a connection: admission, eviction, the phase after each write, and timeouts. How bytes are received and
-//! sent is in [`super::io`].
+//! The life of a connection: admission, eviction, the phase after each write, and timeouts. [`super::io`] receives and
+//! sends bytes.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,16 +15,16 @@ use super::io::StreamIo;
 use super::table::{Admission, MemoryVictim, Phase, Victim};
 use super::{EndReason, POLL_EVENTS_MAX, StreamCounters};
 
-/// Bytes of the request of a refused connection that are read, so that closing it does not reset the reply.
+/// Bytes of a refused connection's request that are read, so that the close does not reset the reply.
 const REFUSED_BYTES_MAX: usize = 2048;
 
 /// Maximum number of bytes that are discarded after the last reply. They allow for input that was already under way. A
 /// client that sends more does not read its reply.
 const DISCARDED_BYTES_MAX: u32 = 256 * 1024;
 
-/// Maximum number of times that the send timeout of an upgraded connection may pass for the output of one write. This
-/// output also contains messages from other clients, and the peer first has to read what the kernel has buffered. With
-/// a write of 128 KiB and ten seconds for a reply, a peer that reads 35 kbit/s stays connected.
+/// How many send timeouts of an upgraded connection may pass for the output of one write. This output also contains
+/// messages from other clients, and the peer first has to read the kernel's buffer. With a write of 128 KiB and ten
+/// seconds for a reply, a peer that reads 35 kbit/s stays connected.
 const SEND_TIMEOUTS_MAX: u8 = 6;
 
 /// Flags of every send: as much as there is room for, and no signal if the peer is gone.
@@ -102,10 +102,7 @@ impl<S: StreamService> StreamIo<S> {
         admitted
     }
 
-    /// Handles a failed accept. Returns whether the next one may succeed.
-    ///
-    /// # Errors
-    /// Returns errors that would repeat forever.
+    /// Handles a failed accept. Returns whether the next one may succeed. Fails with errors that would repeat forever.
     pub(super) fn recover(&mut self, errno: Errno, service: &mut S) -> io::Result<bool> {
         let failure = AcceptFailure::of(errno);
         if failure == AcceptFailure::Host {
@@ -120,11 +117,11 @@ impl<S: StreamService> StreamIo<S> {
     }
 
     /// Closes a connection to make room.
-    fn evict(&mut self, Victim { handle, phase, is_greedy, .. }: Victim, service: &mut S) {
+    fn evict(&mut self, Victim { handle, phase, is_over_share, .. }: Victim, service: &mut S) {
         let counters = self.table.counters();
         counters.ended.of(EndReason::Evicted).increment();
         counters.evicted.of(phase).increment();
-        counters.evicted_greedy.add(is_greedy.into());
+        counters.evicted_greedy.add(is_over_share.into());
         self.end_in(handle, phase, service);
     }
 
@@ -141,8 +138,8 @@ impl<S: StreamService> StreamIo<S> {
         };
     }
 
-    /// Records how much memory a connection holds after an event, and closes connections of the sources that hold most
-    /// while all together hold too much.
+    /// Records a connection's memory after an event. While all connections together hold too much, closes connections
+    /// of the sources that hold most.
     pub(super) fn update_held(&mut self, handle: Handle, service: &mut S) {
         let Some(connection) = self.table.get_mut(handle) else { return };
         let mut held = service.held(&connection.session);
@@ -152,7 +149,7 @@ impl<S: StreamService> StreamIo<S> {
     }
 
     /// Closes a connection of the source that holds most memory, see [`ConnectionTable::memory_victim`]. Returns
-    /// whether there was one.
+    /// whether it found one.
     ///
     /// [`ConnectionTable::memory_victim`]: super::table::ConnectionTable::memory_victim
     fn make_memory(&mut self, service: &mut S) -> bool {
@@ -167,7 +164,7 @@ impl<S: StreamService> StreamIo<S> {
         true
     }
 
-    /// Writes the queued output of all connections that have any. Returns how many there were.
+    /// Writes the queued output of all connections that have any. Returns their number.
     pub(super) fn write_queued(&mut self, now_ms: u64, service: &mut S) -> usize {
         let mut count = 0;
         while let Some(handle) = service.next_to_write() {
@@ -225,7 +222,7 @@ impl<S: StreamService> StreamIo<S> {
             Next::Upgraded if cause == WriteCause::Unprompted && phase == Some(Phase::Upgraded) => {}
             Next::Upgraded => table.enter(handle, Phase::Upgraded, now_ms),
             Next::Pinged => {
-                // The peer has the whole time for its answer, once.
+                // The peer gets the whole time for its answer, once.
                 connection.next = Next::Upgraded;
                 table.enter(handle, Phase::Upgraded, now_ms);
             }
@@ -235,7 +232,7 @@ impl<S: StreamService> StreamIo<S> {
                 table.enter(handle, Phase::Linger, now_ms);
             }
             Next::BusyNew => {
-                // The time starts anew only once.
+                // The time restarts only once.
                 connection.next = Next::Busy;
                 table.enter(handle, Phase::Request, now_ms);
             }
@@ -258,8 +255,8 @@ impl<S: StreamService> StreamIo<S> {
         if is_too_much { self.close(handle, service) } else { Outcome::Open }
     }
 
-    /// Closes a connection with a last message, which `append` appends, as far as the socket has room for it. The
-    /// message is left out if earlier output is unsent, because it would come in the middle of that.
+    /// Closes a connection with a last message from `append`, up to the room in the socket. With unsent earlier output,
+    /// the message is left out, because it would come in the middle of that.
     pub(super) fn close_with_message(
         &mut self,
         handle: Handle,
@@ -290,20 +287,19 @@ impl<S: StreamService> StreamIo<S> {
     /// Closes a connection, and lets the kernel discard the output that the peer has not read (`socket(7)`, SO_LINGER).
     fn reset(&mut self, handle: Handle, service: &mut S) -> Outcome {
         if let Some(connection) = self.table.get_mut(handle) {
-            // If this fails, the kernel gives up by itself after a while.
+            // If this fails, the kernel gives up by itself later.
             let _ = sockopt::set_socket_linger(&connection.socket, Some(Duration::ZERO));
         }
         self.close(handle, service)
     }
 
-    /// Closes a connection after an error.
     pub(super) fn fail(&mut self, handle: Handle, service: &mut S) -> Outcome {
         self.table.counters().ended.of(EndReason::Failed).increment();
         self.close(handle, service)
     }
 
-    /// Handles connections whose time is up and, during the shutdown, closes those that are idle or upgraded; a bounded
-    /// number of them. Returns how many.
+    /// Handles overdue connections, and closes idle or upgraded ones during the shutdown; a bounded number. Returns how
+    /// many.
     pub(super) fn handle_overdue(&mut self, now_ms: u64, service: &mut S) -> usize {
         for seen in 0..POLL_EVENTS_MAX {
             let first_at_rest = if self.table.is_shutting_down() { self.table.first_at_rest() } else { None };
@@ -312,15 +308,15 @@ impl<S: StreamService> StreamIo<S> {
             match due {
                 None => return seen,
                 Some((handle, Phase::Upgraded)) => {
-                    // If the connection stays, its silence is measured anew.
+                    // If the connection stays, its silence is measured again.
                     self.table.enter(handle, Phase::Upgraded, now_ms);
                     self.write_unprompted(handle, Trigger::Silence, now_ms, service);
                 }
                 Some((handle, Phase::Send)) => {
                     let Some(connection) = self.table.get_mut(handle) else { continue };
                     connection.send_timeouts += 1;
-                    // A connection with output that no input has caused gets more time. Nothing else extends its time,
-                    // so a peer that reads nothing, or too slowly, is disconnected.
+                    // A connection with unprompted output gets more time. Nothing else extends its time, so a peer that
+                    // reads nothing, or too slowly, is disconnected.
                     if connection.has_backlog && connection.send_timeouts < SEND_TIMEOUTS_MAX {
                         self.table.enter(handle, Phase::Send, now_ms);
                     } else {
@@ -336,8 +332,8 @@ impl<S: StreamService> StreamIo<S> {
         POLL_EVENTS_MAX
     }
 
-    /// Closes the connections that are still open during the shutdown, in any phase, a bounded number for each call. A
-    /// client in the middle of a request gets an error. Returns how many it closed: after zero, there are none left.
+    /// Closes remaining connections during the shutdown, in any phase, a bounded number for each call. A client in the
+    /// middle of a request gets an error. Returns the number of closed ones: after zero, none is left.
     pub fn close_remaining(&mut self, service: &mut S) -> usize {
         for closed in 0..POLL_EVENTS_MAX {
             let Some((handle, phase)) = self.table.first_to_close() else { return closed };
@@ -347,7 +343,7 @@ impl<S: StreamService> StreamIo<S> {
     }
 }
 
-/// Sends a refusal to a client that there is no room for.
+/// Sends a refusal to a client without room.
 fn refuse<S: StreamService>(socket: &OwnedFd, remote: &Remote, service: &mut S, counters: &StreamCounters) {
     let mut message = Vec::new();
     service.refuse(remote, &mut message);

@@ -22,7 +22,7 @@ pub struct ListCounters {
     pub faulty_networks: [Gauge; 2],
     /// The numbers of every source of every list, in the order of the configuration.
     sources: Mutex<Vec<Arc<SourceCounter>>>,
-    /// That of the thread which follows the files.
+    /// The heartbeat of the thread that follows the files.
     pub heartbeat: ReaderHeartbeat,
 }
 
@@ -63,7 +63,6 @@ impl ListCounters {
         Self { budget: budget.clone(), ..Self::default() }
     }
 
-    /// Replaces the sources.
     pub(super) fn set_sources(&self, sources: Vec<Arc<SourceCounter>>) {
         *self.sources.lock().unwrap_or_else(PoisonError::into_inner) = sources;
     }
@@ -75,7 +74,6 @@ impl ListCounters {
 }
 
 impl SourceCounter {
-    /// Creates the counters of a source that is configured now.
     pub(super) fn new(list: &'static str, source: String) -> Self {
         let counter = Self {
             list,
@@ -90,7 +88,7 @@ impl SourceCounter {
         counter
     }
 
-    /// Records the number of faulty lines, and in words what is wrong with the source.
+    /// Records the number of faulty lines, and a description of the source's fault.
     pub(super) fn set_faults(&self, faulty_lines: u64, fault: Option<String>) {
         self.faulty_lines.set(faulty_lines);
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
@@ -106,7 +104,7 @@ impl SourceCounter {
         self.good_unix_s.set(clock::unix_s());
     }
 
-    /// Returns the time since the source was known to be good, or since it was configured, in seconds.
+    /// Returns the seconds since the source was known to be good, or since it was configured.
     pub fn age_s(&self) -> u64 {
         clock::unix_s().saturating_sub(self.good_unix_s.read())
     }

@@ -1,22 +1,21 @@
 //! Pages of 8 KiB from one reserved range of address space.
 //!
-//! This module owns the mapping and tracks which pages are allocated. A [`Page`] is a unique token for its bytes, as a
-//! `Box` is. The types do not tie it to the life of its arena, so [`Arena::take`] is unsafe and states the contract. The
-//! one caller is [`crate::memory::Memory`], and all code above that is safe Rust. The module must not know the content
-//! of a page.
+//! This module owns the mapping and tracks the allocated pages. A [`Page`] is a unique token for its bytes, like a
+//! `Box`. Types do not tie it to the life of its arena, so [`Arena::take`] is unsafe and states the contract. Its one
+//! caller is [`crate::memory::Memory`], and all code above that is safe Rust. The module must not know the content of a
+//! page.
 //!
-//! The range is private memory, or a memory file ([`MemoryFile`]) that a later process can map to take over the pages with
-//! their content ([`Claims`]). A range of a file gets its huge pages in another way, see [`Arena::make_ready`].
+//! The range is private memory, or a memory file ([`MemoryFile`]). A later process can map the file and take over the
+//! pages with their content ([`Claims`]).
 //!
-//! Up to [`SMALL_PAGES_BYTES`], the kernel first backs the range with ordinary pages, so that a small store takes
-//! little memory. Behind that, it uses huge pages (`MADV_HUGEPAGE`), because a random access then costs one miss
-//! instead of two. Ordinary pages are combined into huge ones as soon as a whole huge page of them is in use
-//! ([`Arena::settle`]).
+//! Up to [`SMALL_PAGES_BYTES`], the kernel backs the range with ordinary pages, so that a small store takes little
+//! memory. Behind that, it uses huge pages (`MADV_HUGEPAGE`), because a random access then costs one miss instead of
+//! two. Ordinary pages are combined once a whole huge page of them is in use ([`Arena::settle`]).
 //!
-//! A first touch of a huge page may take the kernel milliseconds, so a thread that serves no requests calls
-//! [`Arena::make_ready`] ahead of need. Most systems give files in memory no huge pages by themselves, so that call
-//! asks for each (`MADV_COLLAPSE`). On a machine with several NUMA nodes, the pages come from all of them in turn
-//! (`mbind`), because every worker uses every shard.
+//! A first touch of a huge page may take milliseconds, so a thread that serves no requests calls [`Arena::make_ready`]
+//! ahead of need. Most systems back memory files only on demand, so that call asks for each huge page
+//! (`MADV_COLLAPSE`). On a machine with several NUMA nodes, the pages come from all of them in turn (`mbind`), because
+//! every worker uses every shard.
 //!
 //! A sixteenth of the ceiling is reserved for moves and shrinking, so that a full store can always become smaller.
 #![allow(unsafe_code, reason = "the mapping itself; the rest of the crate is safe")]
@@ -36,8 +35,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory::file::MemoryFile;
 
-/// Size of a page in bytes: small, so that a page that is not needed can be released, but large enough that blocks of
-/// many sizes nearly fill it.
+/// Size of a page in bytes: small, so that unneeded pages can be released, but large enough that blocks of many sizes
+/// nearly fill it.
 pub(crate) const PAGE_BYTES: usize = 8192;
 
 /// Offset at which huge pages begin. A half-used huge page wastes 1 MiB, which would matter in a smaller store.
@@ -49,20 +48,20 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// The next huge page is populated when fewer than this many pages are left before it.
 const READY_PAGES_MIN: usize = HUGE_PAGE_BYTES / PAGE_BYTES / 2;
 
-/// Fraction of the pages that is reserved for operations that end with less memory than they began with: rehashing a
-/// line, shrinking. New swarms and peers never get these pages, so that a full store can always shrink.
+/// Fraction of the pages that is reserved for operations that reduce the memory in the end: rehashing a line,
+/// shrinking. New swarms and peers never get these pages, so a full store can always shrink.
 const OVERDRAFT_SHARE: usize = 16;
 
-/// Number of free pages that stay resident, in addition to this share of those in use. They spare the kernel to take back
-/// pages that a shard will need a moment later.
+/// Number of free pages that stay resident, in addition to this share of the pages in use. A shard may need them a
+/// moment later.
 const RESIDENT_SPARE_PAGES: usize = 2;
 const RESIDENT_SPARE_SHARE: usize = 128;
 
 /// Maximum number of pages that one [`Arena::trim`] returns to the kernel. Each costs up to one system call.
 const TRIM_PAGES_MAX: usize = 64;
 
-/// Exclusive ownership of one page. It has no destructor: return it with [`Arena::put`]. Its arena outlives it, as the
-/// caller of [`Arena::take`] guarantees.
+/// Exclusive ownership of one page. It has no destructor: return it with [`Arena::put`]. The caller of [`Arena::take`]
+/// guarantees that the arena outlives it.
 pub(crate) struct Page(NonNull<[u8; PAGE_BYTES]>);
 
 // SAFETY: a page is plain bytes with one owner, like a `Box<[u8; 4096]>`.
@@ -95,10 +94,10 @@ impl fmt::Debug for Page {
 
 /// The range of address space and its free pages.
 pub(crate) struct Arena {
-    /// The whole mapping, as `munmap` needs it.
+    /// The whole mapping, for `munmap`.
     mapping: NonNull<u8>,
     mapping_bytes: usize,
-    /// The first huge page boundary in the mapping, and the number of bytes from there on.
+    /// The first huge page boundary in the mapping, and the number of bytes from there.
     base: NonNull<u8>,
     usable_bytes: usize,
     /// The memory ceiling in pages, without the overdraft.
@@ -106,20 +105,20 @@ pub(crate) struct Arena {
     overdraft_pages: usize,
     /// Allocated pages, including the reserves of the shards.
     used: AtomicUsize,
-    /// Offset in bytes up to which the kernel was asked to populate the range ahead of need.
+    /// Offset in bytes up to which the kernel was asked to populate the range.
     ready_bytes: AtomicUsize,
     /// Offset in bytes up to which ordinary pages were combined into huge ones.
     settled_bytes: AtomicUsize,
     free: Mutex<Free>,
-    /// Buffers for entries that are moved, as many as there were moves at the same time.
+    /// Buffers for moved entries, one pair for each concurrent move.
     buffers: Mutex<Vec<MoveBuffers>>,
     /// The file that holds the memory, unless it is private.
     file: Option<MemoryFile>,
-    /// Held while free pages are returned to the kernel, when they are in no list.
+    /// Held while free pages that are in no list are returned to the kernel.
     trimming: Mutex<()>,
 }
 
-/// The free pages of an arena, by index, as an image lists them.
+/// The free pages of an arena, by index, for an image.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct FreePages {
     resident: Vec<u32>,
@@ -127,14 +126,14 @@ pub(crate) struct FreePages {
     fresh: u32,
 }
 
-/// The pages of a memory file that a new arena takes over, each of which is claimed once.
+/// The pages of a memory file that a new arena takes over. Each is claimed once.
 pub(crate) struct Claims<'a> {
     arena: &'a Arena,
     is_claimed: Vec<bool>,
     unclaimed: usize,
 }
 
-/// Buffers for the lines whose entries are moved, before and after the move.
+/// Buffers for moved lines, before and after the move.
 pub(crate) type MoveBuffers = [Vec<u8>; 2];
 
 /// Free pages. Recently freed pages are reused first: they are resident, and perhaps still cached.
@@ -150,8 +149,8 @@ unsafe impl Send for Arena {}
 // SAFETY: as above; the free lists are behind a lock.
 unsafe impl Sync for Arena {}
 
-/// Tells AddressSanitizer which pages may be accessed. It sees every access of the process, but knows nothing of
-/// mappings (`sanitizer/asan_interface.h`).
+/// Tells AddressSanitizer which pages may be accessed. It sees every access of the process, but knows no mappings
+/// (`sanitizer/asan_interface.h`).
 #[cfg(shoal_asan)]
 mod sanitizer {
     use core::ffi::c_void;
@@ -162,13 +161,11 @@ mod sanitizer {
         fn __asan_unpoison_memory_region(start: *const c_void, bytes: usize);
     }
 
-    /// Makes every access to the range an error.
     pub(super) fn forbid(start: NonNull<u8>, bytes: usize) {
         // SAFETY: the call only changes what the sanitizer reports.
         unsafe { __asan_poison_memory_region(start.as_ptr().cast(), bytes) };
     }
 
-    /// Permits access to the range again.
     pub(super) fn permit(start: NonNull<u8>, bytes: usize) {
         // SAFETY: the call only changes what the sanitizer reports.
         unsafe { __asan_unpoison_memory_region(start.as_ptr().cast(), bytes) };
@@ -184,29 +181,25 @@ mod sanitizer {
 }
 
 impl Free {
-    /// Takes a page that was used before.
     fn take(&mut self) -> Option<Page> {
         self.resident.pop_back().or_else(|| self.released.pop())
     }
 }
 
-/// The purpose for which pages are taken. It determines how far the ceiling may be approached.
+/// The purpose for which pages are taken. It decides how far they may exceed the ceiling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// An entry is added: up to the ceiling, without the overdraft.
     Growing,
-    /// Entries are moved, and need about as much memory afterwards: half of the overdraft may be used too.
+    /// Entries move, and need about as much memory afterwards: may use half of the overdraft.
     Moving,
-    /// A table or block shrinks: all of the overdraft may be used. If moves could use it up, no memory would ever
-    /// become free.
+    /// A table or block shrinks: may use the whole overdraft. If moves could use it up, no memory would ever become
+    /// free.
     Shrinking,
 }
 
 impl Arena {
     /// Reserves address space for `bytes_max`, but takes no memory yet.
-    ///
-    /// # Errors
-    /// Fails if the kernel refuses the reservation.
     pub(crate) fn new(bytes_max: u64, file: Option<MemoryFile>) -> io::Result<Self> {
         let too_large =
             || io::Error::new(io::ErrorKind::InvalidInput, "memory ceiling beyond the address space");
@@ -229,8 +222,8 @@ impl Arena {
         if let Some(file) = &file {
             file.extend(usable_bytes as u64)?;
             let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-            // SAFETY: the range lies inside the mapping that was just made, of which nothing is in use yet. No other process
-            // changes the file meanwhile (the contract of `MemoryFile`).
+            // SAFETY: the range lies inside the new mapping, of which nothing is in use yet. No other process changes
+            // the file meanwhile (the contract of `MemoryFile`).
             unsafe { mmap(base.as_ptr().cast(), usable_bytes, protection, flags, file, 0)? };
         }
         let arena = Self {
@@ -253,7 +246,7 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Asks for huge pages behind the small ones. A kernel without huge pages refuses, which is harmless.
+    /// Asks for huge pages behind the ordinary ones. A kernel without huge pages refuses, which is harmless.
     fn advise_huge_pages(&self) {
         for (advice, from, to) in [
             (Advice::LinuxNoHugepage, 0, SMALL_PAGES_BYTES),
@@ -269,23 +262,21 @@ impl Arena {
         }
     }
 
-    /// Returns the number of pages that may still be taken below the ceiling.
+    /// Returns the number of pages left below the ceiling.
     pub(crate) fn pages_left(&self) -> usize {
         self.pages_max.saturating_sub(self.used.load(Ordering::Relaxed))
     }
 
-    /// Returns the ceiling in pages.
     pub(crate) fn pages_max(&self) -> usize {
         self.pages_max
     }
 
-    /// Returns the number of allocated pages.
     pub(crate) fn pages_used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Moves up to `count` pages to `into`, as far as the purpose allows, and returns how many. Their content is left
-    /// over from earlier use.
+    /// Moves up to `count` pages to `into`, as many as the purpose allows, and returns their number. They hold old
+    /// content.
     ///
     /// # Safety
     /// The pages must not be accessed after this arena is dropped.
@@ -302,14 +293,13 @@ impl Arena {
             sanitizer::permit(page.0.cast(), PAGE_BYTES);
             into.push(page);
         }
-        // `used` is only changed under the lock. It is atomic so that it can be read without the lock.
+        // `used` only changes under the lock. It is atomic so that it can be read without the lock.
         let taken = into.len() - before;
         self.used.store(self.pages_used() + taken, Ordering::Relaxed);
         taken
     }
 
-    /// Takes a page that was never handed out. There may briefly be none left while other pages are being returned to
-    /// the kernel.
+    /// Takes a page that was never handed out. None may be left for a moment, while other pages return to the kernel.
     fn fresh_page(&self, free: &mut Free) -> Option<Page> {
         if free.fresh == self.pages_max + self.overdraft_pages {
             return None;
@@ -318,7 +308,7 @@ impl Arena {
         Some(self.page(free.fresh - 1))
     }
 
-    /// Takes pages back into the free list.
+    /// Puts pages into the free list.
     ///
     /// # Panics
     /// Panics if a page is from another arena, which may be gone before this one hands the page out again.
@@ -335,10 +325,10 @@ impl Arena {
     }
 
     /// Combines ordinary pages, see [`Arena::settle`], and asks the kernel to populate the next huge page ahead of
-    /// need. Clearing a huge page takes the kernel a tenth of a millisecond, and up to ten milliseconds on a virtual
-    /// machine whose host must find the memory first. Call this from a thread that serves no requests.
+    /// need. Clearing a huge page takes a tenth of a millisecond, and up to ten milliseconds on a virtual machine whose
+    /// host must find the memory first. To be called from a thread that serves no requests.
     ///
-    /// Most systems let no file in memory have huge pages by itself, but combine its pages on demand (`MADV_COLLAPSE`).
+    /// Most systems give a memory file huge pages only on demand (`MADV_COLLAPSE`).
     pub(crate) fn make_ready(&self) {
         let fresh = self.free.lock().fresh;
         self.settle(fresh);
@@ -362,9 +352,9 @@ impl Arena {
         }
     }
 
-    /// Asks the kernel to combine the next ordinary pages into a huge page, once all of them were handed out: then the
-    /// store takes no more memory than before. A thread that accesses them meanwhile waits for a copy of 2 MiB, which
-    /// happens once for each huge page in the life of a store.
+    /// Asks the kernel to combine the next ordinary pages into a huge page, once all of them were handed out, so that
+    /// the store takes no more memory than before. A thread that accesses them meanwhile waits for a copy of 2 MiB,
+    /// once for each huge page in the life of a store.
     fn settle(&self, fresh: usize) {
         let from = self.settled_bytes.load(Ordering::Relaxed);
         let to = from + HUGE_PAGE_BYTES;
@@ -378,7 +368,7 @@ impl Arena {
         let _refused = self.combine(from);
     }
 
-    /// Asks the kernel to back the huge page at this offset by one, whatever it consists of. Keeps its content.
+    /// Asks the kernel to back the huge page at this offset with one. Keeps its content.
     fn combine(&self, from: usize) -> io::Result<()> {
         // SAFETY: the huge page lies inside the range.
         let start = unsafe { self.base.add(from) }.as_ptr().cast::<c_void>();
@@ -391,7 +381,7 @@ impl Arena {
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Tries whether the kernel backs the beginning of the range with a huge page. There must be one.
+    /// Tests whether the kernel backs the beginning of the range with a huge page. The range must contain one.
     pub(crate) fn probe_huge_pages(&self) -> io::Result<()> {
         let start = self.base.as_ptr().cast::<c_void>();
         // SAFETY: the range has at least one huge page, and populating it changes no content.
@@ -399,8 +389,8 @@ impl Arena {
         self.combine(0)
     }
 
-    /// Asks the kernel to take the memory from all `nodes` in turn (a bit for each), and not from the node of the thread
-    /// that happens to touch it first.
+    /// Asks the kernel to take the memory from all `nodes` in turn (a bit for each), and not from the node of the
+    /// thread that touches it first.
     pub(crate) fn interleave(&self, nodes: u64) -> io::Result<()> {
         /// linux/mempolicy.h.
         const MPOL_INTERLEAVE: libc::c_int = 3;
@@ -415,17 +405,16 @@ impl Arena {
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Takes buffers for a move. The caller puts them back, so that they need not be allocated again.
     pub(crate) fn take_buffers(&self) -> MoveBuffers {
         self.buffers.lock().pop().unwrap_or_default()
     }
 
-    /// Retains the buffers of a move for another one.
+    /// Retains the buffers of a move for the next one.
     pub(crate) fn put_buffers(&self, buffers: MoveBuffers) {
         self.buffers.lock().push(buffers);
     }
 
-    /// Returns memory of free pages to the kernel, a bounded number of pages per call. Returns whether there is more.
+    /// Returns free pages to the kernel, a bounded number per call. Returns whether there are more.
     pub(crate) fn trim(&self) -> bool {
         let _trimming = self.trimming.lock();
         let mut pages = {
@@ -458,17 +447,16 @@ impl Arena {
         true
     }
 
-    /// Returns the file that holds the memory, unless it is private.
     pub(crate) fn file(&self) -> Option<&MemoryFile> {
         self.file.as_ref()
     }
 
-    /// Prevents that memory returns to the kernel while the result lives.
+    /// Prevents memory from returning to the kernel while the result lives.
     pub(crate) fn pause_trimming(&self) -> MutexGuard<'_, ()> {
         self.trimming.lock()
     }
 
-    /// Returns the free pages, for an image. Trimming is paused and the shards are locked, so that none comes or goes.
+    /// Returns the free pages, for an image. Trimming must be paused and the shards locked, so that none comes or goes.
     pub(crate) fn free_pages(&self) -> FreePages {
         let free = self.free.lock();
         FreePages {
@@ -484,8 +472,8 @@ impl Arena {
         u32::try_from(offset / PAGE_BYTES).expect("an arena has fewer than 2^32 pages, which are 32 TiB")
     }
 
-    /// Makes a new arena over a memory file continue where the last one has ended. The free pages are claimed, and all others
-    /// wait to be. Returns `None` if there are more pages than the ceiling allows, or one twice.
+    /// Makes a new arena over a memory file continue where the last one ended. Claims the free pages; all others wait
+    /// for their claims. Returns `None` if there are more pages than the ceiling allows, or one occurs twice.
     pub(crate) fn resume(&self, free_pages: &FreePages) -> Option<Claims<'_>> {
         let fresh = usize::try_from(free_pages.fresh).ok()?;
         if fresh > self.pages_max + self.overdraft_pages {
@@ -520,7 +508,7 @@ impl Arena {
 }
 
 impl Claims<'_> {
-    /// Takes the page with this index, unless there is no such page or it was taken before.
+    /// Takes the page with this index, unless it does not exist or was taken before.
     pub(crate) fn claim(&mut self, index: u32) -> Option<Page> {
         let is_claimed = self.is_claimed.get_mut(index as usize)?;
         if core::mem::replace(is_claimed, true) {

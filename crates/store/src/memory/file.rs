@@ -1,6 +1,5 @@
-//! A file in memory that holds the pages of a store, so that another process can map them and continue with them.
-//!
-//! This module owns the file. It must not know what it contains.
+//! A file in memory that holds the pages of a store, so that another process can map them and continue. This module
+//! must not know its content.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,22 +8,19 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::memory::arena::Arena;
 
-/// Size of the file by which the support of the kernel is probed: its range is one huge page.
+/// Size of the file that probes the kernel's support: its range is one huge page.
 const PROBE_BYTES: u64 = 8192;
 
 /// A memory file (memfd_create(2)).
 ///
-/// Two processes must not use a store in the same file at the same time: the one that has used it must not access its
-/// store any more when the other one begins to ([`Store::freeze`](crate::Store::freeze)).
+/// Two processes must not use a store in the same file at the same time: the first must stop using its store before the
+/// second begins ([`Store::freeze`](crate::Store::freeze)).
 #[derive(Debug)]
 pub struct MemoryFile(OwnedFd);
 
 impl MemoryFile {
-    /// Creates an empty file.
-    ///
-    /// # Errors
-    /// Fails if the kernel has no memory files, or cannot back them with huge pages (Linux 6.1 can): a large store would be
-    /// slower than in private memory.
+    /// Creates an empty file. Fails if the kernel has no memory files, or cannot back them with huge pages (Linux 6.1
+    /// can): a large store would be slower than in private memory.
     pub fn create() -> io::Result<Self> {
         let file = || memfd_create("shoal-store", MemfdFlags::CLOEXEC).map(Self);
         Arena::new(PROBE_BYTES, Some(file()?))?.probe_huge_pages()?;

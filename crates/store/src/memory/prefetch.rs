@@ -4,14 +4,14 @@
 /// Size of a cache line in bytes on every processor that matters here.
 const LINE_BYTES: usize = 64;
 
-/// Prefetches the value into the caches. This is only a hint: it reads nothing and cannot fault. The tables of other
-/// crates that are looked up for a batch use it, too.
+/// Prefetches the value into the caches. This is only a hint: it reads nothing and cannot fault. Other crates use it
+/// for the tables that a batch looks up.
 #[inline]
 pub fn prefetch<T: ?Sized>(value: &T) {
     prefetch_bytes(core::ptr::from_ref(value).cast(), size_of_val(value));
 }
 
-/// As [`prefetch()`], for this many bytes from `start` on, of which the last may lie behind the value.
+/// Like [`prefetch()`], for this many bytes from `start` on. The last may lie behind the value.
 #[inline(always)]
 pub(crate) fn prefetch_bytes(start: *const u8, bytes: usize) {
     for line in 0..bytes.div_ceil(LINE_BYTES) {
@@ -19,7 +19,7 @@ pub(crate) fn prefetch_bytes(start: *const u8, bytes: usize) {
     }
 }
 
-/// As [`prefetch()`], for bytes that do not begin with a line: the last byte may lie in one line more.
+/// Like [`prefetch()`], for bytes at any alignment: the last byte may lie in one more line.
 #[inline(always)]
 pub(crate) fn prefetch_all_lines(bytes: &[u8]) {
     prefetch_bytes(bytes.as_ptr(), bytes.len());

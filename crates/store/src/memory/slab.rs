@@ -1,10 +1,10 @@
 //! Blocks smaller than a page, by size class.
 //!
-//! This module owns the pages that are divided into blocks of one size each. A page whose blocks are all free returns
-//! to the reserve. Free blocks of a page are linked through their own first two bytes.
+//! This module owns the pages that are divided into blocks of one size each. A page returns to the reserve when all its
+//! blocks are free. Free blocks of a page are linked through their own first two bytes.
 //!
-//! There are 38 sizes. The larger ones are those of which a whole number nearly fills a page. The pages of a size are
-//! 98 to 100 % full even while all swarms grow.
+//! There are 38 sizes. A whole number of the larger blocks nearly fills a page. The pages of a size are 98 to 100 %
+//! full even while all swarms grow.
 
 use core::num::NonZeroU32;
 
@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory::arena::{PAGE_BYTES, Page};
 
-/// Sizes of blocks, in bytes. Up to 128 they rise by 8 or 16, then by an eighth or less, and from 576 on they are the
-/// sizes of which a whole number just fits in a page.
+/// Sizes of blocks, in bytes. Up to 128 they rise by 8 or 16, then by an eighth or less. From 576 on, a whole number of
+/// them just fits in a page.
 pub(crate) const CLASS_BYTES: [usize; 38] = [
     16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 112, 128, 144, 160, 176, 192, 208, 232, 256, 288, 320, 352,
     384, 424, 464, 512, 584, 624, 680, 744, 816, 904, 1024, 1168, 1360, 1632, 2048,
@@ -21,13 +21,11 @@ pub(crate) const CLASS_BYTES: [usize; 38] = [
 
 const CLASSES: usize = CLASS_BYTES.len();
 
-/// Size of the largest block in bytes.
 pub(crate) const BLOCK_BYTES_MAX: usize = CLASS_BYTES[CLASSES - 1];
 
 /// Unit of the offset of a block in its page, in bytes.
 const OFFSET_UNIT: usize = 8;
 
-/// Number of bits for the offset of a block.
 const OFFSET_BITS: u32 = (PAGE_BYTES / OFFSET_UNIT).trailing_zeros();
 
 /// Maximum number of slab pages of a shard, which are 32 GiB.
@@ -44,7 +42,6 @@ pub(crate) struct Class(pub(crate) u8);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Block(pub(crate) u32);
 
-/// The state of a page that is divided into blocks.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Division {
     class: Class,
@@ -53,19 +50,18 @@ struct Division {
     freed: u16,
     /// First slot that was never used.
     fresh: u16,
-    /// Neighbours in the list of pages of this class that have free blocks; index + 1.
+    /// Neighbours in the list of this class's pages with free blocks; index + 1.
     next: Option<NonZeroU32>,
     previous: Option<NonZeroU32>,
 }
 
-/// All blocks of one shard.
 #[derive(Debug)]
 pub(crate) struct Slab {
     /// The pages, apart from their divisions, because an access to a block needs only this.
     pages: Vec<Option<Page>>,
     divisions: Vec<Division>,
     vacant: Vec<u32>,
-    /// First page of each class that has free blocks; index + 1.
+    /// First page of each class with free blocks; index + 1.
     open: [Option<NonZeroU32>; CLASSES],
 }
 
@@ -86,7 +82,6 @@ impl Class {
         u8::try_from(index).ok().filter(|_| index < CLASSES).map(Self)
     }
 
-    /// Returns the size of a block in bytes.
     #[inline]
     pub(crate) fn bytes(self) -> usize {
         CLASS_BYTES[usize::from(self.0)]
@@ -108,7 +103,6 @@ impl Block {
         self.0 >> OFFSET_BITS
     }
 
-    /// Returns the offset in the page in bytes.
     #[inline]
     fn offset(self) -> usize {
         (self.0 & ((1 << OFFSET_BITS) - 1)) as usize * OFFSET_UNIT
@@ -147,13 +141,11 @@ impl Slab {
         Some(Self { pages, divisions: image.divisions, vacant: image.vacant, open })
     }
 
-    /// Returns the number of pages.
     pub(crate) fn pages(&self) -> usize {
         self.pages.iter().flatten().count()
     }
 
-    /// Allocates a block of this class. Takes a page from `spare` if no slab page has a free block. The content is left
-    /// over from earlier use.
+    /// Allocates a block of this class, with old content. Takes a page from `spare` if no slab page has a free block.
     pub(crate) fn take(&mut self, class: Class, spare: impl FnOnce() -> Page) -> Block {
         let index = match self.open[usize::from(class.0)] {
             Some(open) => open.get() - 1,
@@ -178,7 +170,7 @@ impl Slab {
         block
     }
 
-    /// Frees a block. Returns its page if that was the last block in use.
+    /// Frees a block. Returns its page if the page has no more blocks in use.
     pub(crate) fn put(&mut self, block: Block) -> Option<Page> {
         let index = block.page_index();
         let division = &mut self.divisions[index as usize];
@@ -208,29 +200,26 @@ impl Slab {
         (page.expect("a page with blocks in use stays in the slab"), block.offset())
     }
 
-    /// As `place`, for writing.
     #[inline]
     pub(crate) fn place_mut(&mut self, block: Block) -> (&mut Page, usize) {
         let page = self.pages[block.page_index() as usize].as_mut();
         (page.expect("a page with blocks in use stays in the slab"), block.offset())
     }
 
-    /// Returns the first bytes of a block.
     #[inline]
     pub(crate) fn bytes(&self, block: Block, length: usize) -> &[u8] {
         let (page, offset) = self.place(block);
         &page[offset..][..length]
     }
 
-    /// Returns the first bytes of a block, for writing.
     #[inline]
     pub(crate) fn bytes_mut(&mut self, block: Block, length: usize) -> &mut [u8] {
         let (page, offset) = self.place_mut(block);
         &mut page[offset..][..length]
     }
 
-    /// Returns whether most of a block's page is free while another page has free blocks. If such blocks move, pages
-    /// become free.
+    /// Returns whether most of a block's page is free while another page has free blocks. Moving such blocks frees
+    /// pages.
     pub(crate) fn is_stray(&self, block: Block) -> bool {
         let division = &self.divisions[block.page_index() as usize];
         let open = self.open[usize::from(division.class.0)];
@@ -243,7 +232,7 @@ impl Slab {
         self.pages.into_iter().flatten()
     }
 
-    /// Returns the slot that a free block refers to.
+    /// Returns the slot that a free block links to.
     fn link_of(&self, block: Block) -> u16 {
         let mut link = [0; size_of::<u16>()];
         link.copy_from_slice(self.bytes(block, size_of::<u16>()));

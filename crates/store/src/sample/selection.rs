@@ -4,14 +4,14 @@
 //! never had several peers of one source is sampled directly, at no additional cost.
 //!
 //! Candidates are drawn like any sample; in a small swarm, all peers are candidates. A few random candidates of each
-//! source are retained, and the reply is a uniform choice from those. If very few are retained, as in a home network
+//! source are retained, and the reply is a uniform choice from them. If very few are retained, as in a home network
 //! behind one address or in a laboratory, the others fill up the reply.
 //!
-//! A swarm is marked for good when some source had three peers in it. Up to 256 candidates are drawn, two of each
+//! A swarm is marked for good once some source has three peers in it. Up to 256 candidates are drawn, two of each
 //! source are retained, and the others fill up the reply if fewer than 16 are retained. A swarm that no longer fits in
 //! a block counts one slot only, so a source can have two peers a slot without the mark: some ten by chance.
 //!
-//! The selection does not hold against many networks: each source below its share has at most two candidates, but a
+//! The selection does not help against many networks: each source within its share has at most two candidates, but a
 //! hundred sources have two hundred.
 
 use shoal_base::PeerV6;
@@ -22,13 +22,13 @@ use crate::family::Family;
 /// Maximum number of candidates. Every small swarm fits in completely.
 const CANDIDATES_MAX: usize = 256;
 
-/// Maximum number of candidates of one source that are retained.
+/// Maximum number of retained candidates of one source.
 const PEERS_PER_SOURCE_MAX: u8 = 2;
 
 /// If fewer candidates than this are retained, the others fill up the reply.
 const RETAINED_MIN: usize = 16;
 
-/// Number of slots, as a power of two, of the table in which sources are counted. Half of them stay empty.
+/// Number of slots, as a power of two, of the table that counts sources. Half of them stay empty.
 const SLOTS_BITS: u32 = 9;
 
 const _: () = {
@@ -68,7 +68,7 @@ pub(crate) fn select<P: Family>(
     bytes.len()
 }
 
-/// Moves the first few candidates of each source to the front. Returns how many these are.
+/// Moves the first few candidates of each source to the front. Returns their number.
 fn bring_forward<P: Family>(candidates: &mut [P], rng: &mut fastrand::Rng) -> usize {
     let mut sources = Sources::new(rng);
     let mut retained = 0;
@@ -93,7 +93,7 @@ impl Sources {
         Self { slots: [(0, 0); 1 << SLOTS_BITS], multiplier: rng.u64(..) | 1 }
     }
 
-    /// Counts an occurrence of a source. Returns the number of its occurrences.
+    /// Counts an occurrence of a source. Returns the source's count.
     fn count(&mut self, source: u64) -> u8 {
         let hash = source.wrapping_mul(self.multiplier) >> (u64::BITS - SLOTS_BITS);
         let mut slot = usize::try_from(hash).unwrap_or(0);

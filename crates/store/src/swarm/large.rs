@@ -1,4 +1,4 @@
-//! A large swarm: two tables of peers, so that a request of a seeder never walks over seeders.
+//! A large swarm: two tables of peers, so that a seeder's request never walks over seeders.
 
 use serde::{Deserialize, Serialize};
 use shoal_base::source::Networks;
@@ -13,11 +13,10 @@ use crate::stamp::{Stamp, Tick};
 use crate::swarm::peer_line::PeerEntry;
 use crate::table::{At, Bucket, Table};
 
-/// Units of the budget of expiry for a peer that is removed where the torrents of sources are counted: the lines of its
-/// slot in both tables.
+/// Units of the expiry budget for a removed peer if the torrents of sources are counted: the lines of its slot in both
+/// tables.
 const UNITS_PER_TORRENT: usize = 4;
 
-/// A table of the peers of one role.
 pub(crate) type Peers<P> = Table<<P as Stored>::Line>;
 
 /// The peers of a large swarm, separated by role.
@@ -26,33 +25,32 @@ pub(crate) type Peers<P> = Table<<P as Stored>::Line>;
 pub(crate) struct Large<P: Family> {
     pub(crate) leechers: Peers<P>,
     pub(crate) seeders: Peers<P>,
-    /// Whether some source has had several peers in it since the swarm last consisted of a single peer.
+    /// Whether a source has had several peers in the swarm since it last consisted of a single peer.
     pub(crate) is_skewed: bool,
 }
 
-/// The location of a peer in a large swarm after an announce.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LargeAt {
     pub(crate) at: At,
     pub(crate) seeds: bool,
 }
 
-/// The progress of a walk over a large swarm: over the leechers first. Segments are merged only after the walk, since
-/// that moves entries to where it would miss them.
+/// The progress of a walk over a large swarm, leechers first. Segments are merged only after the walk: a merge moves
+/// entries to places that the walk has passed.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum LargeCursor {
     /// In the table of one role.
     Line {
-        /// Whether it is the table of the seeders.
+        /// Whether the line is in the table of the seeders.
         seeds: bool,
         /// The number of the next line.
         line: u32,
     },
-    /// Finished with the lines of both tables, whose segments now adapt to the remaining peers.
+    /// All lines are visited, and the segments now adapt to the remaining peers.
     Settling {
-        /// Whether it is the turn of the table of the seeders.
+        /// Whether the table of the seeders is settling.
         seeds: bool,
-        /// The number of segments that are left.
+        /// The number of remaining segments.
         segments: u32,
     },
 }
@@ -63,15 +61,15 @@ impl LargeCursor {
 }
 
 impl<P: Family> Large<P> {
-    /// Creates a large swarm with room for this many peers of each role.
+    /// Creates a large swarm with room for these numbers of peers.
     pub(crate) fn holding(memory: &mut Memory, seeds: [Seed; 2], leechers: usize, seeders: usize) -> Self {
         let mut table = |seed, count: usize| Table::holding(memory, seed, count);
         let [of_leechers, of_seeders] = seeds;
         Self { leechers: table(of_leechers, leechers), seeders: table(of_seeders, seeders), is_skewed: false }
     }
 
-    /// Visits the peers in both roles that are of the same source as `peer` and in `slot`. All of them lie in the same
-    /// two lines of a table.
+    /// Visits the peers in both roles that share `peer`'s source and `slot`. All of them lie in the same two lines of a
+    /// table.
     pub(crate) fn visit_slot(
         &self,
         memory: &Memory,
@@ -89,7 +87,7 @@ impl<P: Family> Large<P> {
         }
     }
 
-    /// Returns the number of peers in both roles that are of the same source as `peer` and in `slot`.
+    /// Counts the peers in both roles that share `peer`'s source and `slot`.
     pub(crate) fn count_in_slot(&self, memory: &Memory, key: &HashKey, peer: &P, slot: u64) -> usize {
         let mut count = 0;
         self.visit_slot(memory, key, peer, slot, |_| count += 1);
@@ -104,12 +102,11 @@ impl<P: Family> Large<P> {
         if seeds { &mut self.seeders } else { &mut self.leechers }
     }
 
-    /// Returns the number of peers of both roles.
     pub(crate) fn len(&self) -> u32 {
         self.leechers.len() + self.seeders.len()
     }
 
-    /// Returns the number of peers of the new peer's source in other slots than its own, as far as these are counted.
+    /// Counts the peers of the new peer's source in other slots, within the limit of counted slots.
     pub(crate) fn count_elsewhere(
         &self,
         memory: &Memory,
@@ -122,7 +119,7 @@ impl<P: Family> Large<P> {
         others.map(|other| self.count_in_slot(memory, key, new_peer, slot ^ other)).sum()
     }
 
-    /// Returns the location and the stamp of a peer, whose hash is given, in the table of one role.
+    /// Finds a peer in the table of one role, by its `hash`. Returns its location and stamp.
     #[inline]
     pub(crate) fn find(&self, memory: &Memory, hash: u64, peer: &P, seeds: bool) -> Option<(LargeAt, Stamp)> {
         let table = self.table(seeds);
@@ -130,7 +127,7 @@ impl<P: Family> Large<P> {
         Some((LargeAt { at, seeds }, Stamp(line.stamps()[at.slot()])))
     }
 
-    /// Renews the stamp of a peer, if it is in the table of one role. Returns its location and its earlier stamp.
+    /// Renews the stamp of a peer in the table of one role. Returns its location and its earlier stamp.
     #[inline]
     pub(crate) fn renew(
         &self,
@@ -148,20 +145,19 @@ impl<P: Family> Large<P> {
         Some((at, old))
     }
 
-    /// Returns the numbers of seeders and leechers.
     #[inline]
     pub(crate) fn roles(&self) -> (u32, u32) {
         (self.seeders.len(), self.leechers.len())
     }
 
-    /// Sets the stamp of a peer that was found.
+    /// Sets the stamp of a peer at its location.
     #[inline]
     pub(crate) fn set_stamp(&self, memory: &mut Memory, found: LargeAt, stamp: Stamp) {
         self.table(found.seeds).line_mut(memory, found.at).stamps_mut()[found.at.slot()] = stamp.0;
     }
 
-    /// Inserts a peer, whose hash is given, that is not in the table of this role. Returns `None` if there is neither a
-    /// free slot nor memory for more.
+    /// Inserts a peer that is not in the table of this role. Returns `None` if there is neither a free slot nor memory
+    /// for more.
     pub(crate) fn insert(
         &mut self,
         memory: &mut Memory,
@@ -172,15 +168,14 @@ impl<P: Family> Large<P> {
         self.table_mut(seeds).insert(memory, key, hash, entry)
     }
 
-    /// Removes a peer that was found, and lets its table shrink now and then.
+    /// Removes a peer at its location, and lets its table shrink now and then.
     pub(crate) fn remove(&mut self, memory: &mut Memory, key: &HashKey, found: LargeAt) {
         let table = self.table_mut(found.seeds);
         table.remove(memory, found.at);
         table.settle_sometimes(memory, key, found.at.line);
     }
 
-    /// Removes overdue peers, from `cursor` on, as far as `budget` lasts. Returns where to continue, or `None` at the
-    /// end.
+    /// Removes overdue peers, from `cursor` on, while `budget` lasts. Returns where to continue, or `None` at the end.
     pub(crate) fn expire(
         &mut self,
         memory: &mut Memory,
@@ -219,7 +214,7 @@ impl<P: Family> Large<P> {
         Some(cursor)
     }
 
-    /// Removes the peers of one line that should be forgotten, including those that a removal pulls into it.
+    /// Removes the expired peers of one line, including those that a removal pulls into it.
     fn expire_line(
         &mut self,
         memory: &mut Memory,
@@ -243,7 +238,7 @@ impl<P: Family> Large<P> {
         }
     }
 
-    /// Visits all peers with their roles, for the conversion of the swarm to a small one.
+    /// Visits all peers with their roles, to convert the swarm into a small one.
     pub(crate) fn entries(&self, memory: &Memory, mut each: impl FnMut(PeerEntry<P>, bool)) {
         for seeds in [true, false] {
             let table = self.table(seeds);
@@ -253,26 +248,24 @@ impl<P: Family> Large<P> {
         }
     }
 
-    /// Releases all memory.
     pub(crate) fn release(&mut self, memory: &mut Memory) {
         self.leechers.release(memory);
         self.seeders.release(memory);
     }
 }
 
-/// Numbers of peers that were removed, by role.
+/// Numbers of removed peers, by role.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ExpiredPeers {
     pub(crate) leechers: usize,
     pub(crate) seeders: usize,
-    /// Those of them whose source held more than its share.
+    /// Removed peers whose source held more than its share.
     pub(crate) evicted: usize,
-    /// Those of them whose swarm is removed.
+    /// Removed peers whose swarm is removed.
     pub(crate) removed: usize,
 }
 
 impl ExpiredPeers {
-    /// Returns their number in both roles.
     pub(crate) fn len(&self) -> usize {
         self.seeders + self.leechers
     }

@@ -1,10 +1,11 @@
-//! A line of the table of swarms: as many swarms of one family as fit in 512 bytes, which are 17 of IPv4 and 12 of IPv6.
+//! A line of the table of swarms: as many swarms of one family as fit in 512 bytes, which are 17 of IPv4 and 12 of
+//! IPv6.
 //!
-//! A swarm consists of its info hash, the number of completed downloads, and its form: either one peer that is stored
-//! right here, or a reference to several. The layout begins with the tags (the first two bytes of the info hashes) in a
-//! column, so that a search compares all of them at once. Then follow the number of swarms, the kinds of the forms, and
-//! the downloads, so that a search reads one cache line and then only the rest of the swarm that it looks for. The ages come
-//! last, since no announce to an existing swarm needs them.
+//! A swarm consists of its info hash, the number of completed downloads, and its form: one peer right here, or a
+//! reference to several. The layout begins with a column of the tags (the first two bytes of the info hashes), so that
+//! a search compares all of them at once. Then follow the number of swarms, the kinds of the forms, and the downloads,
+//! so that a search reads one cache line and then only the rest of the wanted swarm. The ages come last, since no
+//! announce to an existing swarm needs them.
 //!
 //! Downloads beyond [`DOWNLOADS_MAX`] are counted elsewhere: few torrents have that many.
 
@@ -24,26 +25,25 @@ use crate::swarm::peer_line::PeerEntry;
 use crate::table::Bucket;
 use crate::table::info_hash::{self, Rest, slot_of, slots_of_tag};
 
-/// Number of completed downloads that a line can represent.
+/// Maximum number of completed downloads in a line.
 pub(crate) const DOWNLOADS_MAX: u8 = u8::MAX;
 
-/// How the peers of a swarm are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form<P> {
-    /// One peer, without memory of its own.
+    /// One peer, without a block.
     Single { entry: PeerEntry<P>, seeds: bool },
     /// A few peers in one block.
     Small {
         block: Block,
         class: Class,
-        /// Whether some source has had several peers in it since the swarm last consisted of a single peer.
+        /// Whether a source has had several peers in the swarm since it last consisted of a single peer.
         is_skewed: bool,
     },
     /// Two tables; `index` refers to the shard's list of large swarms.
     Large { index: u32 },
 }
 
-/// A swarm as it is moved between lines.
+/// A swarm on its way between lines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Swarm<P> {
     id: InfoHash,
@@ -92,29 +92,23 @@ const _: () = {
     assert!(size_of::<<PeerV6 as Stored>::SwarmLine>() == 512);
 };
 
-/// Access to the swarms of a line.
 pub(crate) trait SwarmRow<P>: Bucket<Entry = Swarm<P>> {
-    /// Returns the slot of a swarm.
     fn slot(&self, id: &InfoHash) -> Option<usize>;
-    /// Returns the first slot with the tag of a swarm, which is nearly always its slot. Reads only the beginning of the line.
+    /// Returns the first slot with a swarm's tag, which is nearly always the swarm's slot. Reads only the beginning of
+    /// the line.
     fn candidate(&self, id: &InfoHash) -> Option<usize>;
-    /// Prefetches what a slot has behind the beginning of the line, except for its age.
+    /// Prefetches a slot's bytes behind the beginning of the line, except for the age.
     fn prefetch_entry(&self, slot: usize);
     /// Returns whether a swarm is in this slot.
     fn holds(&self, slot: usize, id: &InfoHash) -> bool;
-    /// Returns the info hash of a swarm.
     fn id(&self, slot: usize) -> InfoHash;
-    /// Returns the number of completed downloads of a swarm, which may be more if it is the maximum.
+    /// Returns the number of completed downloads of a swarm. If it is the maximum, there may be more.
     fn downloads(&self, slot: usize) -> u8;
-    /// Sets the number of completed downloads of a swarm.
     fn set_downloads(&mut self, slot: usize, downloads: u8);
-    /// Returns how the peers of a swarm are stored.
     fn form(&self, slot: usize) -> Form<P>;
-    /// Changes how the peers of a swarm are stored.
     fn set_form(&mut self, slot: usize, form: &Form<P>);
-    /// Returns the age of a swarm.
     fn age(&self, slot: usize) -> AgeStamp;
-    /// Renews the ages of all swarms that need it.
+    /// Renews the ages that need it.
     fn renew_ages(&mut self, now: AgeTime);
 }
 
@@ -203,7 +197,7 @@ impl<P: Family, const N: usize, const PAD: usize> SwarmRow<P> for SwarmLine<P, N
 }
 
 impl<P: Family> Form<P> {
-    /// Writes everything but the kind, which it returns.
+    /// Writes everything but the kind, and returns the kind.
     #[inline]
     fn write(&self, inline: &mut Inline<P>) -> u8 {
         let (kind, number) = match self {

@@ -1,6 +1,6 @@
 //! A line of a large swarm's table: nine IPv4 peers in 64 bytes, or ten IPv6 peers in 191.
 //!
-//! The layout is: the peers' addresses in compact form, back to back, so that a sample is copied at once; then one
+//! The layout is: the peers' addresses in compact form, back to back, so that a sample copies them at once; then one
 //! stamp per peer; then the number of peers.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -21,7 +21,6 @@ pub(crate) struct PeerLine<P, const N: usize> {
 
 const _: () = assert!(size_of::<PeerLine<shoal_base::PeerV4, 9>>() == 64, "a line of IPv4 is a cache line");
 
-/// A peer and its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerEntry<P> {
     pub(crate) peer: P,

@@ -21,12 +21,10 @@ const BLOCK_BYTES_MAX: usize = 1632;
 
 const _: () = assert!(capacity_of(BLOCK_BYTES_MAX, 6) <= 255, "the counts are bytes");
 
-/// Returns the number of peers that fit in a block.
 const fn capacity_of(block_bytes: usize, peer_bytes: usize) -> usize {
     (block_bytes - HEADER_BYTES) / (peer_bytes + 1)
 }
 
-/// The peers of a small swarm, for reading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Small<'a, P> {
     pub(crate) seeders: usize,
@@ -34,7 +32,6 @@ pub(crate) struct Small<'a, P> {
     pub(crate) stamps: &'a [u8],
 }
 
-/// The peers of a small swarm, for writing.
 #[derive(Debug)]
 pub(crate) struct SmallMut<'a, P> {
     header: &'a mut [u8],
@@ -48,12 +45,11 @@ pub(crate) fn class_for<P: Family>(peers: usize) -> Option<Class> {
     (class.bytes() <= BLOCK_BYTES_MAX).then_some(class)
 }
 
-/// Returns the maximum number of peers in a small swarm.
 pub(crate) const fn peers_max<P: Family>() -> usize {
     capacity_of(BLOCK_BYTES_MAX, size_of::<P>())
 }
 
-/// Moves a small swarm from a block of class `from` into one of class `to` that holds it.
+/// Moves a small swarm from a block of class `from` into one of class `to`, which must hold it.
 pub(crate) fn resize<P: Family>(memory: &mut Memory, block: Block, from: Class, to: Class) -> Block {
     let new = memory.take_block(to);
     let mut copy = [0; BLOCK_BYTES_MAX];
@@ -70,7 +66,6 @@ pub(crate) fn resize<P: Family>(memory: &mut Memory, block: Block, from: Class, 
 }
 
 impl<'a, P: Family> Small<'a, P> {
-    /// Reads a block.
     #[inline]
     pub(crate) fn read(block: &'a [u8]) -> Self {
         let capacity = capacity_of(block.len(), size_of::<P>());
@@ -80,7 +75,6 @@ impl<'a, P: Family> Small<'a, P> {
         Self { seeders, peers: &peers[..count], stamps: &stamps[..count] }
     }
 
-    /// Returns the index of a peer.
     #[inline]
     pub(crate) fn index(&self, peer: &P) -> Option<usize> {
         peer.index_in(self.peers)
@@ -105,7 +99,6 @@ impl<'a, P: Family> Small<'a, P> {
 }
 
 impl<'a, P: Family> SmallMut<'a, P> {
-    /// Opens a block for writing.
     #[inline]
     pub(crate) fn edit(block: &'a mut [u8]) -> Self {
         let capacity = capacity_of(block.len(), size_of::<P>());
@@ -131,17 +124,16 @@ impl<'a, P: Family> SmallMut<'a, P> {
         Some(seeders)
     }
 
-    /// Returns the swarm for reading.
     #[inline]
     pub(crate) fn into_small(self) -> Small<'a, P> {
         let (seeders, count) = (self.seeders(), self.count());
         Small { seeders, peers: &self.peers[..count], stamps: &self.stamps[..count] }
     }
 
-    /// Renews the stamp of a peer, if it is in the swarm with this role. Returns its index and its earlier stamp.
+    /// Renews the stamp of a peer with this role. Returns its index and its earlier stamp.
     #[inline]
     pub(crate) fn renew(&mut self, peer: &P, seeds: bool, now: Tick) -> Option<(usize, Stamp)> {
-        // Only the peers of its role are searched.
+        // Only the peers of this role are searched.
         let (seeders, count) = (self.seeders(), self.count());
         let (first, end) = if seeds { (0, seeders) } else { (seeders, count) };
         let index = first + peer.index_in(&self.peers[first..end])?;
@@ -160,7 +152,6 @@ impl<'a, P: Family> SmallMut<'a, P> {
         }
     }
 
-    /// Removes a peer.
     pub(crate) fn remove(&mut self, index: usize) {
         let index = if index < self.seeders() { self.demote(index) } else { index };
         let last = self.count() - 1;
@@ -200,7 +191,7 @@ impl<'a, P: Family> SmallMut<'a, P> {
     }
 }
 
-/// Returns how many of `peers` are of the source of `peer`.
+/// Counts the `peers` that share the source of `peer`.
 #[inline]
 pub(crate) fn count_source<P: Family>(peers: &[P], peer: &P) -> usize {
     let source = peer.source();

@@ -1,12 +1,12 @@
 //! The swarms of private networks, apart from all others.
 //!
-//! Their peers are of use only in their own network. A torrent therefore has a swarm for each network that has peers of
-//! it, beside the public one. All of these are in tables of their own, so that no list of torrents contains them. Within
-//! them, a swarm is identified by its info hash under a secret mask of its network: without the mask, no client can
-//! name an info hash whose swarm is that of another network.
+//! Their peers are useful only in their own network. So a torrent has one swarm for each such network, beside the
+//! public one. These swarms have their own tables, so that no list of torrents contains them. A secret mask of its
+//! network is applied to a swarm's info hash there: without the mask, no client can name an info hash that leads to
+//! another network's swarm.
 //!
-//! Announces from such networks are rare, so they are served one by one and not in the passes of a batch. Filtering the
-//! peers of replies was the alternative. In a large swarm, neighbours would then hardly ever find each other.
+//! Announces from such networks are rare, so they are served one by one and not in the passes of a batch. The
+//! alternative was to filter the peers of replies. In a large swarm, neighbours would then hardly ever find each other.
 
 use shoal_base::{Expired, InfoHash, PeerV4, PeerV6, Totals};
 
@@ -15,7 +15,7 @@ use crate::family::Family;
 use crate::hash::HashKey;
 use crate::swarms::Swarms;
 
-/// A network that only its own hosts can reach, as far as addresses tell.
+/// A network that only its own hosts can reach, judged by its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PrivateNetwork {
     /// 127.0.0.0/8 and `::1`: one host.
@@ -68,19 +68,18 @@ impl PrivateSwarms {
         Self { v4, v6, key: key.derived(KEY_PURPOSE) }
     }
 
-    /// Returns the place of the swarm of a torrent in a network, which is the same in both families.
+    /// Returns the place of a torrent's swarm in a network. It is the same in both families.
     #[must_use]
     pub fn locate(&self, info_hash: &InfoHash, network: PrivateNetwork) -> Place {
         self.v4.locate(&self.mask(info_hash, network))
     }
 
-    /// Returns the info hashes of which one is that of the torrent: that under the mask of each network.
+    /// Returns the candidates for the torrent's info hash: the masked one under the mask of each network.
     pub(crate) fn unmask(&self, masked: &InfoHash) -> [InfoHash; PrivateNetwork::ALL.len()] {
         // A mask is its own inverse.
         PrivateNetwork::ALL.map(|network| self.mask(masked, network))
     }
 
-    /// Removes the swarms of a torrent in all networks.
     pub(crate) fn remove(&self, info_hash: &InfoHash) -> bool {
         let removed = PrivateNetwork::ALL.map(|network| {
             let info_hash = self.mask(info_hash, network);
@@ -90,7 +89,6 @@ impl PrivateSwarms {
         removed.contains(&true)
     }
 
-    /// Returns the totals of IPv4 and of IPv6.
     pub(crate) fn totals(&self) -> [Totals; 2] {
         [self.v4.totals(), self.v6.totals()]
     }
@@ -111,7 +109,7 @@ impl PrivateSwarms {
     }
 }
 
-/// Advances expiry, unless there is nothing to expire.
+/// Advances expiry, unless the swarms are empty.
 fn expire<P: Family>(swarms: &Swarms<P>, now_s: u32, budget: usize) -> Expired {
     if swarms.is_empty() { Expired::default() } else { swarms.expire(now_s, budget) }
 }

@@ -1,7 +1,7 @@
-//! An info hash as the tables store it: in a line with others, as a column of tags and one of the rests.
+//! An info hash as lines store it: a column of tags and a column of the rests.
 //!
-//! The tag is the first two bytes, by which a search finds candidates. An attacker can choose it, which costs time only: the
-//! rest is compared as well.
+//! The tag is the first two bytes, by which a search finds candidates. An attacker who chooses tags only costs time,
+//! since the rest is compared as well.
 
 use shoal_base::InfoHash;
 use zerocopy::IntoBytes as _;
@@ -9,10 +9,10 @@ use zerocopy::native_endian::U16;
 
 use crate::hash::{HashKey, word};
 
-/// Number of bytes of an info hash in its tag.
+/// Number of bytes of the tag.
 const TAG_BYTES: usize = size_of::<U16>();
 
-/// The bytes of an info hash behind its tag.
+/// The bytes of an info hash after its tag.
 pub(crate) type Rest = [u8; size_of::<InfoHash>() - TAG_BYTES];
 
 /// Returns the hash from which tables compute the position of a torrent.
@@ -26,19 +26,17 @@ pub(crate) fn hash(info_hash: &InfoHash, key: &HashKey) -> u64 {
     )
 }
 
-/// Returns the first two bytes.
 #[inline]
 pub(crate) fn tag(info_hash: &InfoHash) -> U16 {
     U16::from_bytes(word(&info_hash.0, 0))
 }
 
-/// Returns the bytes behind the tag.
+/// Returns the bytes after the tag.
 #[inline]
 pub(crate) fn rest(info_hash: &InfoHash) -> &Rest {
     info_hash.0.last_chunk().expect("the rest is shorter than the whole")
 }
 
-/// Returns the info hash with this tag and rest.
 #[inline]
 pub(crate) fn join(tag: U16, rest: &Rest) -> InfoHash {
     let mut bytes = [0; size_of::<InfoHash>()];
@@ -67,7 +65,7 @@ pub(crate) fn slot_of<const N: usize>(
     None
 }
 
-/// Returns a bit for each of the first `len` slots that has this tag.
+/// Returns a bit for each of the first `len` slots with this tag.
 #[inline(always)]
 pub(crate) fn slots_of_tag<const N: usize>(tags: &[U16; N], len: usize, tag: U16) -> u32 {
     const { assert!(N < u32::BITS as usize) };

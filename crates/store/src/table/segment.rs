@@ -1,22 +1,21 @@
 //! A segment: a small hash table in which every entry is in one of two lines.
 //!
-//! Each line holds several entries. Two lines are selected for an entry by its mixed hash and the secret salt of the
-//! segment, and the entry goes into the emptier of them (Azar et al. 1994). If both are full, one of their entries makes
-//! room by moving to its own other line (Pagh and Rodler 2001). A search therefore reads two lines at most, whatever the
-//! entries are, and a removal moves nothing, while lines can be nineteen twentieths full.
+//! Each line holds several entries. The mixed hash of an entry and the secret salt of the segment select two lines, and
+//! the entry goes into the emptier of them (Azar et al. 1994). If both are full, one of their entries moves to its own
+//! other line (Pagh and Rodler 2001). So a search reads at most two lines, for any entries, and a removal moves
+//! nothing, while lines can be nineteen twentieths full.
 //!
-//! The only way in which a segment changes its size is a *rebuild*: all entries are placed again, in as many lines as they
-//! need, under a new salt. A segment has at most [`lines_max`] lines, so that a rebuild is short. It takes place in a
-//! buffer, so one that finds no place for an entry changes nothing.
+//! A segment changes its size only by a *rebuild*: all entries are placed again, in as many lines as they need, under a
+//! new salt. A segment has at most [`lines_max`] lines, so that a rebuild is short. The rebuild uses a buffer, so
+//! nothing changes if an entry finds no place.
 //!
-//! The lines lie in blocks of the slab: full chunks, and one smaller block for the rest. Memory must be released before a
-//! segment is dropped.
+//! The lines lie in blocks of the slab: full chunks, and one smaller block for the rest. Memory must be released before
+//! a segment is dropped.
 //!
 //! A segment has at most 1,152 IPv4 peers, 560 IPv6 peers, 544 swarms of IPv4 or 384 of IPv6. It grows by an eighth, a
 //! tenth or a fourteenth of its lines (IPv4 peers, swarms, IPv6 peers). Larger steps mean fewer moves and a little more
-//! memory. A rebuild of the largest segment takes some ten microseconds. Chunks have 1 or 2 KiB, and the rest of a
-//! segment has a block of just the size that it needs. Memory is therefore proportional to the entries in swarms of
-//! hundreds of peers as well.
+//! memory. A rebuild of the largest segment takes some ten microseconds. Chunks have 1 or 2 KiB, and the last block has
+//! just the needed size. So memory is proportional to the entries, also in swarms of hundreds of peers.
 
 use core::marker::PhantomData;
 
@@ -29,19 +28,15 @@ use crate::memory::slab::{Block, Class};
 
 /// A line of a table: up to `SLOTS` entries, packed at the front. All zeroes is an empty line.
 pub(crate) trait Bucket: FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned + Copy {
-    /// Maximum number of entries.
     const SLOTS: usize;
-    /// Number of lines in a full chunk.
     const CHUNK_LINES: usize;
     /// A segment grows by this fraction of its lines. Small steps save memory, large ones save moves.
     const STEP_SHARE: usize;
     /// Number of bytes at the start of a line that a search reads.
     const START_BYTES: usize;
 
-    /// The content of a slot.
     type Entry: Copy;
 
-    /// Returns the number of entries in the line.
     fn len(&self) -> usize;
     /// Returns the hash of an entry.
     fn hash(&self, slot: usize, key: &HashKey) -> u64;
@@ -53,23 +48,20 @@ pub(crate) trait Bucket: FromBytes + IntoBytes + Immutable + KnownLayout + Unali
     fn take(&mut self, slot: usize) -> Self::Entry;
 }
 
-/// Maximum number of chunks of a segment.
 const CHUNKS: usize = 8;
 
 /// Fill in 64ths of all slots above which a segment grows. Above it, a third line would often have to make room.
 const FILL_64THS_MAX: usize = 61;
 
-/// Maximum number of lines of a segment.
 pub(crate) const fn lines_max<B: Bucket>() -> usize {
     CHUNKS * B::CHUNK_LINES
 }
 
-/// Maximum number of entries of a segment.
 pub(crate) const fn segment_len_max<B: Bucket>() -> usize {
     lines_max::<B>() * B::SLOTS
 }
 
-/// Returns the number of lines in which `entries` entries can be placed, with one step of space for more.
+/// Returns the number of lines for `entries` entries, with one step of space for more.
 pub(crate) fn lines_for<B: Bucket>(entries: usize) -> usize {
     let lines = lines_just_for::<B>(entries);
     (lines + lines / B::STEP_SHARE).min(lines_max::<B>())
@@ -97,13 +89,12 @@ pub(crate) struct Segment<B> {
 
 const _: () = assert!(size_of::<Segment<()>>() == 44, "a header for several hundred entries");
 
-/// Lines of entries, in a segment or in a buffer.
 trait Lines<B: Bucket> {
     fn line(&self, line: usize) -> &B;
     fn line_mut(&mut self, line: usize) -> &mut B;
 
-    /// Puts an entry into the emptier of two lines, and returns its line and slot. If both are full, moves another entry
-    /// away, whose other line `other_line` returns. Returns `None` if no entry can be moved.
+    /// Puts an entry into the emptier of two lines, and returns its line and slot. If both are full, moves another
+    /// entry to its other line, which `other_line` returns. Returns `None` if no entry can move.
     #[inline]
     fn place(
         &mut self,
@@ -120,7 +111,7 @@ trait Lines<B: Bucket> {
         Some((line, slot))
     }
 
-    /// Puts an entry into one of two full lines, in the place of another one that moves to its other line.
+    /// Puts an entry into one of two full lines, in place of an entry that moves to its other line.
     #[inline(never)]
     fn displace(
         &mut self,
@@ -155,7 +146,6 @@ impl<B: Bucket> Lines<B> for [B] {
     }
 }
 
-/// The lines of a segment, in memory.
 struct InMemory<'m, B> {
     segment: &'m Segment<B>,
     memory: &'m mut Memory,
@@ -180,21 +170,19 @@ fn lines_of(mixed: Mixed, salt: Salt, lines: usize) -> [usize; 2] {
     [first, if second >= first && lines > 1 { second + 1 } else { second }]
 }
 
-/// Returns the line of an entry that is not `line`.
+/// Returns the line of an entry other than `line`.
 #[inline]
 fn other_of([first, second]: [usize; 2], line: usize) -> usize {
     if line == first { second } else { first }
 }
 
 impl<B: Bucket> Segment<B> {
-    /// Creates an empty segment without memory.
     pub(crate) fn new(salt: Salt, prefix: u32, depth: u8) -> Self {
         const { assert!(lines_max::<B>() < u8::MAX as usize) };
         let chunks = [Block::default(); CHUNKS];
         Self { chunks, salt, prefix, len: 0, lines: 0, depth, bucket: PhantomData }
     }
 
-    /// Returns the number of entries.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         usize::from(self.len)
@@ -206,26 +194,26 @@ impl<B: Bucket> Segment<B> {
         usize::from(self.lines)
     }
 
-    /// Returns whether it should grow before another entry comes.
+    /// Returns whether the segment should grow before another entry comes.
     #[inline]
     pub(crate) fn is_too_full(&self) -> bool {
         self.len() * 64 >= self.lines() * (B::SLOTS * FILL_64THS_MAX)
     }
 
-    /// Returns the number of lines after it has grown by this number of steps.
+    /// Returns the number of lines after this many steps of growth.
     pub(crate) fn lines_after_growth(&self, steps: usize) -> usize {
         (self.lines() + (self.lines() / B::STEP_SHARE).max(1) * steps).min(lines_max::<B>())
     }
 
-    /// Returns the number of lines that it should have instead, if it has far too many.
+    /// Returns the right number of lines, if the segment has far too many.
     pub(crate) fn fewer_lines(&self) -> Option<usize> {
         let needed = lines_for::<B>(self.len());
-        // An entry that comes and goes alone does not allocate a line each time.
+        // An entry that comes and goes alone must not allocate a line each time.
         let is_spare = self.lines() > needed + needed / B::STEP_SHARE + 1;
         is_spare.then_some(needed)
     }
 
-    /// Returns the lines of an entry. There must be lines.
+    /// Returns the lines of an entry. The segment must have lines.
     #[inline]
     fn lines_of(&self, mixed: Mixed) -> [usize; 2] {
         lines_of(mixed, self.salt, self.lines())
@@ -240,7 +228,6 @@ impl<B: Bucket> Segment<B> {
         memory.in_block(block, line % B::CHUNK_LINES)
     }
 
-    /// Returns the line with this number, for writing.
     #[inline]
     pub(crate) fn line_mut<'a>(&self, memory: &'a mut Memory, line: usize) -> &'a mut B {
         let block = self.chunks[line / B::CHUNK_LINES % CHUNKS];
@@ -257,14 +244,14 @@ impl<B: Bucket> Segment<B> {
         Some(memory.three_in_block(self.chunks[line / B::CHUNK_LINES % CHUNKS], in_chunk))
     }
 
-    /// Prefetches the first `bytes` from the start of a line on.
+    /// Prefetches the first `bytes` of a line.
     #[inline(always)]
     pub(crate) fn prefetch(&self, memory: &Memory, line: usize, bytes: usize) {
         let block = self.chunks[line / B::CHUNK_LINES % CHUNKS];
         memory.prefetch_in_block::<B>(block, line % B::CHUNK_LINES, bytes);
     }
 
-    /// Prefetches the beginnings of the two lines in which an entry is or would be.
+    /// Prefetches the beginnings of an entry's two lines.
     #[inline]
     pub(crate) fn prefetch_lines_of(&self, memory: &Memory, mixed: Mixed) {
         if self.len > 0 {
@@ -274,8 +261,8 @@ impl<B: Bucket> Segment<B> {
         }
     }
 
-    /// Looks for an entry, and returns the number of its line, its slot, and the line. `matching` returns the slot of a
-    /// line that holds the entry.
+    /// Finds an entry. Returns the number of its line, its slot, and the line. `matching` returns the entry's slot in a
+    /// line.
     #[inline(always)]
     pub(crate) fn find<'a>(
         &self,
@@ -307,8 +294,8 @@ impl<B: Bucket> Segment<B> {
         }
     }
 
-    /// Inserts an entry that is not in the segment, and returns its line and slot, or `None` if there is no place for it.
-    /// `mix` returns the mixed hash of an entry.
+    /// Inserts an entry that is not in the segment. Returns its line and slot, or `None` if it finds no place. `mix`
+    /// returns the mixed hash of an entry.
     #[inline]
     pub(crate) fn insert(
         &mut self,
@@ -327,13 +314,11 @@ impl<B: Bucket> Segment<B> {
         Some(at)
     }
 
-    /// Removes an entry.
     pub(crate) fn remove(&mut self, memory: &mut Memory, (line, slot): (usize, usize)) -> B::Entry {
         self.len -= 1;
         self.line_mut(memory, line).take(slot)
     }
 
-    /// Appends copies of all lines.
     pub(crate) fn copy_lines(&self, memory: &Memory, to: &mut Vec<u8>) {
         let mut left = self.lines();
         for &chunk in &self.chunks[..left.div_ceil(B::CHUNK_LINES)] {
@@ -343,7 +328,7 @@ impl<B: Bucket> Segment<B> {
         }
     }
 
-    /// Replaces all lines by those of a buffer, which hold `len` entries placed by `salt`. `memory` must have room.
+    /// Replaces all lines by those of a buffer. `memory` must have room.
     pub(crate) fn replace_lines(&mut self, memory: &mut Memory, placed: &Placed) {
         self.take_blocks(memory, placed.lines.len() / size_of::<B>());
         let chunk_bytes = B::CHUNK_LINES * size_of::<B>();
@@ -353,7 +338,7 @@ impl<B: Bucket> Segment<B> {
         (self.len, self.salt) = (placed.len, placed.salt);
     }
 
-    /// Allocates the blocks for this number of lines, and frees those that are no longer needed.
+    /// Allocates the blocks for this number of lines, and frees surplus ones.
     fn take_blocks(&mut self, memory: &mut Memory, lines: usize) {
         let (before, after) = (Blocks::of::<B>(self.lines()), Blocks::of::<B>(lines));
         for index in 0..CHUNKS {
@@ -375,7 +360,7 @@ impl<B: Bucket> Segment<B> {
     }
 }
 
-/// Lines in a buffer, ready to become those of a segment.
+/// Lines in a buffer, ready to become the lines of a segment.
 #[derive(Debug)]
 pub(crate) struct Placed {
     lines: Vec<u8>,
@@ -384,8 +369,8 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Places entries, given by line and slot, in this number of lines. Returns `None` if that is not possible. The
-    /// lines are in `buffer`, which comes back by `into_buffer`.
+    /// Places entries, given by line and slot, in this number of lines. Returns `None` if that is impossible.
+    /// `into_buffer` returns the `buffer` with the lines.
     pub(crate) fn new<'e, B: Bucket + 'e>(
         mut buffer: Vec<u8>,
         entries: impl Iterator<Item = (&'e B, usize)>,

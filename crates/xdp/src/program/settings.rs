@@ -1,8 +1,8 @@
 //! The settings of the program, and its counts.
 //!
 //! Settings change as a whole. Several copies lie in an array that is mapped into the process, and one of them is
-//! active. The thread writes an inactive copy and then its number, so an update takes no system call and no packet sees
-//! half of one.
+//! active. The thread writes an inactive copy and then its number. So an update takes no system call, and no packet
+//! sees half of one.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,42 +11,43 @@ use shoal_base::metrics::labels;
 
 use super::layout;
 
-/// How the program answers connect requests, and how many it serves.
+/// How the program answers connect requests, and how many it admits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Makes and checks connection ids. Without it, connect requests go to user space.
+    /// Secrets to create and check connection ids. Without them, connect requests go to user space.
     pub ids: Option<Ids>,
     /// How many connection ids a source gets.
     pub connects: Option<Rate>,
-    /// How many verified requests of a source reach user space. Further ones are dropped without a reply.
+    /// How many verified requests of a source reach user space. More are dropped without a reply.
     pub requests: Option<Rate>,
-    /// The secret under which sources are hashed, so that an attacker cannot choose one that shares its bucket with another.
+    /// The secret for the hashes of sources, so that an attacker cannot choose a source that shares its bucket with
+    /// another.
     pub bucket_key: [u64; 2],
-    /// Whether the program runs in the driver, which serves the frames of a queue one after another.
+    /// Whether the program runs in the driver, which serves the frames of a queue one at a time.
     pub is_native: bool,
 }
 
-/// The secrets that connection ids are made from. Anyone who knows it can forge a source address.
+/// The secrets for connection ids. Anyone who knows them can forge a source address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Ids {
     /// SipHash-2-4 under the key: its state before the message.
     pub keyed: [u64; 4],
-    /// The same under the key before it, and until when its ids are accepted by `CLOCK_MONOTONIC`, in nanoseconds.
+    /// The same state for the former key, and the end of the validity of its ids by `CLOCK_MONOTONIC`, in nanoseconds.
     pub former: Option<([u64; 4], u64)>,
     /// How long an id is accepted after the end of its slot, in nanoseconds.
     pub valid_ns: u64,
 }
 
-/// A rate, and how many requests may come at once.
+/// A rate, and the size of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// The time in which one token comes back.
+    /// The time after which one token returns.
     pub token_ns: u64,
-    /// The time in which an empty bucket fills up.
+    /// The time after which an empty bucket is full.
     pub full_ns: u64,
 }
 
-/// A network, and the rule for the addresses in it that are in no smaller one.
+/// A network, and the rule for its addresses. A smaller network within it takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     /// An address of it.
@@ -144,7 +145,7 @@ impl NetworkRule {
 }
 
 impl Settings {
-    /// Writes them to the layout of the program.
+    /// Writes the settings in the layout of the program.
     pub(super) fn write(&self, out: &mut layout::Settings) {
         let rate = |rate: Option<Rate>| {
             let Rate { token_ns, full_ns } = rate.unwrap_or(Rate { token_ns: 0, full_ns: 0 });
