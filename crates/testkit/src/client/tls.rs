@@ -86,6 +86,17 @@ impl Tls {
     }
 }
 
+/// Puts a session on a connection if there is a client for it.
+///
+/// # Errors
+/// Returns an error if no session can be started.
+pub fn over(stream: TcpStream, tls: Option<&Tls>) -> Result<Box<dyn Stream>> {
+    Ok(match tls {
+        None => Box::new(stream),
+        Some(tls) => Box::new(tls.wrap(stream)?),
+    })
+}
+
 /// Opens a connection, over TLS if there is a client for it.
 ///
 /// # Errors
@@ -96,9 +107,5 @@ pub fn open(
     tls: Option<&Tls>,
     timeout: Duration,
 ) -> Result<Box<dyn Stream>> {
-    let stream = tcp(source, target, timeout).context("cannot connect")?;
-    Ok(match tls {
-        None => Box::new(stream),
-        Some(tls) => Box::new(tls.wrap(stream)?),
-    })
+    over(tcp(source, target, timeout).context("cannot connect")?, tls)
 }

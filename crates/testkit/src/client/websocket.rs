@@ -201,3 +201,50 @@ pub fn fragment(opcode: Opcode, fin: bool, payload: &[u8]) -> Vec<u8> {
     frame::encode_fragment(opcode, fin, payload, Some(MASK), &mut out);
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::thread;
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::client::tcp;
+
+    /// Opens a WebSocket to a tracker that sends `frames` in small pieces.
+    fn open(frames: Vec<u8>) -> Result<WebSocket> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            let length = stream.read(&mut request).unwrap();
+            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            let key = request.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
+            let mut answer = Vec::new();
+            handshake::respond(&handshake::accept(key.as_bytes()).unwrap(), &mut answer);
+            answer.extend_from_slice(&frames);
+            answer.chunks(50).for_each(|piece| stream.write_all(piece).unwrap());
+            // A socket with unread input would be reset instead of closed.
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        WebSocket::over(tcp(None, address, Duration::from_secs(10))?)
+    }
+
+    #[test]
+    fn frames_are_read_until_the_end() {
+        let mut sent = Vec::new();
+        frame::encode(Opcode::Ping, b"there?", None, &mut sent);
+        frame::write_text(&mut sent, |out| out.extend_from_slice(b"{\"interval\":120}"));
+        frame::encode(Opcode::Close, b"\x03\xe9bye", None, &mut sent);
+        let mut socket = open(sent).unwrap();
+        assert_eq!(socket.read().unwrap(), Frame::Ping);
+        assert_eq!(socket.read().unwrap(), Frame::Text(json!({"interval": 120})));
+        assert_eq!(socket.read().unwrap(), Frame::Close(Some(1001), "bye".into()));
+        assert!(socket.read().is_err());
+    }
+}
