@@ -128,7 +128,7 @@ impl Endpoint {
     ) -> Result<(Option<String>, TcpStream)> {
         let (stream, tcp) = self.connect(source)?;
         let more = format!("&event={event}&numwant=0&compact=1");
-        let request = get(&announce_target(&info_hash.0, PEER_PORT, &more));
+        let request = get(&announce_target(info_hash.0, PEER_PORT, &more));
         Ok((Client::over(stream).request(&request)?.refusal(), tcp))
     }
 

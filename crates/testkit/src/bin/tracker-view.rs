@@ -89,7 +89,7 @@ fn scrape_http(tracker: SocketAddr, info_hash: &[u8; 20]) -> Result<[u32; 3]> {
 fn peers_http(tracker: SocketAddr, info_hash: &[u8; 20]) -> Result<Vec<SocketAddr>> {
     let announce = |event: &str| {
         let more = format!("&compact=1&numwant=50&event={event}");
-        get(tracker, &http::announce_target(info_hash, OBSERVER_PORT, &more))
+        get(tracker, &http::announce_target(*info_hash, OBSERVER_PORT, &more))
     };
     let reply = announce("started")?;
     announce("stopped")?;

@@ -174,8 +174,8 @@ impl Response {
 
 /// Returns the target of a leecher's announce with further parameters, each of which begins with `&`.
 #[must_use]
-pub fn announce_target(info_hash: &[u8; 20], port: u16, more: &str) -> String {
-    let hash = percent(info_hash);
+pub fn announce_target(info_hash: [u8; 20], port: u16, more: &str) -> String {
+    let hash = percent(&info_hash);
     format!(
         "/announce?info_hash={hash}&peer_id=-TT0001-abcdefghijkl&port={port}&uploaded=0&downloaded=0&left=1{more}"
     )

@@ -36,7 +36,7 @@ pub enum Frame {
     Ping,
     /// The answer to a ping, with its payload.
     Pong(Vec<u8>),
-    /// The end, with its code and its reason.
+    /// The end, which has been answered, with its code and its reason.
     Close(Option<u16>, String),
 }
 
@@ -99,7 +99,7 @@ impl WebSocket {
         self.send_raw(&text(message.to_string().as_bytes()))
     }
 
-    /// Waits for a frame, and answers it if it is a ping.
+    /// Waits for a frame, and answers a ping or a close.
     ///
     /// # Errors
     /// Returns an error if none comes in time, or the connection ends.
@@ -168,13 +168,16 @@ impl WebSocket {
             }
             Opcode::Pong => Frame::Pong(payload),
             // The code and the reason (5.5.1).
-            Opcode::Close => match payload.split_first_chunk::<2>() {
-                Some((code, reason)) => Frame::Close(
-                    Some(u16::from_be_bytes(*code)),
-                    String::from_utf8_lossy(reason).into_owned(),
-                ),
-                None => Frame::Close(None, String::new()),
-            },
+            Opcode::Close => {
+                let _ = self.send_raw(&fragment(Opcode::Close, true, &payload));
+                match payload.split_first_chunk::<2>() {
+                    Some((code, reason)) => {
+                        let reason = String::from_utf8_lossy(reason).into_owned();
+                        Frame::Close(Some(u16::from_be_bytes(*code)), reason)
+                    }
+                    None => Frame::Close(None, String::new()),
+                }
+            }
             Opcode::Binary | Opcode::Continuation => bail!("a frame that no tracker sends"),
         }))
     }

@@ -5,7 +5,7 @@ pub(crate) use shoal_testkit::client::http::{Client as HttpClient, Response, get
 /// Returns the request target of a leecher's announce.
 pub(crate) fn announce_target(info_hash: &[u8; 20], port: u16, num_want: u32) -> String {
     let more = format!("&numwant={num_want}&compact=1");
-    shoal_testkit::client::http::announce_target(info_hash, port, &more)
+    shoal_testkit::client::http::announce_target(*info_hash, port, &more)
 }
 
 /// Encodes a request to the control listener, with these header fields, each of which ends with CRLF, and a body of JSON if it

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tungstenite::Message;
+use shoal_testkit::client::websocket::text;
 
 use crate::browser::{Browser, announce, frame, name, offer_id};
 use crate::harness::{Tracker, eventually};
@@ -21,9 +21,9 @@ over_every_way!(
 fn too_large_a_message_closes_with_1009(way: Way) {
     let tracker = way.start(&[]);
     let mut browser = Browser::open(way, &tracker);
-    browser.send(Message::text(" ".repeat(256 << 10)));
+    browser.send_raw(&text(&[b' '; 256 << 10]));
     assert!(browser.receive()["failure reason"].is_string());
-    browser.send(Message::text(" ".repeat((256 << 10) + 1)));
+    browser.send_raw(&text(&[b' '; (256 << 10) + 1]));
     assert_eq!(browser.close_code(), Some(1009));
 }
 
