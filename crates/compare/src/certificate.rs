@@ -2,28 +2,19 @@
 
 use std::fs;
 use std::io;
-use std::net::Ipv4Addr;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use shoal_session::tls::{SelfSigned, self_signed};
+use shoal_testkit::client::tls::Tls;
 
 use crate::description::{CERTIFICATE, CERTIFICATE_AND_KEY, KEY};
 
-/// Returns the server name of clients.
-pub(crate) fn server_name() -> ServerName<'static> {
-    ServerName::IpAddress(Ipv4Addr::LOCALHOST.into())
-}
-
-/// A certificate with its key, and the configuration of a client that trusts it.
+/// A certificate with its key, and a client that trusts it.
 #[derive(Clone, Debug)]
 pub(crate) struct Certificate {
     pem: SelfSigned,
-    client: Arc<ClientConfig>,
+    client: Tls,
 }
 
 impl Certificate {
@@ -33,15 +24,13 @@ impl Certificate {
     /// Returns an error if cryptography fails.
     pub(crate) fn new() -> Result<Self> {
         let pem = self_signed(&["127.0.0.1".to_owned(), "localhost".to_owned()])?;
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(pem.certificate_pem.as_bytes())?)?;
-        let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        Ok(Self { pem, client: Arc::new(client) })
+        let client = Tls::trusting(&pem.certificate_pem)?;
+        Ok(Self { pem, client })
     }
 
-    /// Returns the configuration of a client that trusts this certificate only.
-    pub(crate) fn client(&self) -> Arc<ClientConfig> {
-        Arc::clone(&self.client)
+    /// Returns a client that trusts this certificate only.
+    pub(crate) fn client(&self) -> Tls {
+        self.client.clone()
     }
 
     /// Writes the files that descriptions may refer to.

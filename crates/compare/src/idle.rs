@@ -1,15 +1,15 @@
 //! Idle connections: how much memory each takes.
 
 use std::io::{self, Read};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
 
 use anyhow::{Context, Result, bail};
-use shoal_base::{Event, PeerId};
+use shoal_base::PeerId;
 use shoal_load::info_hash;
+use shoal_testkit::client;
 
-use crate::http::Client;
 use crate::load::Transport;
-use crate::ws;
+use crate::probe::Endpoint;
 
 /// Connections come from this many addresses in turn, because a tracker may limit the connections of an address.
 const SOURCES: u32 = 64;
@@ -35,14 +35,13 @@ impl Idle {
     ///
     /// # Errors
     /// Returns an error if the tracker refuses, or this host has no more connections.
-    pub(crate) fn add(&mut self, client: &Client, transport: Transport, seed: u64) -> Result<()> {
+    pub(crate) fn add(&mut self, endpoint: &Endpoint, transport: Transport, seed: u64) -> Result<()> {
         let number = self.connections.len();
         // A busy machine may cause a timeout, and the next attempt may succeed.
-        let is_timeout =
-            |error: &io::Error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+        let is_timeout = |error: &anyhow::Error| error.downcast_ref().is_some_and(client::is_timeout);
         let mut attempts = 1;
         let announced = loop {
-            let announced = announce(client, transport, seed, number);
+            let announced = announce(endpoint, transport, seed, number);
             if attempts == ATTEMPTS_MAX || !announced.as_ref().is_err_and(is_timeout) {
                 break announced;
             }
@@ -71,23 +70,20 @@ impl Idle {
 /// connections grow and not the swarms. Each WebSocket announces its own peer, since a peer belongs to one connection.
 /// Returns the reason if the tracker refuses.
 fn announce(
-    client: &Client,
+    endpoint: &Endpoint,
     transport: Transport,
     seed: u64,
     number: usize,
-) -> io::Result<(Option<String>, TcpStream)> {
+) -> Result<(Option<String>, TcpStream)> {
     let source = u32::try_from(number).unwrap_or(0) % SOURCES;
-    let mut connection = client.connect_from(Ipv4Addr::from(u32::from(FIRST_SOURCE) + source))?;
+    let source = Some(IpAddr::from(Ipv4Addr::from(u32::from(FIRST_SOURCE) + source)));
     if let Transport::Udp | Transport::Http(_) = transport {
-        let reply = connection.announce(info_hash(seed, 0), Event::Started)?;
-        return Ok((reply.refusal(), connection.into_idle()));
+        return endpoint.announce_http(source, info_hash(seed, 0), "started");
     }
-    let mut connection = ws::Connection::open(connection)?;
     let torrent = u32::try_from(number / PEERS_PER_TORRENT).unwrap_or(0);
     let mut peer_id = PeerId(*b"-SL0001-000000000000");
     peer_id.0[12..].copy_from_slice(format!("{:08}", number % 100_000_000).as_bytes());
-    let refusal = connection.announce(info_hash(seed, torrent), peer_id, Event::Started)?;
-    Ok((refusal, connection.into_idle()))
+    endpoint.announce_ws(source, info_hash(seed, torrent), peer_id)
 }
 
 /// Returns whether a connection is open. Unsolicited input, such as TLS tickets, does not close it.
@@ -128,7 +124,7 @@ mod tests {
     #[test]
     fn connections_that_the_tracker_closes_do_not_count() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let client = Client::new(listener.local_addr().unwrap(), None).unwrap();
+        let endpoint = Endpoint { tracker: listener.local_addr().unwrap(), tls: None };
         let tracker = thread::spawn(move || {
             let serve = |_| {
                 let (mut connection, from) = listener.accept().unwrap();
@@ -143,7 +139,7 @@ mod tests {
             all
         });
         let mut idle = Idle::default();
-        (0..3).for_each(|_| idle.add(&client, HTTP, 1).unwrap());
+        (0..3).for_each(|_| idle.add(&endpoint, HTTP, 1).unwrap());
         let sources = tracker.join().unwrap();
         assert_eq!(idle.still_open(), 2);
         assert_ne!(sources[0].1, sources[1].1, "they come from several addresses");
@@ -152,13 +148,13 @@ mod tests {
     #[test]
     fn a_refusal_has_a_reason() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let client = Client::new(listener.local_addr().unwrap(), None).unwrap();
+        let endpoint = Endpoint { tracker: listener.local_addr().unwrap(), tls: None };
         let tracker = thread::spawn(move || {
             let (mut connection, _) = listener.accept().unwrap();
             let _ = connection.read(&mut [0; 1024]).unwrap();
             connection.write_all(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n").unwrap();
         });
-        let message = Idle::default().add(&client, HTTP, 1).unwrap_err().to_string();
+        let message = Idle::default().add(&endpoint, HTTP, 1).unwrap_err().to_string();
         tracker.join().unwrap();
         assert!(message.contains("connection 1") && message.contains("503"), "{message}");
     }

@@ -20,8 +20,6 @@ pub mod topology;
 
 mod accounting;
 mod certificate;
-mod http;
 mod machine;
 mod probe;
 mod run;
-mod ws;

@@ -28,7 +28,6 @@ use crate::certificate::Certificate;
 use crate::configuration;
 use crate::cpu_assignment::CpuAssignment;
 use crate::description::{Description, StopSignal};
-use crate::http::Client;
 use crate::idle::Idle;
 use crate::installation::Installation;
 use crate::load::{LoadSpec, Measure, Transport, WsTransport};
@@ -36,7 +35,7 @@ use crate::machine;
 use crate::network::Network;
 use crate::plan::{ComparisonEvent, Interrupt, Observer, Phase};
 use crate::port;
-use crate::probe::{Probe, ProbeResult, UdpProbe};
+use crate::probe::{Endpoint, Probe, ProbeResult};
 use crate::process::{Process, Program, describe_exit};
 use crate::result::{CpuTime, IdleConnections, IdleStep, Machine, Round, SlowReaderRound, Usage};
 use crate::template::Values;
@@ -278,7 +277,7 @@ impl Run<'_> {
         process: &mut Process,
         outcome: &mut Round,
     ) -> Result<()> {
-        let client = self.client(address)?;
+        let endpoint = self.endpoint(address);
         let resident_before_bytes = resident_bytes(process.group())?;
         let mut idle = Idle::default();
         let (mut failure, mut steps) = (None, Vec::new());
@@ -288,7 +287,7 @@ impl Run<'_> {
                 let (open, resident_bytes) = self.settled(&idle, process)?;
                 steps.push(IdleStep { open, resident_bytes });
             }
-            let added = idle.add(&client, self.load.transport, self.load.seed);
+            let added = idle.add(&endpoint, self.load.transport, self.load.seed);
             let added = added.and_then(|()| check_memory(idle.opened(), process));
             if let Err(error) = added {
                 failure = Some(format!("{error:#}"));
@@ -315,9 +314,8 @@ impl Run<'_> {
         Ok((idle.still_open(), resident_bytes))
     }
 
-    fn client(&self, address: SocketAddr) -> Result<Client> {
-        let tls = self.certificate.map(Certificate::client);
-        Client::new(address, tls).context("no client for the tracker")
+    fn endpoint(&self, tracker: SocketAddr) -> Endpoint {
+        Endpoint { tracker, tls: self.certificate.map(Certificate::client) }
     }
 
     /// Runs the closed loop and measures its cost.
@@ -402,13 +400,13 @@ impl Run<'_> {
     fn wait_for_answer(&self, address: SocketAddr, process: &mut Process) -> Result<()> {
         let patience = self.description.start_patience();
         let deadline = machine::now() + patience;
-        let mut probe = match self.load.transport {
+        let probe = match self.load.transport {
             Transport::Udp => {
-                let probe = UdpProbe::new(address, self.description.whitelist);
-                Probe::Udp(probe.context("cannot open a socket for the probe")?)
+                let probe = Probe::udp(address, self.description.whitelist);
+                probe.context("cannot open a socket for the probe")?
             }
-            Transport::Http(_) => Probe::Http(self.client(address)?),
-            Transport::Ws(_) => Probe::Ws(self.client(address)?),
+            Transport::Http(_) => Probe::Http(self.endpoint(address)),
+            Transport::Ws(_) => Probe::Ws(self.endpoint(address)),
         };
         let mut refusal = None;
         while machine::now() < deadline {

@@ -2,6 +2,7 @@
 //!
 //! | | owns |
 //! |---|---|
+//! | [`client`] | the clients of tests and trials, one for each protocol |
 //! | [`tools`] | the programs and packages that tests run, and where to find them |
 //! | [`network`] | two network namespaces with a pair of interfaces between them, and VLANs |
 //! | [`interop`] | real BitTorrent clients, browsers and proxies, and the scenarios in which they meet a tracker |
@@ -17,6 +18,7 @@
 pub mod allocator;
 #[cfg(feature = "tls")]
 pub mod certificate;
+pub mod client;
 pub mod interop;
 #[cfg(feature = "tls")]
 pub mod nats;

@@ -18,8 +18,6 @@ pub mod namespace;
 mod nats;
 mod report;
 mod run;
-mod socket;
-mod tls;
 mod tracker;
 mod udp;
 mod verdict;

@@ -8,7 +8,6 @@ use shoal_load::ws::WsSettings;
 use shoal_load::{Kinds, OpenError, Pace, Plan, Report, Session, Stop, Watch, WrongReplies, http, udp, ws};
 
 use crate::load::Transport;
-use crate::ws::PATH;
 
 /// A load generator, ready for the runs of one tracker.
 pub(crate) struct Generator {
@@ -52,7 +51,7 @@ impl Generator {
             Transport::Ws(transport) => {
                 let settings = WsSettings {
                     host: plan.target.to_string(),
-                    path: PATH.to_owned(),
+                    path: "/announce".to_owned(),
                     origin: None,
                     tls: transport.tls.then(|| tls(plan.target, false)),
                     connections: transport.connections,

@@ -1,10 +1,10 @@
 //! The time of offers and answers between WebTorrent clients.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tungstenite::Message;
+use shoal_testkit::client::websocket::{Frame, WebSocket};
 
 use super::nodes::Nodes;
 use super::tracker::now_ms;
@@ -63,40 +63,34 @@ impl Pair {
             "answer": { "type": "answer", "sdp": "v=0" },
         });
         let answer_ms = now_ms();
-        self.answerer.send(&answer);
+        self.answerer.socket.send(&answer).unwrap();
         self.offerer.receive("answer");
         [offered_ms - begin_ms, now_ms() - answer_ms]
     }
 }
 
 struct Browser {
-    socket: tungstenite::WebSocket<TcpStream>,
+    socket: WebSocket,
     info_hash: String,
     peer_id: String,
 }
 
 impl Browser {
     fn open(tracker: SocketAddr, torrent: char, name: char) -> Self {
-        let stream = TcpStream::connect(tracker).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let (socket, _) = tungstenite::client("ws://localhost/announce", stream).unwrap();
+        let socket = WebSocket::open(None, tracker, None, PATIENCE).unwrap();
         let repeated = |character: char| character.to_string().repeat(20);
         Self { socket, info_hash: repeated(torrent), peer_id: repeated(name) }
-    }
-
-    fn send(&mut self, message: &Value) {
-        self.socket.send(Message::text(message.to_string())).unwrap();
     }
 
     /// Announces with so many offers.
     fn announce(&mut self, offers: usize) {
         let id: String = (0..20).map(|_| fastrand::alphanumeric()).collect();
         let offer = json!({ "offer_id": id, "offer": { "type": "offer", "sdp": "v=0" } });
-        self.send(&json!({
+        let announce = json!({
             "action": "announce", "info_hash": self.info_hash, "peer_id": self.peer_id, "numwant": offers,
             "uploaded": 0, "downloaded": 0, "left": 1, "offers": vec![offer; offers],
-        }));
+        });
+        self.socket.send(&announce).unwrap();
     }
 
     /// Announces, and returns the number of leechers.
@@ -108,8 +102,7 @@ impl Browser {
     /// Waits for a message with this member.
     fn receive(&mut self, member: &str) -> Value {
         loop {
-            let Message::Text(text) = self.socket.read().unwrap() else { continue };
-            let message: Value = serde_json::from_str(&text).unwrap();
+            let Frame::Text(message) = self.socket.read().unwrap() else { continue };
             if !message[member].is_null() {
                 return message;
             }

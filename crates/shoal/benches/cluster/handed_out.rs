@@ -1,8 +1,10 @@
 //! How soon the other nodes hand out a peer, and the bytes of a change.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
+
+use shoal_testkit::client::udp::{Announce, Client};
 
 use super::nodes::{Load, Nodes};
 use super::tracker::{Tracker, now_ms};
@@ -36,7 +38,7 @@ pub(crate) fn run(run: &mut Run) {
 
 /// Announces new peers at each node in turn, and asks another one until it hands them out.
 fn measure(run: &mut Run, nodes: &Nodes, name: &str, samples: usize) {
-    let mut clients: Vec<Client> = nodes.trackers.iter().map(|tracker| Client::open(tracker.udp)).collect();
+    let clients: Vec<Client> = nodes.trackers.iter().map(|tracker| open(tracker.udp)).collect();
     let mut times_ms: Vec<f64> = (0..samples)
         .map(|sample| {
             // Moments within a batch are equally likely.
@@ -44,8 +46,15 @@ fn measure(run: &mut Run, nodes: &Nodes, name: &str, samples: usize) {
             let info_hash: [u8; 20] = core::array::from_fn(|_| fastrand::u8(..));
             let (from, to) = (sample % 3, (sample + 1 + sample / 3 % 2) % 3);
             let begin_ms = now_ms();
-            clients[from].announce(&info_hash, 1001);
-            while !clients[to].announce(&info_hash, 1002).contains(&1001) {
+            let ports = |client: &Client, port| {
+                announce(client, info_hash, port).unwrap_or_else(|| {
+                    // The connection id has expired.
+                    client.connect().unwrap();
+                    Vec::new()
+                })
+            };
+            ports(&clients[from], 1001);
+            while !ports(&clients[to], 1002).contains(&1001) {
                 assert!(now_ms() - begin_ms < PATIENCE_MS, "the peer is handed out");
                 thread::sleep(Duration::from_micros(200));
             }
@@ -75,57 +84,16 @@ fn traffic(run: &mut Run, tracker: &Tracker) {
     run.judge("traffic/bytes-per-change", (bytes + messages * lines) / deltas, "B", 32.0);
 }
 
-/// A client over UDP (BEP 15).
-pub(crate) struct Client {
-    socket: UdpSocket,
-    connection_id: [u8; 8],
+/// Opens a client over UDP (BEP 15), which sends each request until it is answered.
+pub(crate) fn open(tracker: SocketAddr) -> Client {
+    let client = Client::bind(None, tracker, Duration::from_secs(1), u32::MAX).unwrap();
+    client.connect().unwrap();
+    client
 }
 
-impl Client {
-    pub(crate) fn open(tracker: SocketAddr) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.connect(tracker).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-        let mut client = Self { socket, connection_id: [0; 8] };
-        client.connect();
-        client
-    }
-
-    pub(crate) fn connect(&mut self) {
-        let reply = self.ask(&[&0x0417_2710_1980_u64.to_be_bytes()[..], &[0; 4], &[7; 4]].concat());
-        self.connection_id.copy_from_slice(&reply[8..16]);
-    }
-
-    /// Sends a request until it is answered.
-    fn ask(&self, packet: &[u8]) -> Vec<u8> {
-        let mut buffer = [0; 2048];
-        loop {
-            self.socket.send(packet).unwrap();
-            if let Ok(length) = self.socket.recv(&mut buffer) {
-                return buffer[..length].to_vec();
-            }
-        }
-    }
-
-    /// Announces a leecher, and returns the ports of the peers of the reply.
-    fn announce(&mut self, info_hash: &[u8; 20], port: u16) -> Vec<u16> {
-        let Some(reply) = self.ask_for_peers(info_hash, port) else {
-            // The connection id has expired.
-            self.connect();
-            return Vec::new();
-        };
-        reply[20..].chunks_exact(6).map(|peer| u16::from_be_bytes([peer[4], peer[5]])).collect()
-    }
-
-    /// Announces a leecher, and returns the reply unless it is an error.
-    pub(crate) fn ask_for_peers(&self, info_hash: &[u8; 20], port: u16) -> Option<Vec<u8>> {
-        let mut packet = [&self.connection_id[..], &1_u32.to_be_bytes(), &[7; 4], info_hash].concat();
-        packet.extend(b"-CL0001-abcdefghijkl");
-        for amount in [0_u64, 1, 0] {
-            packet.extend(amount.to_be_bytes());
-        }
-        packet.extend([0; 12]);
-        packet.extend([&10_u32.to_be_bytes()[..], &port.to_be_bytes()].concat());
-        Some(self.ask(&packet)).filter(|reply| reply[3] != 3)
-    }
+/// Announces a leecher, and returns the ports of the peers of the reply, or `None` if it is an error.
+pub(crate) fn announce(client: &Client, info_hash: [u8; 20], port: u16) -> Option<Vec<u16>> {
+    let announce = Announce { numwant: 10, ..Announce::leecher(info_hash, port) };
+    let announced = client.announce(&announce).ok()?;
+    Some(announced.peers.iter().map(SocketAddr::port).collect())
 }

@@ -1,13 +1,11 @@
 //! How soon another node refuses a torrent that a request to the control listener denies.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use super::handed_out::Client;
+use super::handed_out::{announce, open};
 use super::nodes::Nodes;
-use super::tracker::{PATIENCE, TOKEN, Tracker, now_ms};
+use super::tracker::{PATIENCE, Tracker, now_ms};
 use super::{Run, percentile};
 
 /// The longest time that is permitted, in milliseconds.
@@ -17,16 +15,16 @@ pub(crate) fn run(run: &mut Run) {
     let nodes = Nodes::start();
     let samples = if run.lab.is_some() { 200 } else { 2 };
     wait_for_shared_state(&nodes);
-    let mut client = Client::open(nodes.trackers[1].udp);
+    let client = open(nodes.trackers[1].udp);
     let mut times_ms: Vec<f64> = (0..samples)
         .map(|sample| {
             // A connection id is valid for two minutes.
-            client.connect();
+            client.connect().unwrap();
             let info_hash: [u8; 20] = core::array::from_fn(|_| fastrand::u8(..));
-            assert!(client.ask_for_peers(&info_hash, 1001).is_some(), "the torrent is served before");
+            assert!(announce(&client, info_hash, 1001).is_some(), "the torrent is served before");
             let begin_ms = now_ms();
             deny(&nodes.trackers[if sample % 2 == 0 { 0 } else { 2 }], &info_hash);
-            while client.ask_for_peers(&info_hash, 1001).is_some() {
+            while announce(&client, info_hash, 1001).is_some() {
                 assert!(now_ms() - begin_ms < PATIENCE.as_secs_f64() * 1e3, "the torrent is denied");
             }
             now_ms() - begin_ms
@@ -49,14 +47,7 @@ fn wait_for_shared_state(nodes: &Nodes) {
 fn deny(tracker: &Tracker, info_hash: &[u8; 20]) {
     let hash: String = info_hash.iter().map(|byte| format!("{byte:02x}")).collect();
     let body = serde_json::json!({ "torrents": [hash] }).to_string();
-    let head = format!(
-        "POST /api/v1/lists/deny/add HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    let mut stream = TcpStream::connect(tracker.control).unwrap();
-    stream.write_all((head + &body).as_bytes()).unwrap();
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).unwrap();
-    assert!(reply.starts_with("HTTP/1.0 200") || reply.starts_with("HTTP/1.1 200"), "{reply}");
+    let fields = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+    let response = tracker.control("POST /api/v1/lists/deny/add", &fields, &body);
+    assert_eq!(response.status, 200, "{response:?}");
 }

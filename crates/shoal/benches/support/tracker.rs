@@ -2,8 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
+use shoal_testkit::client::http::{Client, Response};
 
 /// The program.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_shoal");
@@ -76,14 +77,17 @@ impl Tracker {
         Self { child, udp, http, control }
     }
 
+    /// Asks the control listener, with further header fields and a body.
+    pub(crate) fn control(&self, what: &str, fields: &str, body: &str) -> Response {
+        let head =
+            format!("{what} HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n{fields}\r\n");
+        let mut client = Client::open(None, self.control, None, PATIENCE).unwrap();
+        client.request((head + body).as_bytes()).unwrap()
+    }
+
     /// Returns the value of a metric, whose name includes its labels.
     pub(crate) fn metric(&self, name: &str) -> Option<f64> {
-        let mut stream = TcpStream::connect(self.control).unwrap();
-        let head =
-            format!("GET /metrics HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
-        stream.write_all(head.as_bytes()).unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
+        let text = String::from_utf8(self.control("GET /metrics", "", "").body).unwrap();
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?.parse().ok()
     }
 }

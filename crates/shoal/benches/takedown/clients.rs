@@ -1,14 +1,14 @@
 //! Clients of every protocol that announce one torrent without a pause, and note when they were served last.
 
-use std::io::{Read, Write};
-use std::net::{TcpStream, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use tungstenite::Message;
+use serde_json::json;
+use shoal_testkit::client::websocket::{Frame, WebSocket};
+use shoal_testkit::client::{http, udp};
 
 use super::tracker::{Tracker, now_ms};
 
@@ -30,6 +30,12 @@ enum Reaction {
     Refused,
 }
 
+impl Reaction {
+    fn to_peers(peers: &[SocketAddr]) -> Self {
+        if peers.is_empty() { Self::Empty } else { Self::Served }
+    }
+}
+
 /// A client that announces on a thread of its own, until it is refused.
 pub(crate) struct Probe {
     served: Arc<AtomicU64>,
@@ -44,12 +50,12 @@ impl Probe {
     /// Starts two peers of each protocol. Browsers count twice: their replies, and the offers that they receive.
     pub(crate) fn start_all(tracker: &Tracker, info_hash: [u8; 20]) -> Vec<Self> {
         let (udp, http) = (tracker.udp, tracker.http);
-        let mut udp_client = UdpClient::open(udp);
+        let udp_client = UdpClient::open(udp);
         let mut http_client = HttpClient::open(http);
         let (mut first, mut second) = (Browser::open(http), Browser::open(http));
         vec![
-            Self::start(move |number| udp_client.announce(&info_hash, port(number))),
-            Self::start(move |number| http_client.announce(&info_hash, port(number))),
+            Self::start(move |number| udp_client.announce(info_hash, port(number))),
+            Self::start(move |number| http_client.announce(info_hash, port(number))),
             Self::start(move |_| first.announce(&info_hash, b'a', false)),
             Self::start(move |_| second.announce(&info_hash, b'b', true)),
         ]
@@ -98,96 +104,47 @@ fn port(number: usize) -> u16 {
     if number.is_multiple_of(2) { 1001 } else { 1002 }
 }
 
-struct UdpClient {
-    socket: UdpSocket,
-    connection_id: [u8; 8],
-}
+struct UdpClient(udp::Client);
 
 impl UdpClient {
-    fn open(tracker: std::net::SocketAddr) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.connect(tracker).unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-        let mut client = Self { socket, connection_id: [0; 8] };
-        // BEP 15, "connect".
-        let packet = [&0x0417_2710_1980_u64.to_be_bytes()[..], &[0; 4], &[7; 4]].concat();
-        let reply = client.ask(&packet);
-        client.connection_id.copy_from_slice(&reply[8..16]);
-        client
+    fn open(tracker: SocketAddr) -> Self {
+        let client = udp::Client::bind(None, tracker, Duration::from_millis(500), 20).unwrap();
+        client.connect().unwrap();
+        Self(client)
     }
 
-    /// Sends a request until it is answered.
-    fn ask(&self, packet: &[u8]) -> Vec<u8> {
-        let mut buffer = [0; 2048];
-        for _ in 0..20 {
-            self.socket.send(packet).unwrap();
-            if let Ok(length) = self.socket.recv(&mut buffer) {
-                return buffer[..length].to_vec();
-            }
-        }
-        panic!("no reply over UDP");
-    }
-
-    fn announce(&mut self, info_hash: &[u8; 20], port: u16) -> Reaction {
-        // BEP 15, "announce": left is 1, the event is none, and the number of peers is 10.
-        let mut packet = [&self.connection_id[..], &1_u32.to_be_bytes(), &[7; 4], info_hash].concat();
-        packet.extend(b"-TD0001-abcdefghijkl");
-        packet.extend(
-            [[0_u64.to_be_bytes(), 1_u64.to_be_bytes(), 0_u64.to_be_bytes()].concat(), vec![0; 12]].concat(),
-        );
-        packet.extend([&10_u32.to_be_bytes()[..], &port.to_be_bytes()].concat());
-        let reply = self.ask(&packet);
-        match reply[3] {
-            3 => Reaction::Refused,
-            _ if reply.len() > 20 => Reaction::Served,
-            _ => Reaction::Empty,
+    fn announce(&self, info_hash: [u8; 20], port: u16) -> Reaction {
+        let announce = udp::Announce { numwant: 10, ..udp::Announce::leecher(info_hash, port) };
+        match self.0.announce(&announce) {
+            Ok(announced) => Reaction::to_peers(&announced.peers),
+            Err(error) if error.is::<udp::Refused>() => Reaction::Refused,
+            Err(error) => panic!("{error:?}"),
         }
     }
 }
 
-struct HttpClient(TcpStream);
+struct HttpClient(http::Client);
 
 impl HttpClient {
-    fn open(tracker: std::net::SocketAddr) -> Self {
-        let stream = TcpStream::connect(tracker).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self(stream)
+    fn open(tracker: SocketAddr) -> Self {
+        Self(http::Client::open(None, tracker, None, PATIENCE).unwrap())
     }
 
-    fn announce(&mut self, info_hash: &[u8; 20], port: u16) -> Reaction {
-        let hash: String = info_hash.iter().map(|byte| format!("%{byte:02x}")).collect();
-        let target =
-            format!("/announce?info_hash={hash}&peer_id=-TD0001-abcdefghijkl&port={port}&left=1&compact=1");
-        self.0.write_all(format!("GET {target} HTTP/1.1\r\nHost: t\r\n\r\n").as_bytes()).unwrap();
-        let mut reply = Vec::new();
-        let mut piece = [0; 4096];
-        // A reply is a dictionary, which ends with an e.
-        while !(reply.ends_with(b"e") && reply.windows(4).any(|bytes| bytes == b"\r\n\r\n")) {
-            let length = self.0.read(&mut piece).unwrap();
-            assert!(length > 0, "the connection stays open");
-            reply.extend_from_slice(&piece[..length]);
-        }
-        let has = |text: &[u8]| reply.windows(text.len()).any(|bytes| bytes == text);
-        match (has(b"failure reason"), has(b"5:peers0:")) {
-            (true, _) => Reaction::Refused,
-            (_, true) => Reaction::Empty,
-            (false, false) => Reaction::Served,
+    fn announce(&mut self, info_hash: [u8; 20], port: u16) -> Reaction {
+        let request = http::get(&http::announce_target(info_hash, port, "&compact=1"));
+        let response = self.0.request(&request).unwrap();
+        match response.refusal() {
+            Some(_) => Reaction::Refused,
+            None => Reaction::to_peers(&response.peers().unwrap()),
         }
     }
 }
 
-struct Browser {
-    socket: tungstenite::WebSocket<TcpStream>,
-}
+struct Browser(WebSocket);
 
 impl Browser {
-    fn open(tracker: std::net::SocketAddr) -> Self {
-        let stream = TcpStream::connect(tracker).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let (socket, _) = tungstenite::client("ws://localhost/announce", stream).unwrap();
-        Self { socket }
+    fn open(tracker: SocketAddr) -> Self {
+        Self(WebSocket::open(None, tracker, None, PATIENCE).unwrap())
     }
 
     /// Announces with offers, and waits for the reply. `counts_offers` tells whether offers of the other peer count, or
@@ -199,11 +156,10 @@ impl Browser {
             "action": "announce", "info_hash": text(info_hash), "peer_id": text(&[peer; 20]), "numwant": 2,
             "uploaded": 0, "downloaded": 0, "left": 1, "event": "update", "offers": [offer, offer],
         });
-        self.socket.send(Message::text(message.to_string())).unwrap();
+        self.0.send(&message).unwrap();
         let mut has_offer = false;
         loop {
-            let Message::Text(text) = self.socket.read().unwrap() else { continue };
-            let message: Value = serde_json::from_str(&text).unwrap();
+            let Frame::Text(message) = self.0.read().unwrap() else { continue };
             has_offer |= message["offer"].is_object();
             let is_refused = message["failure reason"].is_string();
             if !is_refused && !message["interval"].is_number() {

@@ -1,37 +1,23 @@
-//! WebTorrent as a browser speaks it, by a WebSocket library that is not ours.
+//! WebTorrent as a browser speaks it.
 
-use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tungstenite::client::IntoClientRequest;
-use tungstenite::handshake::client::Request;
-use tungstenite::protocol::frame::coding::CloseCode;
-use tungstenite::{Error, HandshakeError, Message, WebSocket};
+use shoal_testkit::client::is_timeout;
+use shoal_testkit::client::websocket::{Frame, WebSocket, fragment, text};
+use shoal_wire::websocket::frame::Opcode;
+use shoal_wire::websocket::handshake::Unaccepted;
 
 use crate::harness::{PATIENCE, Tracker};
 use crate::http::Way;
-use crate::web::{Stream, over_tcp, tcp, tcp_from};
+use crate::web::{over_tcp, tcp, tcp_from};
 
 /// A WebSocket to a tracker.
 pub(crate) struct Browser {
-    socket: WebSocket<Box<dyn Stream>>,
+    socket: WebSocket,
     /// The same connection, to set how long it is waited for.
     tcp: TcpStream,
-}
-
-fn request(fields: &[(&'static str, &str)]) -> Request {
-    request_at("/announce", fields)
-}
-
-fn request_at(target: &str, fields: &[(&'static str, &str)]) -> Request {
-    let address = format!("ws://localhost{target}");
-    let mut request: Request = address.into_client_request().expect("an address");
-    for (name, value) in fields {
-        request.headers_mut().insert(*name, value.parse().expect("a value of a header"));
-    }
-    request
 }
 
 /// Long enough for a worker that is not stopped to answer, on a busy machine.
@@ -40,74 +26,76 @@ const SOON: Duration = Duration::from_secs(1);
 impl Browser {
     /// Connects as a client that sends no `Origin`.
     pub(crate) fn open(way: Way, tracker: &Tracker) -> Self {
-        Self::knock(way.address(tracker), way.tls(), &[]).expect("the tracker takes it in")
+        Self::open_at(way, tracker, "/announce")
     }
 
     /// The same, at this path and query.
     pub(crate) fn open_at(way: Way, tracker: &Tracker, target: &str) -> Self {
         let connection = tcp(way.address(tracker));
-        Self::knock_over(connection, way.tls(), request_at(target, &[])).expect("the tracker takes it in")
+        Self::knock_over(connection, way.tls(), target, &[]).expect("the tracker takes it in")
     }
 
     /// Connects with these header fields, or tells the status of the refusal.
-    pub(crate) fn knock(
-        address: SocketAddr,
-        tls: bool,
-        fields: &[(&'static str, &str)],
-    ) -> Result<Self, u16> {
-        Self::knock_over(tcp(address), tls, request(fields))
+    pub(crate) fn knock(address: SocketAddr, tls: bool, fields: &[(&str, &str)]) -> Result<Self, u16> {
+        Self::knock_over(tcp(address), tls, "/announce", fields)
     }
 
     /// Connects from a loopback address of choice, or tells the status of the refusal.
     pub(crate) fn knock_from(
         local: [u8; 4],
         address: SocketAddr,
-        fields: &[(&'static str, &str)],
+        fields: &[(&str, &str)],
     ) -> Result<Self, u16> {
-        Self::knock_over(tcp_from(local, address), false, request(fields))
+        Self::knock_over(tcp_from(local, address), false, "/announce", fields)
     }
 
-    fn knock_over(connection: TcpStream, tls: bool, request: Request) -> Result<Self, u16> {
+    fn knock_over(
+        connection: TcpStream,
+        tls: bool,
+        target: &str,
+        fields: &[(&str, &str)],
+    ) -> Result<Self, u16> {
         let tcp = connection.try_clone().expect("there are descriptors");
-        match tungstenite::client(request, over_tcp(connection, tls)) {
-            Ok((socket, response)) => {
-                assert!(response.headers().get("sec-websocket-extensions").is_none());
-                Ok(Self { socket, tcp })
-            }
-            Err(HandshakeError::Failure(Error::Http(response))) => Err(response.status().as_u16()),
-            Err(error) => panic!("{error}"),
+        let fields: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        match WebSocket::over_with(over_tcp(connection, tls), target, &fields) {
+            Ok(socket) => Ok(Self { socket, tcp }),
+            Err(error) => match error.downcast_ref() {
+                Some(Unaccepted::Status(status)) => Err(*status),
+                _ => panic!("{error:?}"),
+            },
         }
     }
 
     /// Sends a message.
     pub(crate) fn send_json(&mut self, message: &Value) {
-        self.send(Message::text(message.to_string()));
-    }
-
-    /// Sends anything.
-    pub(crate) fn send(&mut self, message: Message) {
         self.socket.send(message).expect("the tracker reads");
     }
 
     /// Sends bytes as they are, which are frames or parts of them.
     pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
-        let stream = self.socket.get_mut();
-        stream.write_all(bytes).and_then(|()| stream.flush()).expect("the tracker reads");
+        self.try_send_raw(bytes).expect("the tracker reads");
     }
 
     /// The same, if the tracker reads.
-    pub(crate) fn try_send_raw(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        let stream = self.socket.get_mut();
-        stream.write_all(bytes).and_then(|()| stream.flush())
+    pub(crate) fn try_send_raw(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        self.socket.send_raw(bytes)
+    }
+
+    fn ping(&mut self) {
+        self.send_raw(&fragment(Opcode::Ping, true, b"there?"));
+    }
+
+    fn read(&mut self) -> Frame {
+        self.socket.read().expect("the tracker answers in time")
     }
 
     /// The next message. Pings are answered on the way.
     pub(crate) fn receive(&mut self) -> Value {
         loop {
-            match self.socket.read().expect("the tracker answers in time") {
-                Message::Text(text) => return serde_json::from_str(&text).expect("JSON"),
-                Message::Ping(_) | Message::Pong(_) => {}
-                other => panic!("{other:?}"),
+            match self.read() {
+                Frame::Text(message) => return message,
+                Frame::Ping | Frame::Pong(_) => {}
+                other @ Frame::Close(..) => panic!("{other:?}"),
             }
         }
     }
@@ -123,7 +111,7 @@ impl Browser {
         let mut code = None;
         loop {
             match self.socket.read() {
-                Ok(Message::Close(frame)) => code = frame.map(|frame| u16::from(frame.code)),
+                Ok(Frame::Close(found, _)) => code = found,
                 Ok(_) => {}
                 Err(_) => return code,
             }
@@ -132,74 +120,65 @@ impl Browser {
 
     /// Returns the messages up to now: those before the answer to a ping.
     pub(crate) fn receive_all(&mut self) -> Vec<Value> {
-        self.send(Message::Ping(b"there?".as_slice().into()));
+        self.ping();
         let mut messages = Vec::new();
         loop {
-            match self.socket.read().expect("the tracker answers in time") {
-                Message::Text(text) => messages.push(serde_json::from_str(&text).expect("JSON")),
-                Message::Pong(_) => return messages,
-                Message::Ping(_) => {}
-                other => panic!("{other:?}"),
+            match self.read() {
+                Frame::Text(message) => messages.push(message),
+                Frame::Pong(_) => return messages,
+                Frame::Ping => {}
+                other @ Frame::Close(..) => panic!("{other:?}"),
             }
         }
     }
 
     /// Makes sure that the tracker still serves this socket, and has read everything before.
     pub(crate) fn check(&mut self) {
-        self.send(Message::Ping(b"there?".as_slice().into()));
-        while !self.has_pong() {}
+        self.ping();
+        self.receive_pong();
     }
 
     /// Whether the tracker answers at once. If it does not, the answer has to be waited for: see [`Self::receive_pong`].
     pub(crate) fn answers_soon(&mut self) -> bool {
-        self.send(Message::Ping(b"there?".as_slice().into()));
+        self.ping();
         self.tcp.set_read_timeout(Some(SOON)).expect("a time-out can be set");
         let outcome = self.socket.read();
         self.tcp.set_read_timeout(Some(PATIENCE)).expect("a time-out can be set");
         match outcome {
-            Ok(Message::Pong(_)) => true,
-            Err(Error::Io(error)) if error.kind() == ErrorKind::WouldBlock => false,
+            Ok(Frame::Pong(_)) => true,
+            Err(error) if error.downcast_ref().is_some_and(is_timeout) => false,
             other => panic!("{other:?}"),
         }
     }
 
-    /// Receives the pong that did not come at once.
+    /// Receives the answer to a ping.
     pub(crate) fn receive_pong(&mut self) {
-        while !self.has_pong() {}
-    }
-
-    fn has_pong(&mut self) -> bool {
-        match self.socket.read().expect("the tracker answers in time") {
-            Message::Pong(payload) => payload == b"there?".as_slice(),
-            Message::Ping(_) => false,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// Receives this many pings, and answers each.
-    pub(crate) fn receive_pings(&mut self, count: usize) {
-        for _ in 0..count {
-            match self.socket.read().expect("the tracker pings in time") {
-                Message::Ping(_) => self.socket.flush().expect("the tracker reads"),
+        loop {
+            match self.read() {
+                Frame::Pong(payload) if payload == b"there?" => return,
+                Frame::Pong(_) | Frame::Ping => {}
                 other => panic!("{other:?}"),
             }
         }
     }
 
+    /// Receives this many pings, each of which is answered.
+    pub(crate) fn receive_pings(&mut self, count: usize) {
+        for _ in 0..count {
+            assert_eq!(self.read(), Frame::Ping);
+        }
+    }
+
     /// Leaves as a browser does whose page is closed.
     pub(crate) fn leave(mut self) {
-        self.socket
-            .close(Some(tungstenite::protocol::CloseFrame { code: CloseCode::Normal, reason: "".into() }))
-            .expect("the tracker reads");
+        self.send_raw(&fragment(Opcode::Close, true, &1000_u16.to_be_bytes()));
         assert_eq!(self.close_code(), Some(1000));
     }
 }
 
-/// The frame of a message, masked by zeros.
+/// The frame of a message.
 pub(crate) fn frame(message: &Value) -> Vec<u8> {
-    let text = message.to_string();
-    let length = u16::try_from(text.len()).expect("a short message").to_be_bytes();
-    [&[0x81, 0xfe][..], &length, &[0; 4], text.as_bytes()].concat()
+    text(message.to_string().as_bytes())
 }
 
 /// An announce of the peer `peer` in the torrent `torrent`, with so many offers.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use serde_json::json;
+use shoal_base::Event;
 use shoal_testkit::nats::{Cluster, Options, Server};
 
 use crate::browser::{Browser, announce, answer, name};
@@ -42,7 +43,7 @@ impl Nodes {
 pub(crate) fn ports(tracker: &Tracker) -> BTreeSet<u16> {
     let visitor = Announce { event: STOPPED, ..Announce::leecher(TORRENT, 9) };
     let client = Client::new(tracker.udp[0]);
-    let handed = client.announce(&Announce { event: 0, ..visitor });
+    let handed = client.announce(&Announce { event: Event::Update, ..visitor });
     client.announce(&visitor);
     handed.peers.iter().map(SocketAddr::port).filter(|port| *port != 9).collect()
 }

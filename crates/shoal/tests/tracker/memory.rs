@@ -4,10 +4,8 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-
 use crate::browser::{Browser, announce};
-use crate::harness::{PATIENCE, Tracker, eventually, run};
+use crate::harness::{Tracker, eventually, run};
 use crate::http::Way;
 use crate::web::{self, Web};
 
@@ -36,12 +34,7 @@ fn status_bytes(tracker: &Tracker, field: &str) -> u64 {
 
 /// A WebSocket of the loopback address `127.0.0.number`, without a library.
 fn open(number: u8, address: SocketAddr) -> TcpStream {
-    let client = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    bind(&client, &SocketAddr::from(([127, 0, 0, number], 0))).unwrap();
-    connect(&client, &address).unwrap();
-    let mut stream = TcpStream::from(client);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = web::tcp_from([127, 0, 0, number], address);
     stream.write_all(UPGRADE).unwrap();
     assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
     stream

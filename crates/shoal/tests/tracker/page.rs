@@ -3,7 +3,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::harness::{PATIENCE, Tracker, eventually};
+use crate::harness::{Tracker, eventually};
+use crate::web::tcp;
 
 /// An answer.
 #[derive(Debug)]
@@ -33,8 +34,7 @@ pub(crate) fn begin(address: SocketAddr, bytes: &[u8]) -> Page {
 }
 
 fn connect(address: SocketAddr, bytes: &[u8]) -> TcpStream {
-    let mut stream = TcpStream::connect(address).expect("the control listener listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out can be set");
+    let mut stream = tcp(address);
     stream.write_all(bytes).expect("it reads the request");
     stream
 }

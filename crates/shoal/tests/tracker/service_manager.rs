@@ -1,7 +1,7 @@
 //! The service manager: its messages, its watchdog, and the sockets that it passes. A test plays its part, by the protocols of
 //! sd_notify(3) and sd_listen_fds(3).
 
-use std::io::{IoSliceMut, Read, Write};
+use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -14,13 +14,15 @@ use std::thread;
 use nix::sys::signal::Signal;
 use nix::unistd::Uid;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use shoal_testkit::client::http::get_and_close;
 use tempfile::TempDir;
 
-use crate::client::{Announce, Client, word};
+use crate::client::{Announce, Client, connect_packet, word};
 use crate::frozen::{TRACEABLE, freeze};
 use crate::harness::{PATIENCE, Tracker, eventually, run_with_sockets};
 use crate::state::{Place, assert_filled, fill};
 use crate::udp::hash;
+use crate::web::Web;
 
 /// A service manager.
 struct Manager {
@@ -159,29 +161,13 @@ fn a_watchdog_for_another_process_is_not_fed() {
     assert!(manager.receive().text.starts_with("STOPPING=1"));
 }
 
-/// Asks for a connection id, without waiting for it.
-fn send_connect(client: &UdpSocket) {
-    // BEP 15, "connect".
-    let request = [&0x0417_2710_1980_u64.to_be_bytes()[..], &[0; 4], &[1, 2, 3, 4]].concat();
-    client.send(&request).unwrap();
-}
-
-fn receive_connect(client: &UdpSocket) {
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut reply = [0; 64];
-    assert_eq!(client.recv(&mut reply).unwrap(), 16);
-    assert_eq!(reply[4..8], [1, 2, 3, 4]);
-}
-
 /// Starts a tracker with sockets in which requests wait, and checks that both workers serve.
 fn serve_waiting_requests(udp: UdpSocket, tcp: TcpListener) {
     let (udp_address, tcp_address) = (udp.local_addr().unwrap(), tcp.local_addr().unwrap());
-    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-    client.connect(udp_address).unwrap();
-    send_connect(&client);
-    let mut web = TcpStream::connect(tcp_address).unwrap();
-    web.write_all(b"GET /scrape?info_hash=aaaaaaaaaaaaaaaaaaaa HTTP/1.1\r\nConnection: close\r\n\r\n")
-        .unwrap();
+    let client = Client::new(udp_address);
+    client.send(&connect_packet(7));
+    let mut web = Web::connect(tcp_address, false);
+    web.send(&get_and_close("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"));
     let (udp_listen, http_listen) = (udp_address.to_string(), tcp_address.to_string());
     let settings = [
         ("SHOAL_UDP_LISTEN", &*udp_listen),
@@ -191,11 +177,8 @@ fn serve_waiting_requests(udp: UdpSocket, tcp: TcpListener) {
     ];
     let tracker = Tracker::start_with_sockets([udp.into(), tcp.into()], "udp:http", &settings);
     assert_eq!((tracker.udp[0], tracker.http[0]), (udp_address, tcp_address));
-    receive_connect(&client);
-    let mut reply = String::new();
-    web.set_read_timeout(Some(PATIENCE)).unwrap();
-    web.read_to_string(&mut reply).unwrap();
-    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    assert_eq!(word(&client.receive(), 4), 7);
+    assert_eq!(web.answer().status, 200);
     for _ in 0..16 {
         Client::new(udp_address).connect();
     }
@@ -248,14 +231,13 @@ fn sockets_survive_a_crash() {
     let stored = [(); 2].map(|()| manager.wait_for_descriptor());
     tracker.signal(Signal::SIGKILL);
     tracker.wait(PATIENCE);
-    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-    client.connect(udp).unwrap();
-    send_connect(&client);
+    let client = Client::new(udp);
+    client.send(&connect_packet(7));
     let waiting = TcpStream::connect(tcp).unwrap();
     let names = stored.each_ref().map(|(name, _)| name.clone()).join(":");
     let mut tracker = Tracker::start_with_sockets(stored.map(|(_, socket)| socket), &names, &settings);
     assert_eq!((tracker.udp[0], tracker.http[0]), (udp, tcp));
-    receive_connect(&client);
+    assert_eq!(word(&client.receive(), 4), 7);
     drop(waiting);
     tracker.stop();
     // It asked for nothing to be stored that the manager has already.
@@ -289,17 +271,13 @@ fn unix_sockets_and_the_control_listener_survive_a_crash_and_a_stop() {
     for signal in [Signal::SIGKILL, Signal::SIGTERM] {
         tracker.signal(signal);
         tracker.wait(PATIENCE);
-        let mut web = UnixStream::connect(&path).unwrap();
-        web.write_all(b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n").unwrap();
-        web.write_all(b"GET /scrape?info_hash=aaaaaaaaaaaaaaaaaaaa HTTP/1.1\r\nConnection: close\r\n\r\n")
-            .unwrap();
+        let mut web = Web::connect_unix(&path);
+        web.send(b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n");
+        web.send(&get_and_close("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"));
         let _waiting = TcpStream::connect(address).unwrap();
         tracker = Tracker::start_with_sockets(sockets(), &names, &settings);
         assert_eq!(tracker.control, address);
-        let mut reply = String::new();
-        web.set_read_timeout(Some(PATIENCE)).unwrap();
-        web.read_to_string(&mut reply).unwrap();
-        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+        assert_eq!(web.answer().status, 200);
         assert_eq!(tracker.page("/health").status, 200);
     }
     tracker.stop();

@@ -3,17 +3,18 @@
 mod machine;
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
+use shoal_testkit::client::http::get_and_close;
 use shoal_xdp::route::permit_lookups;
 
 use crate::client::{Announce, Client, connect_packet};
-use crate::harness::{PATIENCE, eventually};
+use crate::harness::eventually;
 use crate::page::send;
 use crate::state::{assert_filled, fill};
 use crate::udp::hash;
+use crate::web::Web;
 
 use self::machine::Machine;
 
@@ -64,8 +65,8 @@ fn assert_unprivileged(machine: &Machine) {
 
 /// Requests that are sent while no process of the tracker runs.
 struct Waiting {
-    udp: UdpSocket,
-    http: TcpStream,
+    udp: Client,
+    http: Web,
 }
 
 impl Waiting {
@@ -74,23 +75,17 @@ impl Waiting {
         let held = machine.hold_starts();
         machine.systemctl(end);
         machine.wait_for("SubState", "start-pre");
-        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        udp.connect(TRACKER).unwrap();
-        udp.send(&connect_packet(7)).unwrap();
-        let mut http = TcpStream::connect(TRACKER).unwrap();
-        http.write_all(b"GET /scrape?info_hash=aaaaaaaaaaaaaaaaaaaa HTTP/1.1\r\nConnection: close\r\n\r\n")
-            .unwrap();
+        let udp = Client::new(TRACKER);
+        udp.send(&connect_packet(7));
+        let mut http = Web::connect(TRACKER, false);
+        http.send(&get_and_close("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"));
         drop(held);
         Self { udp, http }
     }
 
     fn receive(mut self) {
-        self.udp.set_read_timeout(Some(PATIENCE)).unwrap();
-        assert_eq!(self.udp.recv(&mut [0; 64]).unwrap(), 16, "a connect reply");
-        self.http.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut reply = String::new();
-        self.http.read_to_string(&mut reply).unwrap();
-        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+        assert_eq!(self.udp.receive().len(), 16, "a connect reply");
+        assert_eq!(self.http.answer().status, 200);
     }
 }
 

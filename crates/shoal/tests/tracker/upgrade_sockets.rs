@@ -3,6 +3,8 @@
 use std::mem;
 
 use serde_json::{Value, json};
+use shoal_testkit::client::websocket::fragment;
+use shoal_wire::websocket::frame::Opcode;
 
 use crate::browser::{Browser, announce, answer, frame, name};
 use crate::harness::{PATIENCE, eventually};
@@ -139,18 +141,10 @@ fn a_message_in_progress_arrives(way: Way) {
     let mut browser = Browser::open(way, &upgraded.tracker);
     let text = announce('t', 'a', 0).to_string();
     let (first, second) = text.as_bytes().split_at(50);
-    let fragment = |head: u8, text: &[u8]| {
-        let length = u16::try_from(text.len()).unwrap().to_be_bytes();
-        let (head, text): (&[u8], Vec<u8>) = match text.len() {
-            ..126 => (&[head, 0x80 | length[1]], text.to_vec()),
-            _ => (&[head, 0xfe, length[0], length[1]], text.to_vec()),
-        };
-        [head, &[0; 4], &text].concat()
-    };
     // A whole fragment, and the beginning of the next one.
-    let last = fragment(0x80, second);
+    let last = fragment(Opcode::Continuation, true, second);
     let (begin, rest) = last.split_at(9);
-    browser.send_raw(&[&fragment(0x01, first)[..], begin].concat());
+    browser.send_raw(&[&fragment(Opcode::Text, false, first)[..], begin].concat());
     let mut other = Browser::open(way, &upgraded.tracker);
     let whole = frame(&announce('t', 'b', 0));
     other.send_raw(&whole[..30]);

@@ -2,13 +2,11 @@
 //!
 //! The load announces to torrents with even numbers; the sample has odd ones.
 
-use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use shoal_base::InfoHash;
 use shoal_load::info_hash;
-use shoal_wire::udp::{ConnectionId, Reply, Request, TransactionId};
+use shoal_testkit::client::udp::{Client, Refused};
 
 /// Torrents of a scrape: fewer than the 74 of BEP 15, for trackers that answer fewer.
 const HASHES: usize = 50;
@@ -17,16 +15,14 @@ const HASHES: usize = 50;
 const TIMEOUT: Duration = Duration::from_millis(500);
 const ATTEMPTS: usize = 6;
 
-const PACKET_BYTES_MAX: usize = 2048;
-
 /// The address of the client.
-const CLIENT: (&str, u16) = ("127.0.4.1", 0);
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 4, 1));
 
 /// A sample of torrents.
 #[derive(Debug)]
 pub(crate) struct Sample {
     target: SocketAddr,
-    hashes: Vec<InfoHash>,
+    hashes: Vec<[u8; 20]>,
 }
 
 impl Sample {
@@ -36,7 +32,7 @@ impl Sample {
         let odd = torrents / 2;
         let count = odd.min(most);
         let number = |index: u32| u64::from(index) * u64::from(odd) / u64::from(count.max(1)) * 2 + 1;
-        let hash = |index| info_hash(seed, u32::try_from(number(index)).unwrap_or(1));
+        let hash = |index| info_hash(seed, u32::try_from(number(index)).unwrap_or(1)).0;
         Self { target, hashes: (0..count).map(hash).collect() }
     }
 
@@ -50,93 +46,27 @@ impl Sample {
     /// # Errors
     /// Returns an error, as a sentence, if the tracker does not answer or refuses.
     pub(crate) fn count(&self) -> Result<u64, String> {
-        let mut client =
-            Client::open(self.target).map_err(|error| format!("no socket for scrapes: {error}"))?;
-        self.hashes.chunks(HASHES).map(|hashes| client.count(hashes)).sum()
+        let client = Client::bind(CLIENT, self.target, TIMEOUT, 1);
+        let client = client.map_err(|error| format!("no socket for scrapes: {error}"))?;
+        self.hashes.chunks(HASHES).map(|hashes| count(&client, hashes)).sum()
     }
 }
 
-/// A client that scrapes.
-struct Client {
-    socket: UdpSocket,
-    connection_id: Option<ConnectionId>,
-    transaction_id: u32,
-}
-
-impl Client {
-    fn open(target: SocketAddr) -> io::Result<Self> {
-        let socket = UdpSocket::bind(CLIENT)?;
-        socket.connect(target)?;
-        socket.set_read_timeout(Some(TIMEOUT))?;
-        Ok(Self { socket, connection_id: None, transaction_id: 0 })
-    }
-
-    /// Counts the peers of a few torrents.
-    fn count(&mut self, hashes: &[InfoHash]) -> Result<u64, String> {
-        let mut refusal = None;
-        for _ in 0..ATTEMPTS {
-            match self.attempt(hashes) {
-                Some(Ok(peers)) => return Ok(peers),
-                // The tracker may have forgotten the connection id.
-                other => {
-                    refusal = other.and_then(Result::err).or(refusal);
-                    self.connection_id = None;
-                }
+/// Counts the peers of a few torrents.
+fn count(client: &Client, hashes: &[[u8; 20]]) -> Result<u64, String> {
+    let mut refusal = None;
+    for _ in 0..ATTEMPTS {
+        // The tracker may have forgotten an earlier connection id.
+        match client.connect().and_then(|_| client.scrape(hashes)) {
+            Ok(counts) if counts.len() == hashes.len() => {
+                return Ok(counts.iter().map(|counts| u64::from(counts.members())).sum());
             }
-        }
-        Err(refusal.unwrap_or_else(|| "scrapes were not answered".to_owned()))
-    }
-
-    /// Asks once. Returns the peers or the tracker's refusal, or `None` if there is no answer.
-    fn attempt(&mut self, hashes: &[InfoHash]) -> Option<Result<u64, String>> {
-        let mut packet = [0; PACKET_BYTES_MAX];
-        let connection_id = match self.connection_id {
-            Some(connection_id) => connection_id,
-            None => {
-                let transaction_id = self.next();
-                match self.exchange(&Request::Connect { transaction_id }, transaction_id, &mut packet)? {
-                    Reply::Connect { connection_id, .. } => *self.connection_id.insert(connection_id),
-                    _ => return None,
-                }
-            }
-        };
-        let transaction_id = self.next();
-        let scrape = Request::Scrape { connection_id, transaction_id, info_hashes: hashes };
-        match self.exchange(&scrape, transaction_id, &mut packet)? {
-            Reply::Scrape { entries, .. } if entries.len() == hashes.len() => {
-                let peers = entries
-                    .iter()
-                    .map(|entry| [entry.seeders, entry.leechers].map(|count| u64::from(count.get())));
-                Some(Ok(peers.flatten().sum()))
-            }
-            Reply::Error { message, .. } => {
-                Some(Err(format!("a scrape was refused: {}", String::from_utf8_lossy(message))))
-            }
-            _ => None,
+            Ok(_) => {}
+            Err(error) => refusal = error.downcast().ok().or(refusal),
         }
     }
-
-    fn next(&mut self) -> TransactionId {
-        self.transaction_id = self.transaction_id.wrapping_add(1);
-        TransactionId(self.transaction_id)
-    }
-
-    /// Sends a request and waits for its reply. Replies to earlier ones are skipped.
-    fn exchange<'p>(
-        &self,
-        request: &Request<'_>,
-        of: TransactionId,
-        packet: &'p mut [u8; PACKET_BYTES_MAX],
-    ) -> Option<Reply<'p>> {
-        let length = request.encode(packet).expect("every request fits into the packet");
-        // A closed port is reported on the next call. It counts as silence.
-        self.socket.send(&packet[..length]).ok()?;
-        loop {
-            let length = self.socket.recv(packet).ok()?;
-            let id = packet.get(4..8).filter(|_| length >= 8)?;
-            if id == of.0.to_be_bytes() {
-                return Reply::decode(&packet[..length]).ok();
-            }
-        }
-    }
+    Err(refusal.map_or_else(
+        || "scrapes were not answered".to_owned(),
+        |Refused(reason)| format!("a scrape was refused: {reason}"),
+    ))
 }

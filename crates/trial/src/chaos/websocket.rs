@@ -1,13 +1,15 @@
 //! WebTorrent clients that stay connected: how many of their connections end, with which code, and when.
 
-use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tungstenite::{Message, WebSocket};
+use anyhow::Result;
+use serde_json::json;
+use shoal_testkit::client::websocket::{Frame, WebSocket};
+use shoal_testkit::client::{is_timeout, tcp};
 
 use crate::chaos::load::Load;
 use crate::chaos::result::WebSocketEnd;
@@ -30,7 +32,7 @@ pub(crate) struct WebSockets {
 
 /// A client.
 enum Client {
-    Open(Box<WebSocket<TcpStream>>),
+    Open(Box<WebSocket>),
     /// It opens another connection after this number of looks.
     Ended(usize),
 }
@@ -41,8 +43,11 @@ impl WebSockets {
     /// # Errors
     /// Returns an error, as a sentence, if one cannot be opened.
     pub(crate) fn open(target: SocketAddr, count: usize, load: &Load) -> Result<Self, String> {
-        let clients = (0..count).map(|number| Ok(Client::Open(Box::new(open(target, number)?))));
-        let mut clients: Vec<Client> = clients.collect::<Result<_, String>>()?;
+        let open = |number| {
+            let failed = |error| format!("WebSocket {number} cannot be opened: {error:#}");
+            open(target, number).map(Client::Open).map_err(failed)
+        };
+        let mut clients: Vec<Client> = (0..count).map(open).collect::<Result<_, String>>()?;
         let is_over = Arc::new(AtomicBool::new(false));
         let (flag, now_ns) = (Arc::clone(&is_over), load.clock());
         let watch = move || {
@@ -81,11 +86,9 @@ fn look(client: &mut Client, target: SocketAddr, number: usize) -> Option<Option
         Client::Open(socket) => {
             let code = loop {
                 match socket.read() {
-                    Ok(Message::Close(frame)) => break frame.map(|frame| frame.code.into()),
+                    Ok(Frame::Close(code, _)) => break code,
                     Ok(_) => {}
-                    Err(tungstenite::Error::Io(error)) if error.kind() == ErrorKind::WouldBlock => {
-                        return None;
-                    }
+                    Err(error) if error.downcast_ref().is_some_and(is_timeout) => return None,
                     Err(_) => break None,
                 }
             };
@@ -96,7 +99,7 @@ fn look(client: &mut Client, target: SocketAddr, number: usize) -> Option<Option
             *looks = looks.saturating_sub(1);
             if *looks == 0 {
                 *client = match open(target, number) {
-                    Ok(socket) => Client::Open(Box::new(socket)),
+                    Ok(socket) => Client::Open(socket),
                     Err(_) => Client::Ended(LOOKS_UNTIL_OPENED),
                 };
             }
@@ -105,17 +108,15 @@ fn look(client: &mut Client, target: SocketAddr, number: usize) -> Option<Option
     }
 }
 
-fn open(target: SocketAddr, number: usize) -> Result<WebSocket<TcpStream>, String> {
-    let failed = |error: &dyn std::fmt::Display| format!("WebSocket {number} cannot be opened: {error}");
-    let stream = TcpStream::connect_timeout(&target, UPGRADE_TIMEOUT).map_err(|error| failed(&error))?;
-    stream.set_read_timeout(Some(UPGRADE_TIMEOUT)).map_err(|error| failed(&error))?;
-    let url = format!("ws://{target}/announce");
-    let (mut socket, _) = tungstenite::client(url, stream).map_err(|error| failed(&error))?;
-    let announce = format!(
-        r#"{{"action":"announce","info_hash":"chaos-{:014}","peer_id":"-SL0100-{number:012}","numwant":0,"left":1,"uploaded":0,"downloaded":0,"event":"started","offers":[]}}"#,
-        number / 10
-    );
-    socket.send(Message::text(announce)).map_err(|error| failed(&error))?;
-    socket.get_ref().set_nonblocking(true).map_err(|error| failed(&error))?;
-    Ok(socket)
+fn open(target: SocketAddr, number: usize) -> Result<Box<WebSocket>> {
+    let stream = tcp(None, target, UPGRADE_TIMEOUT)?;
+    let tcp = stream.try_clone()?;
+    let mut socket = WebSocket::over(stream)?;
+    socket.send(&json!({
+        "action": "announce", "info_hash": format!("chaos-{:014}", number / 10),
+        "peer_id": format!("-SL0100-{number:012}"), "numwant": 0, "left": 1, "uploaded": 0, "downloaded": 0,
+        "event": "started", "offers": [],
+    }))?;
+    tcp.set_nonblocking(true)?;
+    Ok(Box::new(socket))
 }

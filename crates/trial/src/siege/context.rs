@@ -7,13 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use shoal_testkit::client::tls::Tls;
 
 use crate::siege::attack::Mode;
 use crate::siege::cluster::Cluster;
 use crate::siege::measure;
-use crate::siege::tls::TlsClient;
 use crate::siege::tracker::Tracker;
-use crate::siege::udp::{Flow, UdpClient};
+use crate::siege::udp::{self, Flow, UdpClient};
 use crate::siege::wire::Wire;
 
 /// The time that an attacker waits for a reply.
@@ -30,7 +30,7 @@ pub(crate) struct Context<'t> {
     /// The extent of the attack.
     pub(crate) mode: Mode,
     /// The TLS client of attackers.
-    pub(crate) tls: &'t TlsClient,
+    pub(crate) tls: &'t Tls,
     window_end: Instant,
     deadline: Instant,
     hostile_bytes: AtomicU64,
@@ -64,7 +64,7 @@ impl<'t> Context<'t> {
     pub(crate) fn new(
         tracker: &'t Tracker,
         (cluster, wire): (Option<&'t Cluster>, Option<&'t Wire<'t>>),
-        tls: &'t TlsClient,
+        tls: &'t Tls,
         mode: Mode,
     ) -> Self {
         let now = measure::now();
@@ -159,7 +159,7 @@ impl<'t> Context<'t> {
 
     /// Opens an attacker's UDP client.
     pub(crate) fn udp(&self, source: IpAddr) -> Result<UdpClient> {
-        UdpClient::open(source, self.tracker.udp(source), TIMEOUT)
+        udp::open(source, self.tracker.udp(source), TIMEOUT)
     }
 
     /// Returns the address for plain HTTP from `source`.

@@ -14,10 +14,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use shoal_testkit::client::tls::Tls;
 
 use crate::siege::address::{honest_v4, honest_v6};
 use crate::siege::measure;
-use crate::siege::tls::TlsClient;
 use crate::siege::tracker::Tracker;
 use crate::siege::wire::{self, Wire};
 
@@ -98,7 +98,7 @@ struct Shared {
 
 impl HonestClients {
     /// Starts clients of every protocol at each tracker, and over UDP on a wire if there is one. Waits until each has been answered once.
-    pub(crate) fn start(trackers: &[&Tracker], tls: &TlsClient, wire: Option<&Wire<'_>>) -> Result<Self> {
+    pub(crate) fn start(trackers: &[&Tracker], tls: &Tls, wire: Option<&Wire<'_>>) -> Result<Self> {
         let mut clients = Self { shared: Arc::default(), clients: Vec::new() };
         for (first, tracker) in (0..).step_by(SOURCES_EACH).zip(trackers) {
             clients.add_all(first, tracker, tls)?;
@@ -113,7 +113,7 @@ impl HonestClients {
     }
 
     /// Starts clients of every protocol at a tracker. Their sources begin behind `first`.
-    fn add_all(&mut self, first: u32, tracker: &Tracker, tls: &TlsClient) -> Result<()> {
+    fn add_all(&mut self, first: u32, tracker: &Tracker, tls: &Tls) -> Result<()> {
         let sources = |number| [honest_v4(first + number), honest_v6(first + number)];
         for source in sources(1) {
             self.add(Protocol::Udp, udp::UdpPair::new(source, tracker.udp(source)))?;

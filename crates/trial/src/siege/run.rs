@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
+use shoal_testkit::client::tls::Tls;
 use shoal_testkit::nats::Server;
 
 use crate::siege::attack::{Attack, Mode};
@@ -17,7 +18,6 @@ use crate::siege::context::Context;
 use crate::siege::honest::{HonestClients, Protocol, Tally};
 use crate::siege::measure;
 use crate::siege::measure::{as_f64, count};
-use crate::siege::tls::TlsClient;
 use crate::siege::tracker::{Program, Tracker};
 use crate::siege::verdict::{self, Honest, Measured, breaches};
 use crate::siege::wire::{self, Wire};
@@ -100,7 +100,7 @@ fn run_on(
     };
     let mut tracker = start()?;
     let cluster = nats.map(|nats| Cluster::new(nats, &tracker, start()?)).transpose()?;
-    let tls = TlsClient::new()?;
+    let tls = Tls::new()?;
     let measured =
         measure(attack, &mut tracker, (cluster.as_ref(), wire), &tls, mode).with_context(|| attack.id())?;
     let breaches = breaches(&attack.limits, &measured, mode);
@@ -120,7 +120,7 @@ fn measure(
     attack: &Attack,
     tracker: &mut Tracker,
     (cluster, wire): (Option<&Cluster>, Option<&Wire<'_>>),
-    tls: &TlsClient,
+    tls: &Tls,
     mode: Mode,
 ) -> Result<Measured> {
     let nodes: Vec<&Tracker> =
@@ -171,7 +171,7 @@ fn measure(
 fn attack_and_recover<'t>(
     attack: &Attack,
     (tracker, others): (&'t Tracker, (Option<&'t Cluster>, Option<&'t Wire<'t>>)),
-    tls: &'t TlsClient,
+    tls: &'t Tls,
     mode: Mode,
     clients: &HonestClients,
     measured: &mut Measured,

@@ -214,7 +214,7 @@ impl Tracker {
 
     /// Requests a page from the control listener.
     pub(crate) fn request_control(&self, path: &str, timeout: Duration) -> Result<Response> {
-        let mut client = HttpClient::open(TRACKER_V4.into(), self.control(), None, timeout)?;
+        let mut client = HttpClient::open(IpAddr::from(TRACKER_V4), self.control(), None, timeout)?;
         client.request(format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.control()).as_bytes())
     }
 

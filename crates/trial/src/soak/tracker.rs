@@ -2,17 +2,17 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use shoal_compare::cpu_assignment::CpuAssignment;
 use shoal_compare::network::VethPair;
 use shoal_compare::process::{Process, Program};
+use shoal_testkit::client::http::Client;
 use tempfile::TempDir;
 
 use super::counters::Counters;
@@ -190,14 +190,9 @@ fn configure(
 
 /// Returns the metrics of the tracker on this side.
 fn metrics() -> Result<String> {
-    let mut stream = TcpStream::connect(CONTROL)?;
-    stream.set_read_timeout(Some(CONTROL_TIMEOUT))?;
-    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\nAccept: text/plain\r\n\r\n")?;
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply)?;
-    let (head, body) = reply.split_once("\r\n\r\n").context("no reply")?;
-    if !head.lines().next().is_some_and(|status| status.contains(" 200 ")) {
-        bail!("the reply is {}", head.lines().next().unwrap_or_default());
-    }
-    Ok(body.to_owned())
+    let mut client = Client::open(None, CONTROL.into(), None, CONTROL_TIMEOUT)?;
+    let request = b"GET /metrics HTTP/1.0\r\nHost: localhost\r\nAccept: text/plain\r\n\r\n";
+    let response = client.request(request)?;
+    ensure!(response.status == 200, "the reply is {}", response.head.lines().next().unwrap_or_default());
+    Ok(String::from_utf8(response.body)?)
 }

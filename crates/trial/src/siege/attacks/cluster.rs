@@ -344,8 +344,8 @@ fn forbidden_peers(context: &Context<'_>) -> Result<()> {
     attacker.check_counted("shoal_cluster_webtorrent_refused_total{reason=\"torrent_denied\"}")?;
     for node in [context.tracker, &context.cluster()?.other] {
         let ip = crate::siege::address::hostile_v4(1);
-        let mut client = crate::siege::udp::UdpClient::open(ip, node.udp(ip), TIMEOUT)?;
-        let members = client.scrape(permitted.0)?.members;
+        let client = crate::siege::udp::open(ip, node.udp(ip), TIMEOUT)?;
+        let members = client.scrape(&[permitted.0])?[0].members();
         context.check("forbidden peers that are handed out", members == 0, members.to_string());
     }
     Ok(())

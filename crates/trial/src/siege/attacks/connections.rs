@@ -7,6 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use rustix::net::sockopt::set_socket_linger;
+use shoal_testkit::client::{tcp, tcp_with_small_window};
 
 use super::holding::{Holding, Reading};
 use crate::siege::address::{
@@ -15,10 +17,10 @@ use crate::siege::address::{
 use crate::siege::attack::{Attack, Layer, Limits, Setting};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, announce_target, get, get_and_close};
+use crate::siege::measure;
 use crate::siege::measure::count;
-use crate::siege::udp::Peer;
+use crate::siege::udp::{announce_all, leecher};
 use crate::siege::websocket::{WebSocket, announce, random_id, upgrade};
-use crate::siege::{measure, socket};
 
 /// A small number of slots, half of them for each of the two workers.
 const FEW_SLOTS: &[Setting] = &[("http.connections_max", "200")];
@@ -229,9 +231,9 @@ fn slots_by_a_byte(context: &Context<'_>) -> Result<()> {
 }
 
 fn slow_readers(context: &Context<'_>) -> Result<()> {
-    let mut client = context.udp(hostile_v4(200))?;
-    let peers = (1..=300).map(|port| Peer::new([2; 20], port));
-    context.spend_flow(client.announce_all(peers, || context.is_over(), |_| {}));
+    let client = context.udp(hostile_v4(200))?;
+    let peers = (1..=300).map(|port| leecher([2; 20], port));
+    context.spend_flow(announce_all(&client, peers, || context.is_over(), |_| {}));
     let opening = get(&announce_target(&[2; 20], 7100, 200).replace("compact=1", "compact=0")).repeat(60);
     hold(context, &opening, b"", Reading::Nothing)
 }
@@ -270,7 +272,7 @@ fn flood_with(context: &Context<'_>, opening: &[u8], source: impl Fn(u32) -> IpA
         let source = source(number);
         let is_tls = source.is_ipv6() && number.is_multiple_of(2);
         let target = if is_tls { context.tracker.tls(source) } else { context.http(source) };
-        let Ok(mut stream) = socket::tcp(source, target, Duration::from_millis(300)) else { continue };
+        let Ok(mut stream) = tcp(source, target, Duration::from_millis(300)) else { continue };
         let opening = if is_tls { b"\x16\x03\x01\x02\x00" } else { opening };
         let _ = stream.write_all(opening);
         context.spend(1, count(opening.len()));
@@ -293,7 +295,8 @@ fn flood_with(context: &Context<'_>, opening: &[u8], source: impl Fn(u32) -> IpA
 fn connect_and_reset(context: &Context<'_>) -> Result<()> {
     flood(context, |mut stream| {
         let _ = stream.write_all(&request());
-        let _ = socket::reset_on_close(&stream);
+        // Closing the connection sends a reset.
+        let _ = set_socket_linger(&stream, Some(Duration::ZERO));
     })
 }
 
@@ -308,7 +311,7 @@ fn connect_and_close(context: &Context<'_>) -> Result<()> {
 fn flood(context: &Context<'_>, act: impl Fn(TcpStream)) -> Result<()> {
     for number in context.rounds() {
         let source = hostile_v4(number % 200);
-        if let Ok(stream) = socket::tcp(source, context.http(source), TIMEOUT) {
+        if let Ok(stream) = tcp(source, context.http(source), TIMEOUT) {
             context.spend(1, count(request().len()));
             act(stream);
         }
@@ -374,18 +377,18 @@ fn one_named_client(context: &Context<'_>) -> Result<()> {
 
 /// Holds full scrapes of many torrents by reading slowly, and requests one from another client.
 fn tricklers(context: &Context<'_>) -> Result<()> {
-    let mut client = context.udp(hostile_v4(200))?;
+    let client = context.udp(hostile_v4(200))?;
     let torrents = context.pick(80_000, 300_000_u32);
     let peers = (0..torrents).map(|number| {
         let mut hash = [1; 20];
         hash[..4].copy_from_slice(&number.wrapping_mul(2_654_435_769).to_be_bytes());
-        Peer::new(hash, 7200)
+        leecher(hash, 7200)
     });
-    context.spend_flow(client.announce_all(peers, || context.is_over(), |_| {}));
+    context.spend_flow(announce_all(&client, peers, || context.is_over(), |_| {}));
     let mut readers = Vec::new();
     for number in 1..=8 {
         let source = hostile_v4(number);
-        let mut stream = socket::tcp_with_small_window(source, context.http(source), TIMEOUT)?;
+        let mut stream = tcp_with_small_window(source, context.http(source), TIMEOUT)?;
         stream.write_all(&get("/scrape"))?;
         stream.set_nonblocking(true)?;
         context.spend(1, 0);

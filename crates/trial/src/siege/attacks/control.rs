@@ -17,7 +17,7 @@ use crate::siege::attack::{Attack, Layer, Limits, Setting};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::HttpClient;
 use crate::siege::measure::count;
-use crate::siege::socket;
+use shoal_testkit::client::tcp;
 
 const HEALTHY: &str = "/health stays 200, and honest clients are answered";
 
@@ -148,7 +148,7 @@ fn rebinding(context: &Context<'_>) -> Result<()> {
 fn huge_heads(context: &Context<'_>) -> Result<()> {
     let head = [b"GET / HTTP/1.1\r\nHost: a\r\nA: ".to_vec(), vec![b'a'; 1 << 20]].concat();
     while !context.is_window_over() {
-        let Ok(mut stream) = socket::tcp(hostile_v4(1), context.tracker.control(), TIMEOUT) else {
+        let Ok(mut stream) = tcp(hostile_v4(1), context.tracker.control(), TIMEOUT) else {
             continue;
         };
         let _ = stream.write_all(&head);

@@ -1,18 +1,15 @@
 //! Attacks on the UDP protocol.
 
 use std::net::UdpSocket;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use shoal_base::InfoHash;
+use anyhow::Result;
 use shoal_wire::udp::Reply;
 
 use crate::siege::address::{honest_v4, hostile_v4, hostile_v6};
 use crate::siege::attack::{Attack, Layer, Limits, Setting};
 use crate::siege::context::Context;
 use crate::siege::measure::count;
-use crate::siege::socket;
-use crate::siege::udp::{Flow, Peer, connect_packet, scrape_packet};
+use crate::siege::udp::{Announce, Flow, announce_all, connect_packet, leecher, scrape_packet, send_all};
 
 /// The promise about unverified addresses.
 const NO_AMPLIFICATION: &str = "no reply to an unverified address is larger than the request";
@@ -117,15 +114,14 @@ struct Flood {
 
 impl Flood {
     fn open(context: &Context<'_>, sockets: u32) -> Result<Self> {
-        let timeout = Duration::from_millis(100);
         let open = |number: u32| {
             let source = if number.is_multiple_of(4) { hostile_v6(number) } else { hostile_v4(number) };
-            socket::udp(source, context.tracker.udp(source), timeout).context("no UDP socket")
+            let socket = UdpSocket::bind((source, 0))?;
+            socket.connect(context.tracker.udp(source))?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
         };
         let sockets: Vec<UdpSocket> = (0..sockets).map(open).collect::<Result<_>>()?;
-        for socket in &sockets {
-            socket.set_nonblocking(true)?;
-        }
         Ok(Self { sockets, sent: 0, sent_bytes: 0, received_bytes: 0, received: 0 })
     }
 
@@ -164,10 +160,10 @@ impl Flood {
 
 fn forged_sources(context: &Context<'_>) -> Result<()> {
     let mut flood = Flood::open(context, 64)?;
-    let hashes = [InfoHash([3; 20]); 74];
+    let hashes = [[3; 20]; 74];
     flood.run(context, || match fastrand::bool() {
-        true => Peer { num_want: 200, ..Peer::new([3; 20], 9000) }.packet(fastrand::u64(..), 1),
-        false => scrape_packet(fastrand::u64(..), &hashes),
+        true => Announce { numwant: 200, ..leecher([3; 20], 9000) }.packet(fastrand::u64(..), 1),
+        false => scrape_packet(fastrand::u64(..), 2, &hashes),
     });
     context.check(
         "replies to wrong ids",
@@ -200,12 +196,12 @@ fn garbage(context: &Context<'_>) -> Result<()> {
 }
 
 fn scrape_flood(context: &Context<'_>) -> Result<()> {
-    let mut client = context.udp(hostile_v4(1))?;
-    let hashes: Vec<InfoHash> = (0..74).map(|byte| InfoHash([byte; 20])).collect();
-    let packet = scrape_packet(client.id(), &hashes);
+    let client = context.udp(hostile_v4(1))?;
+    let hashes: Vec<[u8; 20]> = (0..74).map(|byte| [byte; 20]).collect();
+    let packet = scrape_packet(client.connection_id(), 2, &hashes);
     while !context.is_window_over() {
         let packets = (0..1024).map(|_| packet.clone());
-        context.spend_flow(client.send_all(packets, || context.is_window_over(), |_| {}));
+        context.spend_flow(send_all(&client, packets, || context.is_window_over(), |_| {}));
     }
     Ok(())
 }
@@ -218,8 +214,8 @@ fn limited_flood(context: &Context<'_>) -> Result<()> {
     let mut flow = Flow::default();
     while !context.is_window_over() {
         for client in &mut clients {
-            let peers = (1..=512).map(|port| Peer::new([7; 20], port));
-            flow.add(client.announce_all(peers, || context.is_window_over(), |_| {}));
+            let peers = (1..=512).map(|port| leecher([7; 20], port));
+            flow.add(announce_all(client, peers, || context.is_window_over(), |_| {}));
         }
     }
     context.spend_flow(flow);
@@ -230,21 +226,21 @@ fn limited_flood(context: &Context<'_>) -> Result<()> {
 
 /// Sends bursts that the tracker receives as a batch of 64: some scrapes of random lengths, and announces for the rest.
 fn scrapes_and_announces(context: &Context<'_>) -> Result<()> {
-    let mut client = context.udp(hostile_v4(1))?;
-    let hashes: Vec<InfoHash> = (0..74).map(|byte| InfoHash([byte; 20])).collect();
-    let (id, mut announces, mut answered) = (client.id(), 0, 0);
+    let client = context.udp(hostile_v4(1))?;
+    let hashes: Vec<[u8; 20]> = (0..74).map(|byte| [byte; 20]).collect();
+    let (id, mut announces, mut answered) = (client.connection_id(), 0, 0);
     for _ in context.rounds() {
         let scrapes = fastrand::usize(1..32);
         announces += count(64 - scrapes);
         let packets = (0..64).map(|index| {
             if index < scrapes {
-                scrape_packet(id, &hashes[..fastrand::usize(30..=hashes.len())])
+                scrape_packet(id, 2, &hashes[..fastrand::usize(30..=hashes.len())])
             } else {
-                Peer::new([6; 20], fastrand::u16(1..)).packet(id, 1)
+                leecher([6; 20], fastrand::u16(1..)).packet(id, 1)
             }
         });
         let look = |reply: Reply<'_>| answered += u64::from(matches!(reply, Reply::Announce { .. }));
-        context.spend_flow(client.send_all(packets, || false, look));
+        context.spend_flow(send_all(&client, packets, || false, look));
     }
     let found = format!("{answered} of {announces}");
     context.check("announces that are answered", answered * 100 >= announces * 99, found);
@@ -254,32 +250,32 @@ fn scrapes_and_announces(context: &Context<'_>) -> Result<()> {
 fn guessing(context: &Context<'_>) -> Result<()> {
     let mut flood = Flood::open(context, 16)?;
     // Ids near a valid id of another address are the best guesses.
-    let near = context.udp(hostile_v4(100))?.id();
+    let near = context.udp(hostile_v4(100))?.connection_id();
     let mut step = 0;
     flood.run(context, || {
         step += 1;
-        Peer::new([4; 20], 9001).packet(if fastrand::bool() { near ^ step } else { fastrand::u64(..) }, 1)
+        leecher([4; 20], 9001).packet(if fastrand::bool() { near ^ step } else { fastrand::u64(..) }, 1)
     });
-    let members = context.udp(honest_v4(9))?.scrape([4; 20])?.members;
+    let members = context.udp(honest_v4(9))?.scrape(&[[4; 20]])?[0].members();
     context.check("guesses accepted", members == 0, format!("{members} of {}", flood.sent));
     Ok(())
 }
 
 fn stolen_id(context: &Context<'_>) -> Result<()> {
-    let id = context.udp(hostile_v4(100))?.id();
+    let id = context.udp(hostile_v4(100))?.connection_id();
     let mut flood = Flood::open(context, 16)?;
-    flood.run(context, || Peer::new([5; 20], 9001).packet(id, 1));
-    let members = context.udp(honest_v4(9))?.scrape([5; 20])?.members;
+    flood.run(context, || leecher([5; 20], 9001).packet(id, 1));
+    let members = context.udp(honest_v4(9))?.scrape(&[[5; 20]])?[0].members();
     context.check("peers registered", members == 0, format!("{members} after {}", flood.sent));
     Ok(())
 }
 
 fn truncated(context: &Context<'_>) -> Result<()> {
-    let mut client = context.udp(hostile_v4(1))?;
+    let client = context.udp(hostile_v4(1))?;
     let whole = [
         connect_packet(),
-        Peer::new([6; 20], 9002).packet(client.id(), 1),
-        scrape_packet(client.id(), &[InfoHash([6; 20]); 74]),
+        leecher([6; 20], 9002).packet(client.connection_id(), 1),
+        scrape_packet(client.connection_id(), 2, &[[6; 20]; 74]),
     ];
     let lengths = |packet: &Vec<u8>| (0..packet.len()).chain((packet.len()..60_000).step_by(997)).collect();
     let packets = whole.iter().flat_map(|packet| {
@@ -291,13 +287,13 @@ fn truncated(context: &Context<'_>) -> Result<()> {
         })
     });
     // Most of these get no reply, so the windows time out, and the time limit applies.
-    context.spend_flow(client.send_all(packets, || context.is_over(), |_| {}));
+    context.spend_flow(send_all(&client, packets, || context.is_over(), |_| {}));
     Ok(())
 }
 
 fn options(context: &Context<'_>) -> Result<()> {
-    let mut client = context.udp(hostile_v4(1))?;
-    let announce = Peer::new([6; 20], 9003).packet(client.id(), 1);
+    let client = context.udp(hostile_v4(1))?;
+    let announce = leecher([6; 20], 9003).packet(client.connection_id(), 1);
     // BEP 41: 1 is no operation, 2 is URL data with a length.
     let chains: [Vec<u8>; 4] = [
         vec![1; 1300],
@@ -309,7 +305,7 @@ fn options(context: &Context<'_>) -> Result<()> {
     while !context.is_window_over() {
         let packets = chains.iter().cycle().take(512).map(|chain| [announce.as_slice(), chain].concat());
         let look = |reply: Reply<'_>| answered += u64::from(matches!(reply, Reply::Announce { .. }));
-        context.spend_flow(client.send_all(packets, || context.is_window_over(), look));
+        context.spend_flow(send_all(&client, packets, || context.is_window_over(), look));
     }
     context.check("announces with options are served", answered > 0, format!("{answered} replies"));
     Ok(())

@@ -4,10 +4,11 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use shoal_testkit::client::{is_timeout, tcp, tcp_with_small_window};
+
 use crate::siege::context::Context;
 use crate::siege::measure;
 use crate::siege::measure::count;
-use crate::siege::socket;
 
 /// The interval at which all connections are served.
 const ROUND: Duration = Duration::from_millis(100);
@@ -75,9 +76,9 @@ impl Holding<'_> {
     fn connect(&self, context: &Context<'_>, index: usize) -> Option<TcpStream> {
         let source = self.sources[index % self.sources.len()];
         let stream = match self.reading {
-            Reading::Everything => socket::tcp(source, self.target, CONNECT_TIME_MAX),
+            Reading::Everything => tcp(source, self.target, CONNECT_TIME_MAX),
             Reading::Nothing | Reading::Slowly => {
-                socket::tcp_with_small_window(source, self.target, CONNECT_TIME_MAX)
+                tcp_with_small_window(source, self.target, CONNECT_TIME_MAX)
             }
         };
         let mut stream = stream.ok()?;
@@ -96,7 +97,7 @@ impl Holding<'_> {
             let byte = self.trickle[round % self.trickle.len()];
             match stream.write(&[byte]) {
                 Ok(_) => context.spend(0, 1),
-                Err(error) if crate::siege::udp::is_timeout(&error) => {}
+                Err(error) if is_timeout(&error) => {}
                 Err(_) => return false,
             }
         }
@@ -109,7 +110,7 @@ impl Holding<'_> {
         match stream.read(buffer) {
             Ok(0) => false,
             Ok(_) => true,
-            Err(error) => crate::siege::udp::is_timeout(&error),
+            Err(error) => is_timeout(&error),
         }
     }
 }

@@ -5,13 +5,14 @@ mod announces;
 use std::io::{Read, Write};
 
 use anyhow::Result;
+use shoal_testkit::client::tcp;
+use shoal_testkit::client::tls;
 
 use crate::siege::address::{hostile, hostile_v4};
 use crate::siege::attack::{Attack, Layer, Limits};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{announce_target, get};
 use crate::siege::measure::count;
-use crate::siege::socket;
 use crate::siege::websocket::WebSocket;
 
 const SERVED: &str = "honest clients are answered, and memory stays within its bound";
@@ -101,7 +102,7 @@ pub(super) const ATTACKS: &[Attack] = &[
 /// Sends bytes on a new connection as long as they are accepted. Returns the response and the number of accepted bytes.
 fn send(context: &Context<'_>, number: u32, pieces: impl Iterator<Item = Vec<u8>>) -> (Vec<u8>, u64) {
     let (source, mut response, mut accepted) = (hostile(number % 200), Vec::new(), 0);
-    let Ok(mut stream) = socket::tcp(source, context.http(source), TIMEOUT) else { return (response, 0) };
+    let Ok(mut stream) = tcp(source, context.http(source), TIMEOUT) else { return (response, 0) };
     for piece in pieces {
         if stream.write_all(&piece).is_err() {
             break;
@@ -119,7 +120,7 @@ fn pipelining(context: &Context<'_>) -> Result<()> {
     let mut answered = 0;
     for number in context.rounds() {
         let source = hostile(number % 200);
-        let Ok(mut stream) = socket::tcp(source, context.http(source), TIMEOUT) else { continue };
+        let Ok(mut stream) = tcp(source, context.http(source), TIMEOUT) else { continue };
         for _ in 0..16 {
             if stream.write_all(&requests).is_err() {
                 break;
@@ -239,7 +240,7 @@ fn odd_methods(context: &Context<'_>) -> Result<()> {
         let request = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes();
         send(context, number, std::iter::once(request));
     }
-    let members = context.udp(hostile_v4(1))?.scrape([0x77; 20])?.members;
+    let members = context.udp(hostile_v4(1))?.scrape(&[[0x77; 20]])?[0].members();
     context.check("peers registered by odd methods", members == 0, format!("{members}"));
     Ok(())
 }
@@ -264,12 +265,12 @@ fn cross_site(context: &Context<'_>) -> Result<()> {
             let request = format!("GET {target} HTTP/1.1\r\nHost: tracker.test\r\n{headers}\r\n");
             context.spend(1, count(request.len()));
             let _ = client.request(request.as_bytes());
-            let members = context.udp(source)?.scrape(hash)?.members;
+            let members = context.udp(source)?.scrape(&[hash])?[0].members();
             let what = format!("peers registered by {name}, {}", announces::path(source, is_tls));
             context.check(what, members == 0, format!("{members}"));
         }
         let (target, tls) = announces::endpoint(context, source, is_tls);
-        let stream = crate::siege::http::open(source, target, tls, TIMEOUT)?;
+        let stream = tls::open(source, target, tls, TIMEOUT)?;
         let socket = WebSocket::over_with(stream, "/announce", "Origin: https://evil.example\r\n");
         let what = format!("a WebSocket of a page, {}", announces::path(source, is_tls));
         context.check(what, socket.is_err(), if socket.is_err() { "refused" } else { "opened" });

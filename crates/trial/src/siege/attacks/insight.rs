@@ -18,7 +18,7 @@ use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, announce_target, get};
 use crate::siege::measure;
 use crate::siege::measure::count;
-use crate::siege::udp::Peer;
+use crate::siege::udp::{Announce, announce_all, leecher};
 
 /// The maximum number of kinds of software that are listed, with `other`.
 const SOFTWARE_MAX: usize = 31;
@@ -110,10 +110,10 @@ fn flood(context: &Context<'_>) -> Result<()> {
     while !context.is_window_over() {
         for client in &mut clients {
             let peers =
-                (0..256).map(|_| Peer { peer_id: peer_id(), ..Peer::new([6; 20], fastrand::u16(1..)) });
-            context.spend_flow(client.announce_all(peers, || context.is_window_over(), |_| {}));
+                (0..256).map(|_| Announce { peer_id: peer_id(), ..leecher([6; 20], fastrand::u16(1..)) });
+            context.spend_flow(announce_all(client, peers, || context.is_window_over(), |_| {}));
         }
-        let target = announce_target(&[6; 20], 7700, 10).replace("-SG0001-", "%1b]0;%3Cb%3E%00%0a");
+        let target = announce_target(&[6; 20], 7700, 10).replace("-TT0001-", "%1b]0;%3Cb%3E%00%0a");
         let mut client = HttpClient::open(sources[0], context.http(sources[0]), None, TIMEOUT)?;
         context.spend(1, count(target.len()));
         let _ = client.request(&get(&target));
@@ -225,13 +225,13 @@ fn statistics_served(context: &Context<'_>) -> bool {
 /// Announces many torrents.
 fn fill(context: &Context<'_>) -> Result<()> {
     let torrents = context.pick(20_000, 300_000_u32);
-    let mut client = context.udp(hostile_v4(200))?;
+    let client = context.udp(hostile_v4(200))?;
     let peers = (0..torrents).map(|number| {
         let mut hash = [1; 20];
         hash[..4].copy_from_slice(&number.wrapping_mul(2_654_435_769).to_be_bytes());
-        Peer::new(hash, 7200)
+        leecher(hash, 7200)
     });
-    context.spend_flow(client.announce_all(peers, || context.is_over(), |_| {}));
+    context.spend_flow(announce_all(&client, peers, || context.is_over(), |_| {}));
     Ok(())
 }
 
@@ -250,10 +250,10 @@ fn unread_pipe(context: &Context<'_>) -> Result<()> {
     // The log goes on in a file, although the pipe is still full.
     fs::remove_file(&path).context("cannot remove the pipe")?;
     context.tracker.signal(Signal::USR1)?;
-    let mut client = context.udp(hostile_v4(1))?;
+    let client = context.udp(hostile_v4(1))?;
     let (began, mut is_written) = (measure::now(), false);
     while !is_written && (measure::now() - began).as_secs() < REOPEN_S_MAX {
-        client.announce(&Peer::new([6; 20], 7800))?;
+        client.announce(&leecher([6; 20], 7800))?;
         context.sleep_ms(50);
         is_written = fs::metadata(&path).is_ok_and(|file| file.len() > 0);
     }

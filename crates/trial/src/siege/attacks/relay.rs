@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
+use shoal_testkit::client::{is_timeout, tcp_with_small_window};
 
 use crate::siege::address::{honest_v4, hostile_v4, hostile_v6};
 use crate::siege::attack::{Attack, Layer, Setting};
 use crate::siege::context::{Context, TIMEOUT};
+use crate::siege::measure;
 use crate::siege::measure::count;
 use crate::siege::websocket::{WebSocket, announce, answer, random_id, text};
-use crate::siege::{measure, socket};
 
 /// The size of a large SDP that is relayed.
 const LARGE_SDP_BYTES: usize = 12 << 10;
@@ -178,7 +179,7 @@ fn offer_without_pause(
                 context.spend(u64::from(sent + length == message.len()), count(length));
                 sent = (sent + length) % message.len();
             }
-            Err(error) if crate::siege::udp::is_timeout(&error) => thread::sleep(Duration::from_millis(1)),
+            Err(error) if is_timeout(&error) => thread::sleep(Duration::from_millis(1)),
             Err(_) => return,
         }
         while matches!(stream.read(&mut buffer), Ok(length) if length > 0) {}
@@ -205,9 +206,9 @@ fn third_party(context: &Context<'_>, sources: &[IpAddr], bytes_per_s: usize) ->
 /// Reads at this rate, announces once a second, and expects a reply to each announce.
 fn read_steadily(context: &Context<'_>, hash: &str, bytes_per_s: usize) -> Result<String> {
     let source = honest_v4(20);
-    let stream = socket::tcp_with_small_window(source, context.http(source), TIMEOUT)?;
+    let stream = tcp_with_small_window(source, context.http(source), TIMEOUT)?;
     let mut reader = stream.try_clone()?;
-    let mut victim = WebSocket::over(Box::new(stream))?;
+    let mut victim = WebSocket::over(stream)?;
     let (peer, began) = (random_id(), measure::now());
     let announce = text(announce(hash, &peer, &[]).to_string().as_bytes());
     victim.send_raw(&announce)?;
@@ -229,7 +230,7 @@ fn read_steadily(context: &Context<'_>, hash: &str, bytes_per_s: usize) -> Resul
                 read += count(length);
                 replies += count_replies(&mut tail, &buffer[..length]);
             }
-            Err(error) if crate::siege::udp::is_timeout(&error) => {}
+            Err(error) if is_timeout(&error) => {}
             Err(error) => return Err(error).with_context(|| format!("gone after {read} bytes")),
         }
         if round % 100 == 99 && elapsed <= Duration::from_secs(seconds) {

@@ -16,7 +16,7 @@ use shoal_base::Event;
 use crate::siege::address::{hostile_site_v6, hostile_v4, hostile_v6};
 use crate::siege::attack::{Attack, Layer, Limits};
 use crate::siege::context::Context;
-use crate::siege::udp::Peer;
+use crate::siege::udp::{Announce, announce_all, leecher};
 
 /// No limit on the entries of one address in a swarm, to attack the tables themselves.
 const NO_ENTRY_LIMIT: &[(&str, &str)] = &[("announce.peers_per_address_max", "0")];
@@ -218,14 +218,14 @@ pub(super) const ATTACKS: &[Attack] = &[
 /// Completes and stops one peer in a loop, while another peer keeps the swarm alive.
 fn completed_and_stopped(context: &Context<'_>) -> Result<()> {
     let hash = [7; 20];
-    let mut member = context.udp(hostile_v4(2))?;
-    member.announce(&Peer::new(hash, 5000))?;
-    let mut attacker = context.udp(hostile_v4(1))?;
+    let member = context.udp(hostile_v4(2))?;
+    member.announce(&leecher(hash, 5000))?;
+    let attacker = context.udp(hostile_v4(1))?;
     let events = [Event::Started, Event::Completed, Event::Stopped];
     let count = context.pick(300, 30_000);
-    let peers = (0..count).flat_map(|_| events).map(|event| Peer { event, ..Peer::new(hash, 5001) });
-    context.spend_flow(attacker.announce_all(peers, || context.is_over(), |_| {}));
-    let completed = member.scrape(hash)?.completed;
+    let peers = (0..count).flat_map(|_| events).map(|event| Announce { event, ..leecher(hash, 5001) });
+    context.spend_flow(announce_all(&attacker, peers, || context.is_over(), |_| {}));
+    let completed = member.scrape(&[hash])?[0].completed;
     context.check(
         "downloads counted",
         completed <= 2,
@@ -239,13 +239,13 @@ fn expiry_storm(context: &Context<'_>) -> Result<()> {
     let sources: Vec<IpAddr> = (1..=16).map(hostile_v4).collect();
     let count: u32 = context.pick(2_500, 62_500);
     for source in sources {
-        let mut client = context.udp(source)?;
+        let client = context.udp(source)?;
         let peers = (0..count).map(|index| {
             let mut hash = [9; 20];
             hash[..4].copy_from_slice(&(index / 8).to_be_bytes());
-            Peer::new(hash, fastrand::u16(1024..))
+            leecher(hash, fastrand::u16(1024..))
         });
-        context.spend_flow(client.announce_all(peers, || context.is_over(), |_| {}));
+        context.spend_flow(announce_all(&client, peers, || context.is_over(), |_| {}));
     }
     // The timeout, and the quarter of it within which an expired peer is removed.
     context.sleep_ms(6_000);
@@ -259,8 +259,8 @@ fn hot_swarm(context: &Context<'_>) -> Result<()> {
     }
     while !context.is_window_over() {
         for client in &mut clients {
-            let peers = (0..64).map(|_| Peer { num_want: 200, ..Peer::new([8; 20], fastrand::u16(1024..)) });
-            context.spend_flow(client.announce_all(peers, || context.is_window_over(), |_| {}));
+            let peers = (0..64).map(|_| Announce { numwant: 200, ..leecher([8; 20], fastrand::u16(1024..)) });
+            context.spend_flow(announce_all(client, peers, || context.is_window_over(), |_| {}));
         }
     }
     Ok(())
@@ -276,9 +276,9 @@ fn hot_shard(context: &Context<'_>) -> Result<()> {
             scope.spawn(move || {
                 while !context.is_window_over() {
                     for client in clients.iter_mut() {
-                        let peer = || Peer { num_want: 200, ..Peer::new([8; 20], fastrand::u16(1024..)) };
+                        let peer = || Announce { numwant: 200, ..leecher([8; 20], fastrand::u16(1024..)) };
                         let peers = (0..64).map(|_| peer());
-                        context.spend_flow(client.announce_all(peers, || context.is_window_over(), |_| {}));
+                        context.spend_flow(announce_all(client, peers, || context.is_window_over(), |_| {}));
                     }
                 }
             });

@@ -4,16 +4,16 @@ use std::io::{Read, Write};
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result, ensure};
-use rustls::{HandshakeKind, StreamOwned};
+use rustls::HandshakeKind;
+use shoal_testkit::client::tcp;
+use shoal_testkit::client::tls::{Tls, TlsStream};
 
 use super::holding::{Holding, Reading};
 use crate::siege::address::{hostile, hostile_v4};
 use crate::siege::attack::{Attack, Layer, Setting};
 use crate::siege::context::{Context, TIMEOUT};
-use crate::siege::http::{HttpClient, Stream, announce_target, get};
+use crate::siege::http::{HttpClient, announce_target, get};
 use crate::siege::measure::count;
-use crate::siege::socket;
-use crate::siege::tls::TlsClient;
 
 const FEW_SLOTS: &[Setting] =
     &[("http.connections_max", "200"), ("http.connections_per_source_max", "100000")];
@@ -69,7 +69,7 @@ fn hold(context: &Context<'_>, opening: &[u8]) -> Result<()> {
 /// Sends bytes on a new connection and reads the start of the response.
 fn send(context: &Context<'_>, number: u32, bytes: &[u8]) {
     let source = hostile(number % 200);
-    let Ok(mut stream) = socket::tcp(source, context.tracker.tls(source), TIMEOUT) else { return };
+    let Ok(mut stream) = tcp(source, context.tracker.tls(source), TIMEOUT) else { return };
     if stream.write_all(bytes).is_ok() {
         context.spend(1, count(bytes.len()));
         let _ = stream.shutdown(std::net::Shutdown::Write);
@@ -173,13 +173,10 @@ fn record(kind: u8, payload: &[u8]) -> Vec<u8> {
     [&[kind, 3, 3, length[0], length[1]], payload].concat()
 }
 
-type Session = StreamOwned<rustls::ClientConnection, std::net::TcpStream>;
-
 /// Completes a handshake with a request.
-fn session(context: &Context<'_>, client: &TlsClient, number: u32) -> Result<Session> {
+fn session(context: &Context<'_>, client: &Tls, number: u32) -> Result<TlsStream> {
     let source = hostile(number % 200);
-    let stream = socket::tcp(source, context.tracker.tls(source), TIMEOUT)?;
-    let mut stream = StreamOwned::new(client.begin()?, stream);
+    let mut stream = client.wrap(tcp(source, context.tracker.tls(source), TIMEOUT)?)?;
     stream.write_all(&get("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"))?;
     let length = stream.read(&mut [0; 4096])?;
     ensure!(length > 0, "closed in the middle of a handshake");
@@ -197,7 +194,6 @@ fn tiny_records(context: &Context<'_>) -> Result<()> {
         }
         // A record has 22 bytes in addition to its payload.
         context.spend(count(request.len()), count(request.len() * 23));
-        let stream: Box<dyn Stream> = Box::new(stream);
         answered += u64::from(HttpClient::over(stream).receive().is_ok_and(|response| response.is_some()));
     }
     context.check("requests in tiny records are answered", answered > 0, format!("{answered}"));

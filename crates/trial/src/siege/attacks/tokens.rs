@@ -4,16 +4,18 @@ use std::thread;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use shoal_testkit::client::tls;
 use shoal_testkit::tokens::{Issuer, encode, message};
 use shoal_wire::udp::Reply;
+use shoal_wire::websocket::handshake::Unaccepted;
 
 use crate::siege::address::{honest_v4, hostile, hostile_v4, hostile_v6};
 use crate::siege::attack::{Attack, Layer, Limits};
 use crate::siege::context::{Context, TIMEOUT};
-use crate::siege::http::{self, HttpClient, announce_target, get};
+use crate::siege::http::{HttpClient, announce_target, get};
 use crate::siege::measure::{self, count};
-use crate::siege::udp::{Flow, Peer};
-use crate::siege::websocket::{NO_WEBSOCKET, WebSocket, announce, random_id};
+use crate::siege::udp::{Flow, leecher, send_all};
+use crate::siege::websocket::{WebSocket, announce, random_id};
 
 pub(super) const ATTACKS: &[Attack] = &[Attack {
     // Honest clients of all protocols have no token; those of the attack have one, and each of their replies is checked.
@@ -97,16 +99,16 @@ fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
 fn serve_honest(context: &Context<'_>) -> Result<Served> {
     let (source, issuer, mut served) = (honest_v4(20), Issuer::of_seed("siege", &SEED), Served::default());
     let known = issuer.token(&claims(0));
-    let mut udp = context.udp(source)?;
+    let udp = context.udp(source)?;
     let mut http = HttpClient::open(source, context.http(source), None, TIMEOUT)?;
     for round in context.rounds() {
         let is_new = round % (KNOWN_FOR_A_NEW_ONE + 1) == KNOWN_FOR_A_NEW_ONE;
         let new = issuer.token(&claims(1 + u64::from(round)));
         let token = if is_new { &new } else { &known };
         let url = format!("/announce?jwt={token}");
-        let packet = Peer::new([9; 20], 4003).packet_with_url(udp.id(), 1, &url);
+        let packet = leecher([9; 20], 4003).packet_with_url(udp.connection_id(), 1, &url);
         let mut is_served = false;
-        udp.send_all([packet], || false, |reply| is_served = matches!(reply, Reply::Announce { .. }));
+        send_all(&udp, [packet], || false, |reply| is_served = matches!(reply, Reply::Announce { .. }));
         let target = format!("{}&jwt={token}", announce_target(&[9; 20], 4004, 10));
         let response = http.request(&get(&target))?;
         let both = [is_served, response.status == 200 && !response.body.starts_with(b"d14:failure reason")];
@@ -126,12 +128,12 @@ fn flood_udp(context: &Context<'_>) -> Result<Refusals> {
     let mut flow = Flow::default();
     while !context.is_window_over() {
         for client in &mut clients {
-            let id = client.id();
+            let id = client.connection_id();
             let packets = (0..128).map(|_| {
                 let url = format!("/{}/announce", wrong_token());
-                Peer::new([8; 20], 4005).packet_with_url(id, 1, &url)
+                leecher([8; 20], 4005).packet_with_url(id, 1, &url)
             });
-            flow.add(client.send_all(packets, || context.is_window_over(), |_| {}));
+            flow.add(send_all(client, packets, || context.is_window_over(), |_| {}));
         }
     }
     context.spend_flow(flow);
@@ -163,7 +165,7 @@ fn flood_ws(context: &Context<'_>) -> Result<Refusals> {
         let source = hostile(2000 + number % 200);
         let target = format!("/announce?jwt={}", wrong_token());
         context.spend(1, count(target.len()));
-        let stream = http::open(source, context.http(source), None, TIMEOUT)?;
+        let stream = tls::open(source, context.http(source), None, TIMEOUT)?;
         let announced = WebSocket::over_with(stream, &target, "").and_then(|mut socket| {
             socket.send(&announce(&random_id(), &random_id(), &[]))?;
             let deadline = measure::now() + TIMEOUT;
@@ -175,7 +177,7 @@ fn flood_ws(context: &Context<'_>) -> Result<Refusals> {
             Ok(true) => refusals.accepted += 1,
             Ok(false) => refusals.refused += 1,
             // A token may be refused by the upgrade already.
-            Err(error) if error.to_string().starts_with(NO_WEBSOCKET) => refusals.refused += 1,
+            Err(error) if error.is::<Unaccepted>() => refusals.refused += 1,
             Err(error) => return Err(error),
         }
     }

@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
-use shoal_base::InfoHash;
 
 use crate::siege::attack::{Attack, Layer, Limits, Mode, Setting};
 use crate::siege::cluster::metric;
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::measure::{as_f64, count, now};
-use crate::siege::udp::{Peer, UdpClient, connect_packet, random_hash, scrape_packet};
+use crate::siege::udp::{self, Announce, connect_packet, leecher, random_hash, scrape_packet};
 use crate::siege::wire::{
     CLIENT_MAC, Datagram, FORGER_MAC, Frames, HONEST, HOSTILE_NETWORKS, TRACKER_V4, TRACKER_V6, forged,
     repair_ipv4,
@@ -287,8 +286,8 @@ fn limited_flood(context: &Context<'_>) -> Result<()> {
 /// Returns an announce or a scrape with a random connection id.
 fn forged_request() -> Vec<u8> {
     match fastrand::bool() {
-        true => Peer { num_want: 200, ..Peer::new([3; 20], 9000) }.packet(fastrand::u64(..), 1),
-        false => scrape_packet(fastrand::u64(..), &[InfoHash([3; 20]); 74]),
+        true => Announce { numwant: 200, ..leecher([3; 20], 9000) }.packet(fastrand::u64(..), 1),
+        false => scrape_packet(fastrand::u64(..), 2, &[[3; 20]; 74]),
     }
 }
 
@@ -345,7 +344,7 @@ fn forged_sources(context: &Context<'_>) -> Result<()> {
         context.sleep_ms(LOOK_MS / 10);
         for (source, id) in frames.take_stolen_ids() {
             stolen += 1;
-            let announce = Peer::new(hash, source.port()).packet(id, 1);
+            let announce = leecher(hash, source.port()).packet(id, 1);
             frames.send(&forged(source, FORGER_MAC, &[], port, &announce)?);
         }
     }
@@ -358,8 +357,8 @@ fn forged_sources(context: &Context<'_>) -> Result<()> {
     check_other_vlans(context, &mut frames)?;
     for (own, tracker) in HONEST.into_iter().zip([IpAddr::from(TRACKER_V4), TRACKER_V6.into()]) {
         let target = SocketAddr::new(tracker, port);
-        let scrape = || UdpClient::open(own, target, TIMEOUT)?.scrape(hash);
-        let members = context.wire()?.on_client_side(scrape)?.members;
+        let scrape = || udp::open(own, target, TIMEOUT)?.scrape(&[hash]);
+        let members = context.wire()?.on_client_side(scrape)?[0].members();
         let family = if own.is_ipv4() { "IPv4" } else { "IPv6" };
         context.check(format!("addresses registered over {family}"), members == 0, members.to_string());
     }

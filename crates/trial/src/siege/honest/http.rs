@@ -2,24 +2,24 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
+use shoal_testkit::client::tls::Tls;
 
 use super::{Client, TIMEOUT, ports};
-use crate::siege::http::{HttpClient, Response, announce_target, get, get_and_close, peers, percent};
-use crate::siege::tls::TlsClient;
+use crate::siege::http::{HttpClient, Response, announce_target, get, get_and_close, percent};
 use crate::siege::udp::{ensure_contains, random_hash};
 
 pub(super) struct HttpPair {
     source: IpAddr,
     target: SocketAddr,
-    tls: Option<TlsClient>,
+    tls: Option<Tls>,
     keeps_alive: bool,
     client: Option<HttpClient>,
     info_hash: [u8; 20],
 }
 
 impl HttpPair {
-    pub(super) fn new(source: IpAddr, target: SocketAddr, tls: Option<TlsClient>, keeps_alive: bool) -> Self {
+    pub(super) fn new(source: IpAddr, target: SocketAddr, tls: Option<Tls>, keeps_alive: bool) -> Self {
         Self { source, target, tls, keeps_alive, client: None, info_hash: random_hash() }
     }
 
@@ -40,17 +40,10 @@ impl HttpPair {
         Ok(response)
     }
 
-    /// Requests a target and returns the body, unless it has a failure reason.
-    fn body(&mut self, target: &str) -> Result<Vec<u8>> {
+    /// Requests a target and returns the response, unless it is a refusal.
+    fn served(&mut self, target: &str) -> Result<Response> {
         let response = self.exchange(target)?;
-        ensure!(response.status == 200, "status {}", response.status);
-        let failure = b"14:failure reason";
-        ensure!(
-            !response.body.windows(failure.len()).any(|window| window == failure),
-            "{}",
-            String::from_utf8_lossy(&response.body)
-        );
-        Ok(response.body)
+        response.refusal().map_or(Ok(response), |reason| bail!(reason))
     }
 }
 
@@ -59,17 +52,17 @@ impl Client for HttpPair {
         let [port, other] = ports(round / 3);
         match round % 3 {
             0 => {
-                let body = self.body(&announce_target(&self.info_hash, port, 10))?;
+                let response = self.served(&announce_target(&self.info_hash, port, 10))?;
                 if round > 3 {
-                    ensure_contains(peers(&body, self.source)?, self.source, other)?;
+                    ensure_contains(&response.peers()?, self.source, other)?;
                 }
             }
             1 => {
-                let body = self.body(&announce_target(&random_hash(), port, 10))?;
-                ensure!(peers(&body, self.source)?.is_empty(), "a new torrent has peers");
+                let response = self.served(&announce_target(&random_hash(), port, 10))?;
+                ensure!(response.peers()?.is_empty(), "a new torrent has peers");
             }
             _ => {
-                let body = self.body(&format!("/scrape?info_hash={}", percent(&self.info_hash)))?;
+                let body = self.served(&format!("/scrape?info_hash={}", percent(&self.info_hash)))?.body;
                 let members = if round > 3 { 2 } else { 1 };
                 let expected = format!("10:incompletei{members}e");
                 ensure!(

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::{Result, ensure};
 
 use super::{Client, TIMEOUT, ports};
-use crate::siege::udp::{Peer, UdpClient, ensure_contains, random_hash};
+use crate::siege::udp::{self, Announce, UdpClient, ensure_contains, leecher, random_hash};
 
 pub(super) struct UdpPair {
     source: IpAddr,
@@ -23,23 +23,23 @@ impl UdpPair {
         let client = match &mut self.client {
             Some(client) => client,
             // The three tries together have the timeout of the other clients.
-            None => self.client.insert(UdpClient::open(self.source, self.target, TIMEOUT / 3)?),
+            None => self.client.insert(udp::open(self.source, self.target, TIMEOUT / 3)?),
         };
         let [port, other] = ports(round / 3);
         match round % 3 {
             0 => {
-                let swarm = client.announce(&Peer { num_want: 10, ..Peer::new(self.info_hash, port) })?;
-                ensure!(swarm.members >= 1, "the announcer is not counted");
+                let swarm = client.announce(&Announce { numwant: 10, ..leecher(self.info_hash, port) })?;
+                ensure!(swarm.members() >= 1, "the announcer is not counted");
                 if round > 3 {
                     ensure_contains(&swarm.peers, self.source, other)?;
                 }
             }
             1 => {
-                let swarm = client.announce(&Peer::new(random_hash(), port))?;
-                ensure!(swarm.members == 1, "a new torrent has {} peers", swarm.members);
+                let swarm = client.announce(&leecher(random_hash(), port))?;
+                ensure!(swarm.members() == 1, "a new torrent has {} peers", swarm.members());
             }
             _ => {
-                let members = client.scrape(self.info_hash)?.members;
+                let members = client.scrape(&[self.info_hash])?[0].members();
                 ensure!(members == if round > 3 { 2 } else { 1 }, "a scrape counts {members} peers");
             }
         }

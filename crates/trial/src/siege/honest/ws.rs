@@ -4,16 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
+use shoal_testkit::client::tls::Tls;
 
 use super::{Client, TIMEOUT};
 use crate::siege::measure;
-use crate::siege::tls::TlsClient;
 use crate::siege::websocket::{WebSocket, announce, answer, random_id};
 
 pub(super) struct SocketPair {
     sources: [IpAddr; 2],
     target: SocketAddr,
-    tls: Option<TlsClient>,
+    tls: Option<Tls>,
     sockets: Option<[WebSocket; 2]>,
     info_hash: String,
     peer_ids: [String; 2],
@@ -21,7 +21,7 @@ pub(super) struct SocketPair {
 }
 
 impl SocketPair {
-    pub(super) fn new(sources: [IpAddr; 2], target: SocketAddr, tls: Option<TlsClient>) -> Self {
+    pub(super) fn new(sources: [IpAddr; 2], target: SocketAddr, tls: Option<Tls>) -> Self {
         let (info_hash, peer_ids) = (random_id(), [random_id(), random_id()]);
         Self { sources, target, tls, sockets: None, info_hash, peer_ids, lost: 0 }
     }

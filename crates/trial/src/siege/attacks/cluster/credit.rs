@@ -7,7 +7,7 @@ use shoal_testkit::tokens::Issuer;
 use crate::siege::address::hostile_v4;
 use crate::siege::cluster::metric;
 use crate::siege::context::Context;
-use crate::siege::udp::{Flow, Peer};
+use crate::siege::udp::{Flow, leecher, send_all};
 
 use super::super::tokens::SEED;
 
@@ -27,9 +27,9 @@ pub(super) fn announces(context: &Context<'_>) -> Result<()> {
     let mut flow = Flow::default();
     while !context.is_window_over() {
         for client in &mut clients {
-            let id = client.id();
-            let packets = (0..BURST).map(|_| Peer::new([8; 20], 4005).packet_with_url(id, 1, &url));
-            flow.add(client.send_all(packets, || context.is_window_over(), |_| {}));
+            let id = client.connection_id();
+            let packets = (0..BURST).map(|_| leecher([8; 20], 4005).packet_with_url(id, 1, &url));
+            flow.add(send_all(client, packets, || context.is_window_over(), |_| {}));
         }
     }
     let served = flow.answered - flow.errors;

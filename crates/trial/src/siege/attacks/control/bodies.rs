@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 
 use anyhow::Result;
+use shoal_testkit::client::tcp;
 
 use super::operator::{ADMIN_TOKEN, authorization, beside};
 use super::readers;
@@ -10,7 +11,6 @@ use crate::siege::address::hostile_v4;
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, control_request};
 use crate::siege::measure::count;
-use crate::siege::socket;
 
 /// The maximum number of bytes of an endless body that may leave the sender. Those in kernel buffers count, several MiB on
 /// loopback.
@@ -44,7 +44,7 @@ pub(super) fn endless(context: &Context<'_>) -> Result<()> {
                 "Content-Length: 60000\r\n",
             ] {
                 let source = hostile_v4(number);
-                let mut stream = socket::tcp(source, context.tracker.control(), TIMEOUT)?;
+                let mut stream = tcp(source, context.tracker.control(), TIMEOUT)?;
                 let mut accepted = 0;
                 let mut is_open = stream.write_all(&head(method, target, fields)).is_ok();
                 while is_open && accepted <= ACCEPTED_BYTES_MAX {

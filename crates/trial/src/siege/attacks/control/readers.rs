@@ -5,6 +5,7 @@ use std::net::{IpAddr, TcpStream};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
+use shoal_testkit::client::{is_timeout, tcp_with_small_window};
 
 use super::operator::{self, beside};
 use crate::siege::address::hostile_v4;
@@ -12,8 +13,7 @@ use crate::siege::attacks::holding::{Holding, Reading};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::control_request;
 use crate::siege::measure::count;
-use crate::siege::socket;
-use crate::siege::udp::Peer;
+use crate::siege::udp::{announce_all, leecher};
 
 /// The number of slow readers, from thirty addresses.
 const READERS: u32 = 1000;
@@ -82,13 +82,13 @@ pub(super) fn stalled_feeds(context: &Context<'_>) -> Result<()> {
             }
         }
         let torrents = context.pick(20_000, 100_000);
-        let mut client = context.udp(hostile_v4(200))?;
+        let client = context.udp(hostile_v4(200))?;
         let peers = (0..torrents).map(|number: u32| {
             let mut hash = [1; 20];
             hash[..4].copy_from_slice(&number.wrapping_mul(2_654_435_769).to_be_bytes());
-            Peer::new(hash, 7200)
+            leecher(hash, 7200)
         });
-        context.spend_flow(client.announce_all(peers, || context.is_over(), |_| {}));
+        context.spend_flow(announce_all(&client, peers, || context.is_over(), |_| {}));
         follow(context, first, u64::from(torrents))
     })?;
     let open = streams.iter_mut().map(is_feed).filter(|is_open| *is_open).count();
@@ -125,7 +125,7 @@ fn text(value: &Value) -> Result<String> {
 
 /// Opens a connection that sends a request and does not read.
 fn stalled(context: &Context<'_>, source: u32, request: &[u8]) -> Result<Option<TcpStream>> {
-    let opened = socket::tcp_with_small_window(hostile_v4(source + 1), context.tracker.control(), TIMEOUT);
+    let opened = tcp_with_small_window(hostile_v4(source + 1), context.tracker.control(), TIMEOUT);
     let Ok(mut stream) = opened else { return Ok(None) };
     if stream.write_all(request).is_err() {
         return Ok(None);
@@ -145,7 +145,7 @@ fn is_feed(stream: &mut TcpStream) -> bool {
             match stream.read(&mut piece) {
                 Ok(0) => break false,
                 Ok(_) => {}
-                Err(error) => break crate::siege::udp::is_timeout(&error),
+                Err(error) => break is_timeout(&error),
             }
         }
 }

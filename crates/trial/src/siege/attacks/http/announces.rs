@@ -1,15 +1,16 @@
 //! Announces over connections: the promises about peers, tested over HTTP, HTTPS, WS and WSS and both families.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, Result, ensure};
+use shoal_testkit::client::tls::{self, Tls};
 
 use crate::siege::address::{honest_v4, honest_v6, hostile_v4, hostile_v6};
 use crate::siege::attack::Setting;
 use crate::siege::context::{Context, TIMEOUT};
-use crate::siege::http::{self, HttpClient, Response, announce_target, get};
+use crate::siege::http::{HttpClient, Response, announce_target, get};
 use crate::siege::measure::{self, count, ratio};
-use crate::siege::udp::{compact, is_hostile, random_hash};
+use crate::siege::udp::{is_hostile, random_hash};
 use crate::siege::websocket::{WebSocket, announce, random_id};
 
 /// The port of forged peers.
@@ -52,7 +53,7 @@ pub(super) fn endpoint<'c>(
     context: &'c Context<'_>,
     source: IpAddr,
     is_tls: bool,
-) -> (std::net::SocketAddr, Option<&'c crate::siege::tls::TlsClient>) {
+) -> (SocketAddr, Option<&'c Tls>) {
     if is_tls { (context.tracker.tls(source), Some(context.tls)) } else { (context.http(source), None) }
 }
 
@@ -90,16 +91,15 @@ pub(super) fn forged_addresses(context: &Context<'_>) -> Result<()> {
                 let _ = open(context, source, is_tls)?.request(&request);
             }
         }
-        let mut client = context.udp(source)?;
-        let members = client.scrape(hash)?.members;
+        let client = context.udp(source)?;
+        let members = client.scrape(&[hash])?[0].members();
         let found = format!("{members}, expected 1");
         context.check(format!("peers registered, {}", path(source, is_tls)), members == 1, found);
         for honest in [honest_v4(60), honest_v6(60)] {
             let mut client = open(context, honest, is_tls)?;
-            let body = client.request(&get(&announce_target(&hash, 7451, 50)))?.body;
+            let peers = client.request(&get(&announce_target(&hash, 7451, 50)))?.peers()?;
             for forged in FORGED {
-                let forged = compact(forged.parse()?, FORGED_PORT);
-                let is_handed_out = body.windows(forged.len()).any(|window| window == forged);
+                let is_handed_out = peers.contains(&SocketAddr::new(forged.parse()?, FORGED_PORT));
                 let found = if is_handed_out { "handed out" } else { "not handed out" };
                 context.check(format!("a forged peer, {}", path(source, is_tls)), !is_handed_out, found);
             }
@@ -116,7 +116,7 @@ fn named_sockets(context: &Context<'_>, source: IpAddr, is_tls: bool) -> Result<
         let (target, tls) = endpoint(context, source, is_tls);
         let field = format!("X-Forwarded-For: 192.0.2.{number}\r\n");
         context.spend(1, count(field.len()));
-        let stream = http::open(source, target, tls, TIMEOUT)?;
+        let stream = tls::open(source, target, tls, TIMEOUT)?;
         sockets.extend(WebSocket::over_with(stream, "/announce", &field).ok());
     }
     let alive = sockets.iter_mut().filter_map(|socket| is_alive(socket).then_some(())).count();
@@ -164,9 +164,9 @@ pub(super) fn hold(context: &Context<'_>) -> Result<()> {
         let torrents: Vec<[u8; 20]> = (0..TORRENTS_MAX * 3 / 2).map(|_| random_hash()).collect();
         let targets = torrents.iter().map(|hash| announce_target(hash, 7452, 0));
         pipeline(context, &mut client, targets, |_| {})?;
-        let mut udp = context.udp(source)?;
-        let mut members = |torrents: &[[u8; 20]]| -> Result<u32> {
-            torrents.iter().map(|hash| Ok(udp.scrape(*hash)?.members)).sum()
+        let udp = context.udp(source)?;
+        let members = |torrents: &[[u8; 20]]| -> Result<u32> {
+            torrents.iter().map(|hash| Ok(udp.scrape(&[*hash])?[0].members())).sum()
         };
         let (within, beyond) = (members(&torrents[..50])?, members(&torrents[torrents.len() - 50..])?);
         let found = format!("{within} of 50 within the limit, {beyond} of 50 beyond it");
@@ -211,20 +211,13 @@ fn poison_from(
     let (mut peers_seen, mut hostile_seen) = (0, 0);
     let targets = (0..REPLIES).map(|_| announce_target(&hash, 8001, 30));
     pipeline(context, &mut client, targets, |response| {
-        for peer in peers(&response.body) {
-            peers_seen += 1;
-            hostile_seen += u64::from(is_hostile(peer));
-        }
+        let peers = response.peers().unwrap_or_default();
+        peers_seen += count(peers.len());
+        hostile_seen += count(peers.iter().filter(|peer| is_hostile(peer)).count());
     })?;
     ensure!(peers_seen > 0, "no peers in the replies of a swarm of {HONEST} honest peers");
     let share = ratio(hostile_seen, peers_seen);
     let found = format!("{:.1} % of {peers_seen}", share * 100.0);
     context.check(format!("hostile peers, {}", path(honest(0), is_tls)), share <= SHARE_MAX, found);
     Ok(())
-}
-
-/// Returns the compact peers of both families in a reply.
-fn peers(body: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let of = |client, bytes| http::peers(body, client).unwrap_or_default().chunks_exact(bytes);
-    of(Ipv4Addr::LOCALHOST.into(), 6).chain(of(Ipv6Addr::LOCALHOST.into(), 18))
 }

@@ -5,7 +5,7 @@ use shoal_base::Event;
 
 use crate::siege::address::{honest_v4, hostile_v4};
 use crate::siege::context::Context;
-use crate::siege::udp::{Counts, Flow, Peer, random_hash};
+use crate::siege::udp::{Announce, Flow, announce_all, leecher, random_hash};
 
 /// The limit that the attack is aimed at.
 pub(super) const SETTINGS: &[(&str, &str)] = &[("store.completed_retained_max", "2000")];
@@ -20,21 +20,21 @@ const HONEST: u32 = 40;
 pub(super) fn by_one_address(context: &Context<'_>) -> Result<()> {
     let popular = random_hash();
     for number in 0..HONEST {
-        let mut client = context.udp(honest_v4(700 + number))?;
+        let client = context.udp(honest_v4(700 + number))?;
         complete([popular]).try_for_each(|peer| client.announce(&peer).map(drop))?;
     }
-    let mut client = context.udp(hostile_v4(1))?;
+    let client = context.udp(hostile_v4(1))?;
     let mut flow = Flow::default();
     for _ in 0..context.pick(20, 200) {
         let torrents: Vec<_> = (0..1000).map(|_| random_hash()).collect();
-        flow.add(client.announce_all(complete(torrents), || context.is_over(), |_| {}));
+        flow.add(announce_all(&client, complete(torrents), || context.is_over(), |_| {}));
     }
     context.spend_flow(flow);
-    let Counts { completed, members } = context.udp(honest_v4(700))?.scrape(popular)?;
+    let counts = context.udp(honest_v4(700))?.scrape(&[popular])?[0];
     context.check(
         "completed downloads of a popular torrent",
-        (completed, members) == (HONEST, 0),
-        format!("{completed} of {HONEST}"),
+        (counts.completed, counts.members()) == (HONEST, 0),
+        format!("{} of {HONEST}", counts.completed),
     );
     let retained = retained(context)?;
     context.check(
@@ -46,11 +46,11 @@ pub(super) fn by_one_address(context: &Context<'_>) -> Result<()> {
 }
 
 /// Returns the announces of a client that completes each of these torrents, one after the other, and leaves it.
-fn complete(torrents: impl IntoIterator<Item = [u8; 20]>) -> impl Iterator<Item = Peer> {
+fn complete(torrents: impl IntoIterator<Item = [u8; 20]>) -> impl Iterator<Item = Announce> {
     torrents.into_iter().flat_map(|torrent| {
-        let leecher = Peer::new(torrent, 7000);
-        let seeder = Peer { is_seeder: true, event: Event::Completed, ..leecher };
-        [leecher, seeder, Peer { event: Event::Stopped, ..seeder }]
+        let leecher = leecher(torrent, 7000);
+        let seeder = Announce { left: 0, event: Event::Completed, ..leecher };
+        [leecher, seeder, Announce { event: Event::Stopped, ..seeder }]
     })
 }
 

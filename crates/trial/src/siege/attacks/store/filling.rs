@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::siege::address::{honest_v4, honest_v6, hostile_v4};
 use crate::siege::context::Context;
-use crate::siege::udp::{Flow, Peer, random_hash};
+use crate::siege::udp::{Flow, announce_all, leecher, random_hash};
 
 /// The number of honest clients of each family that announce at the end, and of new torrents of each.
 const CLIENTS: u32 = 40;
@@ -18,9 +18,9 @@ pub(super) fn fill(context: &Context<'_>, sources: &[IpAddr]) -> Result<()> {
     let share = count / u32::try_from(sources.len())?;
     let mut flow = Flow::default();
     for &source in sources {
-        let mut client = context.udp(source)?;
-        let peers = (0..share).map(|_| Peer::new(random_hash(), 7000));
-        flow.add(client.announce_all(peers, || context.is_over(), |_| {}));
+        let client = context.udp(source)?;
+        let peers = (0..share).map(|_| leecher(random_hash(), 7000));
+        flow.add(announce_all(&client, peers, || context.is_over(), |_| {}));
     }
     context.spend_flow(flow);
     check_new_torrents(context, &flow);
@@ -29,11 +29,11 @@ pub(super) fn fill(context: &Context<'_>, sources: &[IpAddr]) -> Result<()> {
 
 /// Announces all ports of one address in a few torrents.
 pub(super) fn fill_known(context: &Context<'_>) -> Result<()> {
-    let mut client = context.udp(hostile_v4(1))?;
+    let client = context.udp(hostile_v4(1))?;
     let mut flow = Flow::default();
     for torrent in 0..context.pick(16, 64) {
-        let peers = (1..=u16::MAX).map(|port| Peer::new([torrent; 20], port));
-        flow.add(client.announce_all(peers, || context.is_over(), |_| {}));
+        let peers = (1..=u16::MAX).map(|port| leecher([torrent; 20], port));
+        flow.add(announce_all(&client, peers, || context.is_over(), |_| {}));
     }
     context.spend_flow(flow);
     check_new_torrents(context, &flow);
@@ -45,8 +45,8 @@ pub(super) fn check_new_torrents(context: &Context<'_>, flow: &Flow) {
     let (mut refused, mut reason) = (0, String::new());
     for number in 0..CLIENTS {
         for source in [honest_v4(300 + number), honest_v6(300 + number)] {
-            let announced = context.udp(source).and_then(|mut client| {
-                let mut new = (0..TORRENTS).map(|_| Peer::new(random_hash(), 7001));
+            let announced = context.udp(source).and_then(|client| {
+                let mut new = (0..TORRENTS).map(|_| leecher(random_hash(), 7001));
                 new.try_for_each(|peer| client.announce(&peer).map(drop))
             });
             if let Err(error) = announced {

@@ -1,9 +1,10 @@
 //! Learns which peers are neighbours in a table, since replies are runs of neighbours.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::SocketAddr;
 
 use crate::siege::context::Context;
-use crate::siege::udp::{Peer, UdpClient};
+use crate::siege::udp::{Announce, UdpClient, announce_all, leecher};
 
 /// The swarm whose order is learned.
 const LEARNED_FROM: [u8; 20] = [0x50; 20];
@@ -17,15 +18,15 @@ const PEERS_PER_PORT: usize = 10;
 /// Announces `ports` ports in one swarm and returns `count` of them that are neighbours in its order. If replies do not
 /// reveal enough, the rest is random.
 pub(super) fn learn(context: &Context<'_>, client: &mut UdpClient, ports: u16, count: usize) -> Vec<u16> {
-    let all = (1..=ports).map(|port| Peer::new(LEARNED_FROM, port));
-    context.spend_flow(client.announce_all(all, || context.is_over(), |_| {}));
+    let all = (1..=ports).map(|port| leecher(LEARNED_FROM, port));
+    context.spend_flow(announce_all(client, all, || context.is_over(), |_| {}));
     let mut pairs = HashMap::new();
-    // A compact peer of either family ends with its port. A reply over IPv6 contains a third of the peers.
-    let (width, num_want) = if client.is_v6() { (18, 67) } else { (6, 200) };
+    // A reply over IPv6 contains a third of the peers.
+    let num_want = if client.is_v6() { 67 } else { 200 };
     let requests = (0..usize::from(ports) * PEERS_PER_PORT / num_want)
-        .map(|_| Peer { num_want: 200, ..Peer::new(LEARNED_FROM, fastrand::u16(1..=ports)) });
-    let on_peers = |peers: &[u8]| count_pairs(&mut pairs, peers, width);
-    context.spend_flow(client.announce_all(requests, || context.is_over(), on_peers));
+        .map(|_| Announce { numwant: 200, ..leecher(LEARNED_FROM, fastrand::u16(1..=ports)) });
+    let on_peers = |peers: &[SocketAddr]| count_pairs(&mut pairs, peers);
+    context.spend_flow(announce_all(client, requests, || context.is_over(), on_peers));
     let mut found = cluster(&pairs, count);
     let known: HashSet<u16> = found.iter().copied().collect();
     let rest = random_ports(ports, usize::from(ports)).into_iter().filter(|port| !known.contains(port));
@@ -43,11 +44,10 @@ pub(super) fn random_ports(ports: u16, count: usize) -> Vec<u16> {
 }
 
 /// Counts the adjacent ports in a reply.
-fn count_pairs(pairs: &mut HashMap<[u16; 2], u32>, peers: &[u8], width: usize) {
-    let port = |peer: &[u8]| u16::from_be_bytes([peer[width - 2], peer[width - 1]]);
-    let ports: Vec<u16> = peers.chunks_exact(width).map(port).collect();
-    for pair in ports.windows(2) {
-        *pairs.entry([pair[0].min(pair[1]), pair[0].max(pair[1])]).or_default() += 1;
+fn count_pairs(pairs: &mut HashMap<[u16; 2], u32>, peers: &[SocketAddr]) {
+    for pair in peers.windows(2) {
+        let [one, other] = [pair[0].port(), pair[1].port()];
+        *pairs.entry([one.min(other), one.max(other)]).or_default() += 1;
     }
 }
 
@@ -87,12 +87,11 @@ mod tests {
             let mut reply = Vec::new();
             for _ in 0..10 {
                 let start = fastrand::usize(..order.len() - 20);
-                for port in &order[start..start + 20] {
-                    reply.extend_from_slice(&[127, 0, 0, 1]);
-                    reply.extend_from_slice(&port.to_be_bytes());
-                }
+                reply.extend(
+                    order[start..start + 20].iter().map(|port| SocketAddr::from(([127, 0, 0, 1], *port))),
+                );
             }
-            count_pairs(&mut pairs, &reply, 6);
+            count_pairs(&mut pairs, &reply);
         }
         let found = cluster(&pairs, 200);
         assert_eq!(found.len(), 200);

@@ -12,7 +12,7 @@ use crate::siege::address::{honest_v4, hostile_v4};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, get_and_close};
 use crate::siege::measure::as_f64;
-use crate::siege::udp::{Flow, Peer, UdpClient, random_hash};
+use crate::siege::udp::{Announce, Flow, UdpClient, announce_all, leecher, random_hash};
 
 /// A workload of neighbouring keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,24 +60,24 @@ fn cost(
     ports: &[u16],
     workload: Workload,
 ) -> f64 {
-    let join = || ports.iter().map(move |&port| Peer::new(hash, port));
+    let join = || ports.iter().map(move |&port| leecher(hash, port));
     if workload != Workload::Join {
-        context.spend_flow(client.announce_all(join(), || context.is_over(), |_| {}));
+        context.spend_flow(announce_all(client, join(), || context.is_over(), |_| {}));
     }
     // A table shrinks and grows in steps of about a sixth.
     let some = &ports[..ports.len() / 5];
-    let event = |event: Event| some.iter().map(move |&port| Peer { event, ..Peer::new(hash, port) });
+    let event = |event: Event| some.iter().map(move |&port| Announce { event, ..leecher(hash, port) });
     let before_ns = context.tracker.cpu_ns();
     let mut flow = Flow::default();
     let rounds = if workload == Workload::Join { 1 } else { context.pick(2, 8) };
     for _ in 0..rounds {
         match workload {
             Workload::Join | Workload::Reannounce => {
-                flow.add(client.announce_all(join(), || context.is_over(), |_| {}))
+                flow.add(announce_all(client, join(), || context.is_over(), |_| {}))
             }
             Workload::LeaveAndReturn => {
-                flow.add(client.announce_all(event(Event::Stopped), || context.is_over(), |_| {}));
-                flow.add(client.announce_all(event(Event::Started), || context.is_over(), |_| {}));
+                flow.add(announce_all(client, event(Event::Stopped), || context.is_over(), |_| {}));
+                flow.add(announce_all(client, event(Event::Started), || context.is_over(), |_| {}));
             }
         }
     }
@@ -156,8 +156,8 @@ pub(super) fn crowded_slots(context: &Context<'_>) -> Result<()> {
     let mut cost = |hash: [u8; 20], ports: &dyn Fn() -> [u16; 8]| {
         let ports: Vec<[u16; 8]> = clients.iter().map(|_| ports()).collect();
         let announce = |client: &mut UdpClient, ports: &[u16; 8], event| {
-            let peers = ports.map(|port| Peer { event, ..Peer::new(hash, port) });
-            client.announce_all(peers, || context.is_over(), |_| {})
+            let peers = ports.map(|port| Announce { event, ..leecher(hash, port) });
+            announce_all(client, peers, || context.is_over(), |_| {})
         };
         for (client, ports) in clients.iter_mut().zip(&ports) {
             announce(client, ports, Event::Started);
@@ -209,8 +209,8 @@ fn announce_torrents(
     let part = torrents.len().div_ceil(clients.len()).max(1);
     let mut flow = Flow::default();
     for (client, torrents) in clients.iter_mut().zip(torrents.chunks(part)) {
-        let peers = torrents.iter().map(|&hash| Peer { event, ..Peer::new(hash, 6000) });
-        flow.add(client.announce_all(peers, || context.is_over(), |_| {}));
+        let peers = torrents.iter().map(|&hash| Announce { event, ..leecher(hash, 6000) });
+        flow.add(announce_all(client, peers, || context.is_over(), |_| {}));
     }
     context.spend_flow(flow);
     flow

@@ -1,13 +1,13 @@
 //! Attacks that displace honest peers in the replies of one swarm.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Result, ensure};
 
 use crate::siege::address::{honest_v4, honest_v6, hostile_v4, hostile_v6};
 use crate::siege::context::Context;
 use crate::siege::measure::{count, ratio};
-use crate::siege::udp::{Peer, is_hostile};
+use crate::siege::udp::{Announce, announce_all, is_hostile, leecher};
 
 /// The order in which the peers join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +32,10 @@ const SHARE_MAX: f64 = 0.05;
 
 pub(super) fn v4(context: &Context<'_>, order: Order) -> Result<()> {
     let hostile = || {
-        let mut client = context.udp(hostile_v4(1))?;
+        let client = context.udp(hostile_v4(1))?;
         let ports = 1..=context.pick(8_000, u16::MAX);
-        let peers = ports.map(|port| Peer::new(SWARM, port));
-        context.spend_flow(client.announce_all(peers, || context.is_over(), |_| {}));
+        let peers = ports.map(|port| leecher(SWARM, port));
+        context.spend_flow(announce_all(&client, peers, || context.is_over(), |_| {}));
         Ok(())
     };
     poison(context, order, honest_v4, hostile)
@@ -44,9 +44,9 @@ pub(super) fn v4(context: &Context<'_>, order: Order) -> Result<()> {
 pub(super) fn v6(context: &Context<'_>, order: Order) -> Result<()> {
     let hostile = || {
         for number in 0..context.pick(128, 1024) {
-            let mut client = context.udp(hostile_v6(number))?;
-            let peers = (1..=64).map(|port| Peer::new(SWARM, port));
-            context.spend_flow(client.announce_all(peers, || context.is_over(), |_| {}));
+            let client = context.udp(hostile_v6(number))?;
+            let peers = (1..=64).map(|port| leecher(SWARM, port));
+            context.spend_flow(announce_all(&client, peers, || context.is_over(), |_| {}));
         }
         Ok(())
     };
@@ -63,21 +63,20 @@ fn poison(
         attack()?;
     }
     for number in 0..HONEST {
-        context.udp(honest(400 + number))?.announce(&Peer::new(SWARM, 8000))?;
+        context.udp(honest(400 + number))?.announce(&leecher(SWARM, 8000))?;
     }
     if order == Order::HonestFirst {
         attack()?;
     }
-    let mut client = context.udp(honest(399))?;
-    let width = if client.is_v6() { 18 } else { 6 };
+    let client = context.udp(honest(399))?;
     for num_want in NUM_WANTS {
         let (mut peers_seen, mut hostile) = (0, 0);
-        let requests = (0..REPLIES).map(|_| Peer { num_want, ..Peer::new(SWARM, 8001) });
-        let on_peers = |peers: &[u8]| {
-            peers_seen += count(peers.len() / width);
-            hostile += count(peers.chunks_exact(width).filter(|peer| is_hostile(peer)).count());
+        let requests = (0..REPLIES).map(|_| Announce { numwant: num_want, ..leecher(SWARM, 8001) });
+        let on_peers = |peers: &[SocketAddr]| {
+            peers_seen += count(peers.len());
+            hostile += count(peers.iter().filter(|peer| is_hostile(peer)).count());
         };
-        client.announce_all(requests, || context.is_over(), on_peers);
+        announce_all(&client, requests, || context.is_over(), on_peers);
         ensure!(peers_seen > 0, "no peers in the replies of a swarm of {HONEST} honest peers");
         let share = ratio(hostile, peers_seen);
         let found = format!("{:.1} % at numwant {num_want}", share * 100.0);

@@ -1,0 +1,111 @@
+//! The TLS of all clients.
+
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustls::client::Resumption;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use super::{Stream, tcp};
+use crate::certificate::AnyCertificate;
+
+/// Creates TLS sessions.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    config: Arc<ClientConfig>,
+}
+
+/// A connection over TLS.
+pub type TlsStream = StreamOwned<ClientConnection, TcpStream>;
+
+impl Tls {
+    /// Creates a client that accepts any certificate and resumes no session, so that each connection costs the tracker a full
+    /// handshake.
+    ///
+    /// # Errors
+    /// Returns an error if the library supports no version of TLS.
+    pub fn new() -> Result<Self> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier = Arc::new(AnyCertificate::without_signatures(Arc::clone(&provider)));
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.context("no version of TLS")?.dangerous();
+        let mut config = builder.with_custom_certificate_verifier(verifier).with_no_client_auth();
+        config.resumption = Resumption::disabled();
+        Ok(Self { config: Arc::new(config) })
+    }
+
+    /// Creates a client that accepts only this certificate, in PEM.
+    ///
+    /// # Errors
+    /// Returns an error if it is no certificate.
+    pub fn trusting(certificate_pem: &str) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(certificate_pem.as_bytes())?)?;
+        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        Ok(Self { config: Arc::new(config) })
+    }
+
+    /// Returns a client that resumes sessions with the tickets of earlier ones.
+    #[must_use]
+    pub fn resuming(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::in_memory_sessions(256);
+        Self { config: Arc::new(config) }
+    }
+
+    /// Starts a session with a server of this name.
+    ///
+    /// # Errors
+    /// Returns an error if the name is invalid.
+    pub fn begin(&self, name: &str) -> Result<ClientConnection> {
+        let name = ServerName::try_from(name.to_owned())?;
+        ClientConnection::new(Arc::clone(&self.config), name).context("cannot start a TLS session")
+    }
+
+    /// Encodes a client hello.
+    ///
+    /// # Errors
+    /// Returns an error if no session can be started.
+    pub fn hello(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.begin("localhost")?.write_tls(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Puts a session with `localhost` on a connection. The handshake takes place with the first write or read.
+    ///
+    /// # Errors
+    /// Returns an error if no session can be started.
+    pub fn wrap(&self, stream: TcpStream) -> Result<TlsStream> {
+        Ok(StreamOwned::new(self.begin("localhost")?, stream))
+    }
+}
+
+/// Puts a session on a connection if there is a client for it.
+///
+/// # Errors
+/// Returns an error if no session can be started.
+pub fn over(stream: TcpStream, tls: Option<&Tls>) -> Result<Box<dyn Stream>> {
+    Ok(match tls {
+        None => Box::new(stream),
+        Some(tls) => Box::new(tls.wrap(stream)?),
+    })
+}
+
+/// Opens a connection, over TLS if there is a client for it.
+///
+/// # Errors
+/// Returns an error if there is no connection in time.
+pub fn open(
+    source: impl Into<Option<IpAddr>>,
+    target: SocketAddr,
+    tls: Option<&Tls>,
+    timeout: Duration,
+) -> Result<Box<dyn Stream>> {
+    over(tcp(source, target, timeout).context("cannot connect")?, tls)
+}
