@@ -12,7 +12,6 @@ pub mod metrics;
 pub mod namespace;
 pub mod network;
 pub mod payload;
-pub mod process;
 pub mod proxies;
 pub mod refusal;
 pub mod route;

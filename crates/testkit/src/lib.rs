@@ -3,6 +3,7 @@
 //! | | owns |
 //! |---|---|
 //! | [`tools`] | the programs and packages that tests run, and where to find them |
+//! | [`process`] | the launcher: a program with its output, and its end |
 //! | [`network`] | two network namespaces with a pair of interfaces between them, and VLANs |
 //! | [`interop`] | real BitTorrent clients, browsers and proxies, and the scenarios in which they meet a tracker |
 //! | [`web_server`] | a web server that misbehaves on demand |
@@ -21,6 +22,7 @@ pub mod interop;
 #[cfg(feature = "tls")]
 pub mod nats;
 pub mod network;
+pub mod process;
 #[cfg(feature = "tls")]
 pub mod tokens;
 pub mod tools;

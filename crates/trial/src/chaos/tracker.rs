@@ -102,7 +102,7 @@ impl Tracker {
 
     /// Starts it again.
     pub(crate) fn start_again(&mut self) -> Result<()> {
-        self.process.start_again(&self.program).context("cannot start the tracker again")
+        self.program.start_again(&mut self.process).context("cannot start the tracker again")
     }
 
     /// Returns whether any of its processes runs.
@@ -208,8 +208,7 @@ impl Tracker {
 
     /// Returns the end of its output, for a message.
     pub(crate) fn last_words(&self) -> String {
-        let mut lines = self.process.log_tail();
-        lines.drain(..lines.len().saturating_sub(LAST_LINES));
+        let lines = self.process.log_tail(LAST_LINES);
         if lines.is_empty() { String::new() } else { format!("; its output: {}", lines.join(" | ")) }
     }
 

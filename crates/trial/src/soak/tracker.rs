@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use shoal_compare::cpu_assignment::CpuAssignment;
 use shoal_compare::network::VethPair;
-use shoal_compare::process::{Process, Program};
+use shoal_compare::process::{Process, Program, TAIL_LINES_MAX};
 use tempfile::TempDir;
 
 use super::counters::Counters;
@@ -92,7 +92,7 @@ impl<'p> Tracker<'p> {
         self.wait_until_it_has_ended()?;
         let ending = Duration::from_nanos(clock.now_ns());
         self.pair
-            .on_tracker_side(|| self.process.start_again(&self.program))?
+            .on_tracker_side(|| self.program.start_again(&mut self.process))?
             .context("cannot start the tracker again")?;
         self.wait_until_it_serves()?;
         Ok(ending)
@@ -149,7 +149,7 @@ impl<'p> Tracker<'p> {
     }
 
     fn log(&self) -> String {
-        self.process.log_tail().join(" | ")
+        self.process.log_tail(TAIL_LINES_MAX).join(" | ")
     }
 }
 
