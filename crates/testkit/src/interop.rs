@@ -9,7 +9,6 @@ pub mod client;
 mod cluster;
 pub mod ingress;
 pub mod metrics;
-pub mod namespace;
 pub mod network;
 pub mod payload;
 pub mod proxies;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`tools`] | the programs and packages that tests run, and where to find them |
 //! | [`process`] | the launcher: a program with its output, and its end |
+//! | [`namespace`] | network namespaces |
 //! | [`network`] | two network namespaces with a pair of interfaces between them, and VLANs |
 //! | [`interop`] | real BitTorrent clients, browsers and proxies, and the scenarios in which they meet a tracker |
 //! | [`web_server`] | a web server that misbehaves on demand |
@@ -19,6 +20,7 @@ pub mod allocator;
 #[cfg(feature = "tls")]
 pub mod certificate;
 pub mod interop;
+pub mod namespace;
 #[cfg(feature = "tls")]
 pub mod nats;
 pub mod network;
