@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`tools`] | the programs and packages that tests run, and where to find them |
 //! | [`process`] | the launcher: a program with its output, and its end |
+//! | [`tracker`] | a Shoal under test |
 //! | [`namespace`] | network namespaces |
 //! | [`network`] | two network namespaces with a pair of interfaces between them, and VLANs |
 //! | [`interop`] | real BitTorrent clients, browsers and proxies, and the scenarios in which they meet a tracker |
@@ -28,4 +29,5 @@ pub mod process;
 #[cfg(feature = "tls")]
 pub mod tokens;
 pub mod tools;
+pub mod tracker;
 pub mod web_server;

@@ -42,6 +42,7 @@ const STRAY_SEARCHES_MAX: usize = 5;
 pub struct Process {
     child: Child,
     added: Vec<Child>,
+    leads_group: bool,
     /// The file with the output of all of them.
     log: PathBuf,
 }
@@ -81,7 +82,17 @@ impl Process {
     /// Returns an error if the log cannot be created or the program cannot be started.
     pub fn start(mut command: Command, log: &Path) -> io::Result<Self> {
         let child = spawn(&mut command, log, 0)?;
-        Ok(Self { child, added: Vec::new(), log: log.to_owned() })
+        Ok(Self { child, added: Vec::new(), leads_group: true, log: log.to_owned() })
+    }
+
+    /// Starts a program in the process group of this process, with which a test that takes too long is killed, and sends only its
+    /// errors to a file. Its standard input and output are those of the command.
+    ///
+    /// # Errors
+    /// Returns an error if the log cannot be created or the program cannot be started.
+    pub fn start_with_stdio(command: &mut Command, log: &Path) -> io::Result<Self> {
+        let child = command.stderr(open(log)?).env(RUN_VARIABLE, log).spawn()?;
+        Ok(Self { child, added: Vec::new(), leads_group: false, log: log.to_owned() })
     }
 
     /// Kills what is left of the group, and starts a program as the leader of another one.
@@ -213,10 +224,14 @@ impl Process {
         Ok(bytes)
     }
 
-    /// Sends a signal to its group.
+    /// Sends a signal to its group, or to the program alone if it leads none.
     pub fn signal(&self, signal: Signal) {
-        // The call fails if the group is already empty.
-        let _ = kill_process_group(self.pid(), signal);
+        // The call fails if the program has ended, or the group is already empty.
+        let _ = if self.leads_group {
+            kill_process_group(self.pid(), signal)
+        } else {
+            kill_process(self.pid(), signal)
+        };
     }
 
     /// Kills the whole group, and every process that left it.
@@ -242,6 +257,41 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Returns the resident memory of a process in bytes (proc_pid_status(5), `VmRSS`), or `None` after its end.
+#[must_use]
+pub fn resident_bytes(pid: Pid) -> Option<u64> {
+    memory_bytes(&status(pid)?, "VmRSS:")
+}
+
+/// Returns the most that the resident memory of a process has ever been (`VmHWM`), or `None` after its end.
+#[must_use]
+pub fn resident_peak_bytes(pid: Pid) -> Option<u64> {
+    memory_bytes(&status(pid)?, "VmHWM:")
+}
+
+/// Returns the processor time so far, in nanoseconds, of all threads of a process that still run (the kernel's documentation
+/// "sched-stats", first field).
+#[must_use]
+pub fn cpu_ns(pid: Pid) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    let times = tasks.into_iter().flatten().filter_map(|task| {
+        let text = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<u64>().ok()
+    });
+    times.sum()
+}
+
+fn status(pid: Pid) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/status")).ok()
+}
+
+/// Parses an amount of memory from the text of `/proc/PID/status`.
+fn memory_bytes(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024)
 }
 
 /// Returns whether the process with this `stat` of proc_pid_stat(5) belongs to a group and has not ended.
@@ -270,17 +320,33 @@ fn processes_with(entry: &[u8]) -> Vec<Pid> {
 
 /// Starts a program in a process group. Group 0 is a new one.
 fn spawn(command: &mut Command, log: &Path, group: i32) -> io::Result<Child> {
-    // All programs of a group append to the same file, so that none overwrites the output of another.
-    let file = File::options().append(true).create(true).open(log)?;
-    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    command.stdin(Stdio::null()).stdout(open(log)?).stderr(open(log)?);
     command.env(RUN_VARIABLE, log).process_group(group).spawn()
+}
+
+/// Opens a log. All programs of a group append to it, so that none overwrites the output of another.
+fn open(log: &Path) -> io::Result<File> {
+    File::options().append(true).create(true).open(log)
 }
 
 /// Calls `probe` repeatedly until it returns a value.
 ///
 /// # Errors
 /// Returns the first error of `probe`, or an error that names `what` if there is no value after `limit`.
-pub fn wait_for<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+pub fn wait_for<T>(what: &str, limit: Duration, probe: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    wait_for_every(POLL, what, limit, probe)
+}
+
+/// Does the same, with a pause of this length between two calls.
+///
+/// # Errors
+/// Returns the same errors.
+pub fn wait_for_every<T>(
+    pause: Duration,
+    what: &str,
+    limit: Duration,
+    mut probe: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
     let deadline = now() + limit;
     loop {
         if let Some(answer) = probe()? {
@@ -289,7 +355,7 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Resul
         if now() >= deadline {
             bail!("timed out after {} s: {what}", limit.as_secs());
         }
-        thread::sleep(POLL);
+        thread::sleep(pause);
     }
 }
 
@@ -321,6 +387,13 @@ mod tests {
             }
             thread::sleep(POLL);
         }
+    }
+
+    #[test]
+    fn resident_memory_is_parsed_in_kib() {
+        let status = "VmHWM:\t  9 kB\nVmRSS:\t    5136 kB\n";
+        assert_eq!(memory_bytes(status, "VmRSS:"), Some(5136 * 1024));
+        assert_eq!(memory_bytes("Name:\tshoal\n", "VmRSS:"), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use shoal_testkit::nats::{CLUSTER_SERVERS, Cluster, Options};
+use shoal_testkit::process::cpu_ns;
 use tempfile::TempDir;
 
 use super::tracker::{PATIENCE, Tracker, now_ms, pinned};
@@ -110,11 +111,5 @@ pub(crate) fn saturate(lab: &Path, tracker: &Tracker, seconds: u32) -> f64 {
 
 /// Returns the CPU time of all threads of a process, in seconds.
 pub(crate) fn cpu_s(tracker: &Tracker) -> f64 {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", tracker.child.id())).unwrap();
-    let of_task = |path: &Path| -> f64 {
-        // The kernel's documentation "sched-stats": the time on the processor in nanoseconds comes first.
-        let text = std::fs::read_to_string(path.join("schedstat")).unwrap_or_default();
-        text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0)
-    };
-    tasks.map(|task| of_task(&task.unwrap().path())).sum::<f64>() / 1e9
+    cpu_ns(tracker.process.pid()) as f64 / 1e9
 }
