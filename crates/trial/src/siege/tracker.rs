@@ -209,29 +209,19 @@ impl Tracker {
         client.request(format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.control()).as_bytes())
     }
 
-    /// Returns the processor time so far, in nanoseconds, of all threads that still run (proc_pid_schedstat, first field).
+    /// Returns the processor time so far, in nanoseconds, of all threads that still run.
     pub(crate) fn cpu_ns(&self) -> u64 {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid().as_raw_nonzero()));
-        let tasks = tasks.into_iter().flatten().filter_map(Result::ok);
-        let times = tasks.filter_map(|task| {
-            let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
-            text.split(' ').next()?.parse::<u64>().ok()
-        });
-        times.sum()
+        process::cpu_ns(self.pid())
     }
 
-    /// Returns the resident memory (proc_pid_status(5), `VmRSS`), or 0 after the end of the process.
+    /// Returns the resident memory, or 0 after the end of the process.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        parse_bytes(&self.status(), "VmRSS:").unwrap_or(0)
+        process::resident_bytes(self.pid()).unwrap_or(0)
     }
 
-    /// Returns the maximum that the resident memory has ever had (`VmHWM`), or 0 after the end of the process.
+    /// Returns the maximum that the resident memory has ever had, or 0 after the end of the process.
     pub(crate) fn resident_peak_bytes(&self) -> u64 {
-        parse_bytes(&self.status(), "VmHWM:").unwrap_or(0)
-    }
-
-    fn status(&self) -> String {
-        fs::read_to_string(format!("/proc/{}/status", self.pid().as_raw_nonzero())).unwrap_or_default()
+        process::resident_peak_bytes(self.pid()).unwrap_or(0)
     }
 
     /// Returns the number of open files and sockets (proc_pid_fd(5)), or 0 after the end of the process.
@@ -362,13 +352,6 @@ impl Tracker {
     }
 }
 
-/// Parses an amount of memory from the text of `/proc/PID/status`.
-fn parse_bytes(status: &str, name: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kib * 1024)
-}
-
 /// Returns the keys of a default configuration, as `section.key`.
 fn keys(text: &str) -> Vec<String> {
     let (mut section, mut keys) = ("", Vec::new());
@@ -384,13 +367,7 @@ fn keys(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{keys, parse_bytes};
-
-    #[test]
-    fn resident_memory_is_parsed_in_kib() {
-        assert_eq!(parse_bytes("VmHWM:\t  9 kB\nVmRSS:\t    5136 kB\n", "VmRSS:"), Some(5136 * 1024));
-        assert_eq!(parse_bytes("Name:\tshoal\n", "VmRSS:"), None);
-    }
+    use super::keys;
 
     #[test]
     fn keys_are_those_of_the_default_file() {
