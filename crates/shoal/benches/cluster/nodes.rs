@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use shoal_testkit::nats::{CLUSTER_SERVERS, Cluster, Options};
 use shoal_testkit::process::cpu_ns;
 use tempfile::TempDir;
 
-use super::tracker::{PATIENCE, Tracker, now_ms, pinned};
+use super::tracker::{Load, PATIENCE, Tracker, now_ms, pinned};
 
 /// A load whose announces all change something: each peer comes and goes.
 const CHANGES: [&str; 6] = ["--mix", "0:1:0", "--announces-per-life", "2", "--numwant", "30"];
@@ -76,25 +76,12 @@ fn unused_address() -> SocketAddr {
     }
 }
 
-/// A load that goes on until this is dropped.
-pub(crate) struct Load(Child);
-
-impl Load {
-    /// Sends so many announces a second, each of which changes something.
-    pub(crate) fn start(lab: &Path, tracker: &Tracker, rate: u32, seed: usize) -> Self {
-        let mut command = pinned(1, lab);
-        command.args(["load", "udp", &tracker.udp.to_string(), "--no-fill", "--duration", "10m"]);
-        command.args(CHANGES).args(["--torrents", "20000", "--peers", "50000"]);
-        command.args(["--rate", &rate.to_string(), "--seed", &seed.to_string()]);
-        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Sends so many announces a second, each of which changes something.
+pub(crate) fn start_load(lab: &Path, tracker: &Tracker, rate: u32, seed: usize) -> Load {
+    let mut command = pinned(1, lab);
+    command.args(["load", "udp", &tracker.udp.to_string(), "--no-fill", "--duration", "10m"]);
+    command.args(CHANGES).args(["--torrents", "20000", "--peers", "50000"]);
+    Load::start(command.args(["--rate", &rate.to_string(), "--seed", &seed.to_string()]))
 }
 
 /// Saturates a tracker with announces that change something, and returns the number of replies.
