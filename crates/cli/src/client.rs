@@ -25,7 +25,6 @@ use self::local::{LocalConnector, NoNames};
 use shoal_control as control;
 use shoal_runtime::printable;
 
-/// The default URL of the control listener.
 const DEFAULT_URL: &str = "http://127.0.0.1:6970";
 
 /// The environment variables that the options override.
@@ -90,7 +89,6 @@ struct Times {
     silence_max: Option<Duration>,
 }
 
-/// A client of one control listener.
 #[derive(Debug)]
 pub(crate) struct ControlClient {
     agent: Agent,

@@ -53,7 +53,6 @@ pub const BYTES_MAX: usize = HELD_BYTES_MAX
 #[derive(Debug)]
 pub struct CreditLink {
     link: Arc<Link>,
-    /// The name of the stream.
     stream: String,
     subject: String,
     domain: Option<String>,
@@ -256,7 +255,6 @@ impl CreditLink {
 }
 
 impl CreditThreads {
-    /// Starts the threads.
     pub(super) fn start(
         credit: Arc<CreditLink>,
         (run, node): (NodeId, String),

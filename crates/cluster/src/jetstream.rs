@@ -20,7 +20,6 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-/// Maximum time for a reply.
 const REPLY_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Maximum number of messages of a pull. All of them may wait here.

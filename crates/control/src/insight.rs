@@ -143,7 +143,6 @@ struct FeedState {
 struct Waiting<'i>(&'i FeedState);
 
 impl Torrent {
-    /// Returns the sums of all counts.
     pub(crate) const fn total(&self) -> Counts {
         self.v4.plus(self.v6).plus(self.webtorrent)
     }
@@ -182,14 +181,12 @@ impl Insight {
         self.rings.get(worker)
     }
 
-    /// Returns the current counts of a torrent.
     pub(crate) fn torrent(&self, info_hash: &InfoHash) -> Torrent {
         let [v4, v6] = self.store.counts(info_hash);
         let webtorrent = self.swarms.as_ref().map(|swarms| swarms.scrape(&swarms.swarm_key(info_hash)));
         Torrent { info_hash: *info_hash, v4, v6, webtorrent: webtorrent.unwrap_or_default() }
     }
 
-    /// Returns the ages of the swarms of a torrent.
     pub(crate) fn ages(&self, info_hash: &InfoHash) -> TorrentAges {
         let now_s = clock::whole_seconds(clock::monotonic_ms());
         let [v4_s, v6_s] = self.store.ages_s(info_hash, now_s);

@@ -28,7 +28,6 @@ use core::net::IpAddr;
 
 use shoal_wire::udp::ConnectionId;
 
-/// Length of a slot in seconds.
 const SLOT_S: u64 = 120;
 
 /// Seconds after its issue for which every id is accepted. BEP 15: "Trackers should accept the connection ID until
@@ -42,13 +41,11 @@ const GRACE_S: u64 = 120;
 /// Seconds after the end of its slot for which an id is accepted.
 const VALID_S: u64 = VALID_S_MIN + GRACE_S;
 
-/// The bits of an id that hold its slot.
 const SLOT_BITS: u64 = 0x3f;
 
 /// The version of the format, shifted to its place.
 const VERSION: u64 = 1 << 6;
 
-/// The bits of an id that hold the hash.
 const HASH_BITS: u64 = !0xff;
 
 /// The secret behind the ids. Anyone who knows it can forge a source address.

@@ -55,11 +55,11 @@ pub struct Responder {
     peer_list: PeerList,
     info_hashes: Vec<InfoHash>,
     error_text: String,
-    /// None if requests are not logged.
+    /// `None` if requests are not logged.
     access_log: Option<AccessLog>,
-    /// None if there are no other nodes.
+    /// `None` if there are no other nodes.
     recorder: Option<Recorder>,
-    /// None if users are not credited.
+    /// `None` if users are not credited.
     credit: Option<CreditRecorder>,
 }
 

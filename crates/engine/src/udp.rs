@@ -70,11 +70,11 @@ struct Front {
     limits_v4: Limits,
     limits_v6: Limits,
     sampler: Sampler,
-    /// None if requests are not logged.
+    /// `None` if requests are not logged.
     access_log: Option<AccessLog>,
-    /// None if there are no other nodes.
+    /// `None` if there are no other nodes.
     recorder: Option<Recorder>,
-    /// None if users are not credited.
+    /// `None` if users are not credited.
     credit: Option<CreditRecorder>,
 }
 

@@ -88,11 +88,11 @@ struct Inner {
     /// Whether the current message was refused because the tracker drains.
     is_draining: bool,
     reply_bytes: usize,
-    /// None if messages are not logged.
+    /// `None` if messages are not logged.
     access_log: Option<AccessLog>,
-    /// None if there are no other nodes.
+    /// `None` if there are no other nodes.
     recorder: Option<Recorder<Presence>>,
-    /// None if users are not credited.
+    /// `None` if users are not credited.
     credit: Option<CreditRecorder>,
 }
 

@@ -27,12 +27,10 @@ pub(crate) struct Index<T> {
 }
 
 impl<T: Copy + PartialEq> Index<T> {
-    /// Creates an empty index.
     pub(crate) fn new() -> Self {
         Self { segments: vec![HashTable::with_capacity(SEGMENT_ENTRIES_MAX / 2)], len: 0 }
     }
 
-    /// Returns the entry with this hash for which `is_match` returns true.
     pub(crate) fn find(&self, hash: u64, is_match: impl Fn(T) -> bool) -> Option<T> {
         self.segments[self.segment(hash)].find(hash, |&entry| is_match(entry)).copied()
     }

@@ -101,7 +101,6 @@ impl OutboundQueue {
         self.unsent_bytes == 0 && (self.is_ping_requested || !self.bytes.is_empty())
     }
 
-    /// Returns whether the limits of the queue allow one more message.
     pub(crate) fn has_room(&self, kind: MessageKind, limits: &QueueLimits) -> bool {
         let queue_bytes = self.bytes.len() - self.reply_bytes + self.unsent_bytes;
         match kind {

@@ -97,7 +97,6 @@ impl RateLimiter {
         available / u64::from(TICKS_PER_S)
     }
 
-    /// Records that `bytes` were relayed.
     pub(crate) fn charge(&self, source: Source, bucket: &mut TokenBucket, bytes: u64, now_s: u32) {
         let Some(rate) = self.rate else { return };
         let now = ticks(now_s);

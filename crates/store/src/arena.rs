@@ -42,7 +42,6 @@ pub(crate) const PAGE_BYTES: usize = 8192;
 /// Offset at which huge pages begin. A half-used huge page wastes 1 MiB, which would matter in a smaller store.
 const SMALL_PAGES_BYTES: usize = 64 << 20;
 
-/// Alignment and size of a huge page in bytes.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// The next huge page is populated when fewer than this many pages are left before it.

@@ -22,7 +22,6 @@ use crate::swarm_line::{Form, SwarmRow};
 use crate::table::At;
 use serde::{Deserialize, Serialize};
 
-/// Number of sweeps during one timeout.
 const SWEEPS_PER_TIMEOUT: u32 = 8;
 
 /// Number of sweeps during one timeout while memory is short. Memory beyond a source's share then becomes free within

@@ -216,7 +216,6 @@ impl<P: Family> Form<P> {
 }
 
 impl<P: Family> Swarm<P> {
-    /// Creates a swarm of one peer.
     pub(crate) fn new(id: &InfoHash, downloads: u8, entry: PeerEntry<P>, seeds: bool, age: AgeStamp) -> Self {
         let inline = Inline { peer: entry.peer, stamp: entry.stamp.0 };
         let kind = if seeds { SINGLE_SEEDER } else { SINGLE_LEECHER };

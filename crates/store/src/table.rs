@@ -193,7 +193,6 @@ impl<B: Bucket> Table<B> {
         Self::place(self.number_after(number)).1 == 0
     }
 
-    /// Returns the line with this number, if there is one.
     #[inline]
     pub(crate) fn line<'a>(&self, memory: &'a Memory, number: u32) -> Option<&'a B> {
         let (segment, line) = Self::place(number);
@@ -472,7 +471,6 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Returns the index of the segment that `selector` selects.
     #[inline]
     fn index_of(&self, selector: u32) -> usize {
         match &self.segments {

@@ -184,7 +184,6 @@ fn range(first: IpAddr, last: IpAddr) -> Result<(IpAddr, IpAddr), &'static str> 
     }
 }
 
-/// Returns whether the rest of a line is a remark.
 fn is_remark(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with([' ', '\t', ';', '#'])
 }

@@ -182,7 +182,6 @@ fn without_comment(line: &str) -> &str {
     &line[..begin]
 }
 
-/// Splits off the first word of a text.
 fn split_word(text: &str) -> (&str, &str) {
     let end = text.find(char::is_whitespace).unwrap_or(text.len());
     let (word, rest) = text.split_at(end);

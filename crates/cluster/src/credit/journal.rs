@@ -28,7 +28,6 @@ use tokio::time::Instant;
 use super::adopt::AdoptedSegment;
 use shoal_runtime::repeated::Repeated;
 
-/// Maximum size of a segment in bytes.
 const SEGMENT_BYTES_MAX: usize = 8 << 20;
 
 /// Maximum size of a segment in bytes when it is read: notes may follow its last batch.

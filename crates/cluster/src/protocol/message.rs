@@ -27,7 +27,6 @@ use crate::protocol::subject::{NAME_BYTES_MAX, SHARDS};
 /// overflow.
 pub(crate) const SEQUENCE_MAX: u64 = 1 << 48;
 
-/// The version of the protocol.
 pub(crate) const VERSION: u8 = 1;
 
 /// Size of a message without its body.

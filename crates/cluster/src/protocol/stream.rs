@@ -130,7 +130,6 @@ impl Stream {
         self.waiting.remove(&self.next?)
     }
 
-    /// Returns the memory of the waiting batches.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting.values().map(|message| message.len() + WAITING_BYTES_EACH).sum()
     }

@@ -124,7 +124,6 @@ impl Sources {
         self.workers.iter().map(|worker| counters(&worker.io)).sum()
     }
 
-    /// Returns the certificates in use.
     pub(crate) fn certificates(&self) -> impl Iterator<Item = Certificate> {
         self.tls.iter().flat_map(shoal_session::tls::Server::certificates)
     }

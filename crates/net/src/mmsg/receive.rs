@@ -25,7 +25,6 @@ pub(super) struct ReceiveBatch {
     used: usize,
 }
 
-/// One received datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Datagram<'i> {
     pub(super) name: &'i Name,

@@ -40,7 +40,6 @@ pub(super) struct MemoryAccounts {
     classes: [SizeClass; CLASSES],
     /// A bit for each class that has accounts.
     occupied: u128,
-    /// The memory that all connections hold.
     bytes: usize,
     /// The part of it that depends on peers.
     variable_bytes: usize,
@@ -91,7 +90,6 @@ impl MemoryAccounts {
         }
     }
 
-    /// Returns the memory that all connections hold.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }

@@ -38,7 +38,6 @@ use shoal_base::source::{Network, Width};
 use super::queue::{Chain, Links, NodeId, Queue};
 use super::slab::Slab;
 
-/// Minimum usage of a ranked group.
 const RANKED_USAGE_MIN: usize = 2;
 
 /// A class of busy connections is spared while it has no more than this part of them: some other class has more.
@@ -142,7 +141,6 @@ pub(super) trait Members {
     fn membership(&mut self, node: NodeId) -> &mut Membership;
 }
 
-/// The connections of a network.
 #[derive(Debug)]
 struct Group {
     network: Network,
@@ -349,7 +347,6 @@ impl Shares {
         self.groups.at(node.index()).1.queues[class as usize].first()
     }
 
-    /// Returns the highest rank.
     fn highest_rank(&self) -> Option<Rank> {
         let usage = self.usage_max;
         let ranks = self.ranks.get(usage).filter(|_| usage >= RANKED_USAGE_MIN)?;

@@ -61,7 +61,6 @@ impl From<SharedError> for BanError {
     }
 }
 
-/// All bans.
 #[derive(Debug, Default)]
 pub(super) struct Bans {
     file: Option<PathBuf>,
@@ -127,7 +126,6 @@ impl Bans {
         bans.max_by_key(|ban| ban.until_unix_s.unwrap_or(u64::MAX))
     }
 
-    /// Returns the banned networks.
     pub(super) fn networks(&self) -> impl Iterator<Item = Network> {
         self.bans.iter().filter_map(|ban| Network::new(ban.network.addr(), ban.network.prefix_len()))
     }

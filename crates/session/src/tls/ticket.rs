@@ -72,7 +72,6 @@ pub enum Adoption {
     Malformed,
 }
 
-/// The tickets of a worker.
 pub(crate) struct Tickets {
     keys: Arc<TicketKeys>,
     /// No other worker takes this lock.

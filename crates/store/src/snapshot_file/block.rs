@@ -3,7 +3,6 @@
 use crate::{SwarmPart, SwarmSet};
 use shoal_base::InfoHash;
 
-/// Size of the header of a block in bytes.
 pub(crate) const BLOCK_HEADER_BYTES: usize = 32;
 
 pub(crate) const BLOCK_MAGIC: [u8; 4] = *b"SHBK";

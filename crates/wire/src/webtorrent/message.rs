@@ -406,7 +406,6 @@ fn read_offers(reader: &mut Reader<'_>, limits: &Limits, storage: &mut Storage) 
     })
 }
 
-/// Reads an offer. Returns `None` if it is invalid.
 fn read_offer(reader: &mut Reader<'_>, limits: &Limits) -> Result<Option<OfferRange>, JsonError> {
     if reader.kind()? != b'{' {
         return reader.value().map(|_| None);
