@@ -122,7 +122,7 @@ impl<'b> Text<'b> {
         self.begin.get_ref()
     }
 
-    /// Returns whether the bytes of the text are those of the source.
+    /// Returns whether the text has the same bytes as the source.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         self.is_plain

@@ -84,7 +84,7 @@ struct SipHash([u64; 4]);
 pub struct SharedIds {
     /// SipHash-2-4 under the key: its state before the message.
     pub keyed: [u64; 4],
-    /// The same for the previous key, and until when its ids are accepted, in seconds since 1970.
+    /// The same state for the previous key, and the end of the validity of its ids, in seconds since 1970.
     pub former: Option<([u64; 4], u64)>,
     /// How long an id is accepted after the end of its slot, in seconds.
     pub valid_s: u64,
@@ -365,7 +365,7 @@ mod tests {
             assert!(ids.accepts(id, ip, SLOT_START_S) && ids.accepts(id, ip, last_s));
             assert!(!ids.accepts(id, ip, last_s + 1));
         }
-        // It issues none any more, so none of a later slot is one of its own.
+        // The old key issues no more ids, so it accepts none of a later slot.
         let forged = self::ids().issue(ip, SLOT_START_S + 4 * SLOT_S);
         assert!(!ids.accepts(forged, ip, SLOT_START_S + 4 * SLOT_S));
     }

@@ -206,7 +206,7 @@ impl Policy {
         self.is_draining
     }
 
-    /// Returns the policy with these lists in place of its own.
+    /// Returns the policy with other lists.
     #[must_use]
     pub fn with_access(self, access: Access) -> Self {
         Self { access: (!access.is_empty()).then(|| Arc::new(access)), permits_swarms: false, ..self }

@@ -1,4 +1,4 @@
-//! An index by hash. That of a large swarm maps the hash of a peer id to the position of the peer.
+//! An index by hash. In a large swarm, it maps the hash of a peer id to the position of the peer.
 //!
 //! The index consists of segments, which are small hash tables. It grows and shrinks by one segment at a time, as in
 //! Litwin's "Linear hashing: a new tool for file and table addressing" (1980). So a call moves at most the entries of

@@ -304,7 +304,7 @@ impl Service {
                     tls.close(output);
                 }
             }
-            // The same as in `expire`.
+            // As in `expire`, nothing is sent.
             Stage::Delivery(_) | Stage::Proxy | Stage::Over => {}
         }
         self.end(session);

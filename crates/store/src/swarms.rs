@@ -414,7 +414,7 @@ impl<P: Family> Swarms<P> {
     }
 
     /// Returns the counts of a swarm, and writes a sample for a peer that is no member, for example because its address
-    /// belongs to the other family. The rules of the sample are those of [`announce`](Self::announce). Changes nothing.
+    /// belongs to the other family. The sample follows the rules of [`announce`](Self::announce). Changes nothing.
     pub fn visit(
         &self,
         place: &Place,

@@ -53,13 +53,13 @@ use crate::segment::{Placed, Segment, lines_for, lines_just_for, lines_max};
 /// Maximum number of bits that select a segment. The directory then has 16 Mi entries, enough for 16 billion peers.
 const DEPTH_MAX: u8 = 24;
 
-/// Number of bits that a segment may have beyond those that as many segments of equal size need. Chance takes one or
+/// Number of bits that a segment may have in addition to the bits that equal segments would need. Chance takes one or
 /// two. With eight, the directory grows to some KiB for each segment, and a client that fills segments of that depth
 /// causes the refusal of one foreign entry in 256 or more.
 const DEPTH_SPARE: u8 = 8;
 
-/// Average number of removals after which a segment settles. Badly placed entries, as those of sources with eight peers
-/// a slot, often find no place in fewer lines, and the attempt costs some ten microseconds.
+/// Average number of removals after which a segment settles. Badly placed entries, such as those of sources with eight
+/// peers a slot, often find no place in fewer lines, and the attempt costs some ten microseconds.
 const REMOVALS_PER_ATTEMPT: u32 = 16;
 
 /// Two segments are merged when together they have at most this many 8ths of a full segment's entries.
@@ -68,8 +68,8 @@ const MERGED_8THS_MAX: usize = 4;
 /// A table for a known number of entries fills its segments to at most this many 8ths. Chance adds to some of them.
 const RESERVED_8THS_MAX: usize = 7;
 
-/// Number of times that a segment grows for one entry. Once is almost always enough; many entries with equal hashes, as
-/// those of one source and slot, need more.
+/// Number of times that a segment grows for one entry. Once is almost always enough; many entries with equal hashes,
+/// such as those of one source and slot, need more.
 const GROWTHS_MAX: usize = 4;
 
 /// Units of the expiry budget, each about a cache line of work, for a segment that is merged or gets fewer lines.

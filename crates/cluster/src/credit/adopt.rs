@@ -50,7 +50,7 @@ pub(super) struct Adopted {
     pub(super) lost_records: u64,
 }
 
-/// The files of each run by the number in their names. A file with another name is a run of its own.
+/// The files of each run by the number in their names. A file with another name counts as a separate run.
 type Runs = BTreeMap<String, BTreeMap<u64, PathBuf>>;
 
 impl Adopter {

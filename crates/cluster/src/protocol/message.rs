@@ -109,7 +109,7 @@ impl<'a> Heads<'a> {
 pub struct Hello<'a> {
     /// Whether it misses nothing that it knows of.
     pub is_ready: bool,
-    /// Whether it misses nothing, as far as it knows.
+    /// Whether it knows of nothing that it misses.
     pub is_whole: bool,
     /// The time of departure on its clock, in milliseconds.
     pub sent_ms: u64,

@@ -226,7 +226,7 @@ mod tests {
 
     const RUN: NodeId = NodeId(3);
 
-    /// A batch of this number with two records of 30 bytes, as far as a segment knows.
+    /// A batch of this number with two records of 30 bytes, in the view of a segment.
     fn batch(sequence: u64) -> Vec<u8> {
         let mut batch = Vec::new();
         encode_credit_head(&CreditHead { run: RUN, sequence, node: "a" }, &mut batch);

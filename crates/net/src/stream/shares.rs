@@ -11,7 +11,7 @@
 //!
 //! Two rules protect WebSockets that have announced ([`Class::Announced`]) from a flood of cheaper connections. They
 //! are chosen only if no earlier class has more than a small part of all connections ([`SPARED_PART`]), even if they
-//! belong to the source with the highest usage. The choice among them is random, since the oldest would be those of
+//! belong to the source with the highest usage. The choice among them is random, since the oldest would belong to
 //! honest clients. Each busy class retains that part, so new clients can always come, whatever connections an attacker
 //! holds.
 //!

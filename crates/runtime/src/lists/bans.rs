@@ -147,7 +147,7 @@ impl Bans {
         true
     }
 
-    /// Replaces all bans by those of these that have not ended. There is no file.
+    /// Replaces all bans by `bans`, without those that have ended. There is no file.
     pub(super) fn replace_all(&mut self, bans: Vec<Ban>, now_unix_s: u64) {
         self.bans = bans;
         self.bans.retain(|ban| ban.until_unix_s.is_none_or(|until| until > now_unix_s));

@@ -50,7 +50,7 @@ pub trait SharedEntries: fmt::Debug + Send + Sync {
     /// Removes torrents from a list. Returns those that it had.
     fn remove(&self, which: Which, torrents: &[InfoHash]) -> Result<Vec<InfoHash>, SharedError>;
 
-    /// Sets a ban, in place of the one of the same network.
+    /// Sets a ban, in place of an earlier one of the same network.
     fn ban(&self, ban: &Ban) -> Result<(), SharedError>;
 
     /// Lifts the ban of a network. Returns it, if there was one.

@@ -41,7 +41,7 @@ impl<E> Node<E> {
             swarms.forget(from);
         }
         if swarms.adopt(from, block).is_err() {
-            // Without this block, the snapshot does not replace what is missing.
+            // Without this block, the snapshot does not replace the missing data.
             self.fail_fetch(now_ms);
             return Err(Malformed);
         }
