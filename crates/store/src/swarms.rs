@@ -41,7 +41,7 @@ pub struct Swarms<P: Family> {
     timeout_s: u32,
     next_shard: NextShard,
     retention: Arc<Retention>,
-    /// A power of two of them.
+    /// Their number is a power of two.
     shards: Box<[Cell<P>]>,
 }
 

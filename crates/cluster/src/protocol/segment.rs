@@ -203,7 +203,7 @@ fn next_entry(damaged: &[u8], run: NodeId) -> Option<usize> {
 /// Returns the approximate number of records of a damaged entry of `bytes` bytes.
 fn records_in(entry: &[u8], bytes: usize) -> u64 {
     let records = array(entry, 16).map_or(0, u32::from_le_bytes);
-    // A note has no records, whatever it says.
+    // A note has no records, even if its head says otherwise.
     let records_max = bytes.saturating_sub(SEGMENT_ENTRY_HEAD_BYTES) / CREDIT_BYTES_MIN;
     u64::from(records.max(1)).min(records_max as u64)
 }
