@@ -293,7 +293,7 @@ impl Lines {
     }
 }
 
-/// Removes what programs put behind the last line: NULs, and the Ctrl-Z of DOS texts.
+/// Removes what programs put after the last line: NULs, and the Ctrl-Z of DOS texts.
 #[must_use]
 pub fn without_end(line: &[u8]) -> &[u8] {
     let is_text = |byte: &u8| !matches!(byte, 0 | 0x1a | b'\n' | b'\r');

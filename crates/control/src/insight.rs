@@ -255,7 +255,7 @@ impl Insight {
         })
     }
 
-    /// Waits until there is something to read behind `cursor`. The caller limits the time.
+    /// Waits until there is something to read after `cursor`. The caller limits the time.
     pub(crate) async fn wait_for_changes(&self, cursor: Cursor) {
         let _waiting = Waiting::new(&self.feed_state);
         let mut news = self.feed_state.news.subscribe();

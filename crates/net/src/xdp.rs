@@ -1,4 +1,4 @@
-//! The back end over AF_XDP sockets, beside the ordinary ones.
+//! The back end over AF_XDP sockets, in addition to the ordinary ones.
 //!
 //! This module owns the order of events: which socket is served when, when the worker waits, and when the eBPF program
 //! learns about it. [`shoal_xdp::socket`] has the rings and frames; [`MmsgIo`] has the ordinary sockets.

@@ -102,7 +102,7 @@ impl<P: Family> Shard<P> {
                 self.swarms.settle(&mut self.memory, &self.key, at.line);
                 None
             }
-            // New peers have joined behind the cursor.
+            // New peers have joined after the cursor.
             SweepOutcome::Finished(Some(new)) => {
                 self.swarms.line_mut(&mut self.memory, at).set_form(at.slot(), &new);
                 Some(LargeCursor::START)

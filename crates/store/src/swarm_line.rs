@@ -97,7 +97,7 @@ pub(crate) trait SwarmRow<P>: Bucket<Entry = Swarm<P>> {
     /// Returns the first slot with a swarm's tag, which is nearly always the swarm's slot. Reads only the beginning of
     /// the line.
     fn candidate(&self, id: &InfoHash) -> Option<usize>;
-    /// Prefetches a slot's bytes behind the beginning of the line, except for the age.
+    /// Prefetches a slot's bytes after the beginning of the line, except for the age.
     fn prefetch_entry(&self, slot: usize);
     /// Returns whether a swarm is in this slot.
     fn holds(&self, slot: usize, id: &InfoHash) -> bool;

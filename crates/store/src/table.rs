@@ -174,7 +174,7 @@ impl<B: Bucket> Table<B> {
         (number >> bits, number & ((1 << bits) - 1))
     }
 
-    /// Returns the number behind the last line's.
+    /// Returns the number after the last line's.
     #[inline]
     pub(crate) fn end(&self) -> u32 {
         Self::number(self.extent().0, 0)

@@ -3,7 +3,7 @@
 //! An unlocked segment belongs to an ended run. A run is adopted as a whole, so that its batches are sent in order: if
 //! one of its segments is locked or cannot be read at present, all of them stay for the next attempt.
 //!
-//! The bytes behind the last whole entry are cut off, since new entries will follow there. A damaged segment is copied
+//! The bytes after the last whole entry are cut off, since new entries will follow there. A damaged segment is copied
 //! to [`DAMAGED`], and replaced by one with its readable batches.
 
 use std::collections::BTreeMap;

@@ -9,7 +9,7 @@
 //!
 //! Batches of an earlier run keep their run, so the number of the last batch need not survive a crash. Files are never
 //! overwritten. Locks let the next run take the files of ended runs, and during an upgrade each process has its own.
-//! Behind a damaged entry, the next batch is found by its length, or by the run in its head, which no client knows.
+//! After a damaged entry, the next batch is found by its length, or by the run in its head, which no client knows.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

@@ -284,7 +284,7 @@ impl Remote {
 
     /// Returns the position of this node in the order of requests for snapshots of a `kind`. Nodes with failed
     /// snapshots come last, and among these, nodes that never give one take turns. Of the others, nodes that have
-    /// refused come behind the rest, and after some seconds behind all.
+    /// refused come after the rest, and after some seconds after all.
     pub(crate) fn rank(&self, kind: SourceKind, now_ms: u64) -> impl Ord + use<> {
         let turn_ms = if self.is_failing() { self.retry_ms } else { 0 };
         let (misses, order) = match kind {

@@ -2,7 +2,7 @@
 //!
 //! The receiver requests a part, which acknowledges the earlier ones; the sender sends some parts ahead. Each side
 //! follows the pace of the other, and holds no more than these parts. Part 0 names the batches that the snapshot
-//! contains. A request for the part behind the last one acknowledges the whole snapshot.
+//! contains. A request for the part after the last one acknowledges the whole snapshot.
 //!
 //! An export whose parts are all sent gives up its slot: it is only retained to repeat its last parts.
 //!

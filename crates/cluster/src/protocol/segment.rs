@@ -184,7 +184,7 @@ fn read_entry(bytes: &[u8]) -> Result<SegmentEntry<'_>, EntryFault> {
     Ok(SegmentEntry { sequence, records, batch: &entry[SEGMENT_ENTRY_HEAD_BYTES..] })
 }
 
-/// Returns where the next entry begins behind a damaged one. Clients choose parts of records, but do not know the run,
+/// Returns where the next entry begins after a damaged one. Clients choose parts of records, but do not know the run,
 /// so they cannot forge bytes that begin like the run's batches.
 fn next_entry(damaged: &[u8], run: NodeId) -> Option<usize> {
     let is_entry = |at: usize| damaged.get(at..).is_some_and(|bytes| read_entry(bytes).is_ok());

@@ -355,7 +355,7 @@ impl Shares {
     }
 
     /// Returns how many elements at the head of a class's queue a choice skips: none, if the first one is chosen. A
-    /// random choice continues behind the last one, so each element is passed over several times before it is chosen,
+    /// random choice continues after the last one, so each element is passed over several times before it is chosen,
     /// and an old one is in no more danger than a new one.
     fn skipped(&mut self, class: Class) -> u64 {
         if class < Class::Announced {

@@ -98,7 +98,7 @@ impl Export {
         }
     }
 
-    /// Exports the swarms of the next window of a shard. Large ones follow later. Returns the first selector behind the
+    /// Exports the swarms of the next window of a shard. Large ones follow later. Returns the first selector after the
     /// window.
     fn export_window<P: Family>(
         &mut self,

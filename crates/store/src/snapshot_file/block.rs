@@ -133,7 +133,7 @@ impl<'a> Iterator for Parts<'a> {
         }
         let part = self.decode();
         if part.is_none() {
-            // Nothing behind it can be trusted.
+            // Nothing after it can be trusted.
             self.rest = &[];
         }
         Some(part.ok_or(Malformed))

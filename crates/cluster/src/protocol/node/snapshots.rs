@@ -92,7 +92,7 @@ impl<E> Node<E> {
         }
     }
 
-    /// Begins the streams of nodes behind the batches that a snapshot contains.
+    /// Begins the streams of nodes after the batches that a snapshot contains.
     pub(super) fn begin_streams<S: Swarms<Export = E>>(
         &mut self,
         heads: Heads<'_>,
