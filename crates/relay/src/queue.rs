@@ -108,9 +108,9 @@ impl OutboundQueue {
             MessageKind::Answer | MessageKind::Ping => queue_bytes < limits.queue_bytes_max,
             MessageKind::Offer(group) => {
                 let group_bytes = self.offer_bytes[usize::from(group % SOURCE_GROUPS)];
-                let is_greedy = || group_bytes as usize >= limits.queue_bytes_max / 8;
+                let has_eighth = || group_bytes as usize >= limits.queue_bytes_max / 8;
                 queue_bytes < limits.queue_bytes_max / 4
-                    || queue_bytes < limits.queue_bytes_max / 2 && (self.unsent_bytes == 0 || !is_greedy())
+                    || queue_bytes < limits.queue_bytes_max / 2 && (self.unsent_bytes == 0 || !has_eighth())
             }
         }
     }

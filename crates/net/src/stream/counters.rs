@@ -72,7 +72,7 @@ impl Evictions {
         [idle, lingering, upgraded, sending, request].into_iter().map(Counter::read).sum()
     }
 
-    pub(super) fn add(&self, phase: Phase, is_greedy: bool) {
+    pub(super) fn add(&self, phase: Phase, is_over_share: bool) {
         let counter = match phase {
             Phase::Idle => &self.idle,
             Phase::Linger => &self.lingering,
@@ -81,7 +81,7 @@ impl Evictions {
             Phase::Request => &self.request,
         };
         counter.add(1);
-        self.greedy.add(usize::from(is_greedy));
+        self.greedy.add(usize::from(is_over_share));
     }
 }
 

@@ -344,8 +344,8 @@ mod tests {
         let mut accounts = MemoryAccounts::new();
         let indices = 5 * u32::try_from(EXAMINED_MAX).unwrap();
         for index in 0..indices {
-            let is_greedy = index >= indices - 2;
-            accounts.open(index, if is_greedy { source(1) } else { None });
+            let is_over_share = index >= indices - 2;
+            accounts.open(index, if is_over_share { source(1) } else { None });
             accounts.note(index, variable(5000));
         }
         let found =
