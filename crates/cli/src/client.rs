@@ -94,7 +94,7 @@ pub(crate) struct ControlClient {
     agent: Agent,
     /// The URL without a slash at the end.
     url: String,
-    /// The place of the tracker, for people.
+    /// The address of the tracker, for people.
     shown: String,
     token: Option<String>,
 }
@@ -214,7 +214,7 @@ impl ControlClient {
         })
     }
 
-    /// Returns the place of the tracker, for people: the URL of its listener, or its socket.
+    /// Returns the address of the tracker, for people: the URL of its listener, or its socket.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
