@@ -4,12 +4,13 @@
 #![forbid(unsafe_code)]
 
 use std::io::{BufRead, BufReader};
-use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use shoal_testkit::client::udp::Client;
 use shoal_testkit::tools;
 
 /// A tracker on free ports of the loopback address. Killed on drop.
@@ -47,15 +48,10 @@ impl Tracker {
 
     /// Lets the tracker refuse a request and serve another one, over UDP (BEP 15).
     fn use_it(&self) -> Result<()> {
-        let socket = UdpSocket::bind("127.0.0.1:0")?;
-        socket.connect(&self.udp)?;
-        let mut reply = [0; 64];
-        let connect = [&0x417_2710_1980_u64.to_be_bytes()[..], &[0; 8]].concat();
-        socket.send(&connect)?;
-        ensure!(socket.recv(&mut reply)? == 16);
+        let client = Client::bind(None, self.udp.parse()?, Duration::from_secs(10), 1)?;
+        let id = client.connect()?.to_be_bytes();
         // An action that is not defined, with the right connection id.
-        socket.send(&[&reply[8..16], &[0, 0, 0, 9, 0, 0, 0, 1]].concat())?;
-        ensure!(socket.recv(&mut reply)? >= 8);
+        client.ask(&[id, [0, 0, 0, 9, 0, 0, 0, 1]].concat())?;
         Ok(())
     }
 
